@@ -1,0 +1,1 @@
+//! Millstream's codecs: gzip, zstd, bzip2, xz and zip

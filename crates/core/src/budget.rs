@@ -1,0 +1,211 @@
+//! The one memory budget of the process.
+//!
+//! Whoever holds memory that grows with the data reserves it here first: fetched bytes that wait, sort buffers,
+//! batches that wait between steps. A refusal means: spill, wait, or fail with a hint, never grow. A reservation is
+//! given back when it is dropped. The limit can move while the run goes on: a governor lowers it when the process
+//! holds more than what was declared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// How many bytes may be held, and how many are.
+#[derive(Debug)]
+pub struct Budget {
+    limit: AtomicUsize,
+    used: AtomicUsize,
+    peak: AtomicUsize,
+    refusals: AtomicUsize,
+    held_back: AtomicBool,
+    freed: Notify,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Budget {
+            limit: AtomicUsize::new(limit),
+            used: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            refusals: AtomicUsize::new(0),
+            held_back: AtomicBool::new(false),
+            freed: Notify::new(),
+        })
+    }
+
+    /// The limit in bytes, as it stands now.
+    pub fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Moves the limit. What is already reserved stays, even if it is more.
+    pub fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+        self.freed.notify_waiters();
+    }
+
+    /// Bytes reserved now.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// The most bytes that were ever reserved at once.
+    pub fn peak(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// How often a reservation was refused: evidence that memory was short.
+    pub fn refusals(&self) -> usize {
+        self.refusals.load(Ordering::Relaxed)
+    }
+
+    /// Takes `bytes` if they are free.
+    pub fn try_take(&self, bytes: usize) -> bool {
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|total| *total <= self.limit())
+        });
+        match taken {
+            Ok(before) => {
+                self.peak.fetch_max(before + bytes, Ordering::Relaxed);
+                true
+            }
+            Err(_) => {
+                self.refusals.fetch_add(1, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    /// Takes `bytes` whether they are free or not: only for what is already held and cannot be given back.
+    pub fn take(&self, bytes: usize) {
+        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
+        self.peak.fetch_max(before + bytes, Ordering::Relaxed);
+    }
+
+    /// Gives `bytes` back.
+    pub fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.freed.notify_waiters();
+    }
+
+    /// Reserves `bytes` for `holder`, or says why not.
+    pub fn try_reserve(self: &Arc<Self>, holder: &str, bytes: usize) -> Result<Reservation> {
+        if self.try_take(bytes) {
+            return Ok(Reservation { budget: Arc::clone(self), bytes });
+        }
+        Err(Error::new(
+            ErrorKind::Memory,
+            format!("{holder} needs {bytes} more bytes of memory, and {} of {} are taken", self.used(), self.limit()),
+        )
+        .hint("raise `--memory`"))
+    }
+
+    /// Reserves `bytes`, waiting until they are free. A first reservation that is larger than the whole limit is
+    /// granted as soon as nothing else is reserved, so that one large unit cannot wait for ever.
+    pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if self.try_take(bytes) {
+                break;
+            }
+            if self.used() == 0 {
+                self.take(bytes);
+                break;
+            }
+            freed.await;
+        }
+        Reservation { budget: Arc::clone(self), bytes }
+    }
+
+    /// Holds the readers back (`true`) or lets them go on.
+    pub fn hold_back(&self, hold: bool) {
+        self.held_back.store(hold, Ordering::Relaxed);
+        if !hold {
+            self.freed.notify_waiters();
+        }
+    }
+
+    /// Waits while the readers are held back. Call it before taking the next unit or chunk.
+    pub async fn admitted(&self) {
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if !self.held_back.load(Ordering::Relaxed) {
+                return;
+            }
+            freed.await;
+        }
+    }
+}
+
+/// Bytes that are reserved; given back when dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Reservation {
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Grows by `bytes` if they are free.
+    pub fn try_grow(&mut self, bytes: usize) -> bool {
+        let grown = self.budget.try_take(bytes);
+        if grown {
+            self.bytes += bytes;
+        }
+        grown
+    }
+
+    /// Gives `bytes` back, at most what is held.
+    pub fn shrink(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.budget.give_back(bytes);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dropped_is_free_again() {
+        let budget = Budget::new(100);
+        let first = budget.try_reserve("a", 60).expect("60 of 100");
+        let refused = budget.try_reserve("b", 60).expect_err("120 of 100");
+        assert_eq!(refused.kind(), ErrorKind::Memory);
+        drop(first);
+        assert_eq!(budget.try_reserve("b", 60).expect("60 of 100").bytes(), 60);
+        assert_eq!((budget.peak(), budget.refusals(), budget.used()), (60, 1, 0));
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_when_memory_is_free() {
+        let budget = Budget::new(100);
+        let first = budget.reserve(80).await;
+        let waiting = tokio::spawn({
+            let budget = Arc::clone(&budget);
+            async move { budget.reserve(50).await.bytes() }
+        });
+        tokio::task::yield_now().await;
+        drop(first);
+        assert_eq!(waiting.await.expect("no panic"), 50);
+        assert_eq!(budget.reserve(1000).await.bytes(), 1000, "larger than the limit, alone");
+    }
+}

@@ -1,0 +1,312 @@
+//! The one error of Millstream: what went wrong, where, the offending text, the cause, and what to do.
+//!
+//! It carries facts, not layout: the command line renders it. A component writes `what` in lower case, without a
+//! full stop and without its own name; whoever knows more of the place adds it with [`Error::in_unit`] and
+//! [`Error::in_step`], which never overwrite what is already known.
+
+use std::fmt;
+
+/// A result whose error is Millstream's own.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of fault an error is: it decides the exit code and whether trying again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The job file or the arguments are wrong.
+    Job,
+    /// The data is not what it claims to be: cut short, a wrong checksum, a bad value.
+    Data,
+    /// The world refuses: a missing file, no rights, a 404, a full disk.
+    Refused,
+    /// A fault that may pass: a dropped connection, a 503, a time limit. Trying again can help.
+    Transient,
+    /// The memory budget does not allow it.
+    Memory,
+    /// More records were rejected than the job allows.
+    Rejects,
+    /// The user ended the run.
+    Interrupted,
+    /// Whoever read our output has closed it: the run ends quietly.
+    OutputClosed,
+    /// A mistake in Millstream itself.
+    Internal,
+}
+
+impl ErrorKind {
+    /// The exit code of a process that ends with this error.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            ErrorKind::Job => 2,
+            ErrorKind::Rejects => 3,
+            ErrorKind::Interrupted => 130,
+            ErrorKind::OutputClosed => 0,
+            _ => 1,
+        }
+    }
+}
+
+/// Where in the data a fault lies. Every part is optional: each layer fills in what it knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The unit's URI, with passwords left out.
+    pub uri: Option<String>,
+    /// The member of an archive.
+    pub member: Option<String>,
+    /// The line in the decoded text, from 1.
+    pub line: Option<u64>,
+    /// The byte, from 0: of the compressed unit for codecs, of the decoded text for formats.
+    pub byte: Option<u64>,
+    /// The column (field) of the record.
+    pub column: Option<String>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        parts.extend(self.uri.clone());
+        parts.extend(self.member.as_ref().map(|member| format!("member {member}")));
+        parts.extend(self.line.map(|line| format!("line {line}")));
+        parts.extend(self.byte.map(|byte| format!("byte {byte}")));
+        parts.extend(self.column.as_ref().map(|column| format!("column {column}")));
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// Millstream's error. Cheap to move: one pointer.
+#[derive(Clone)]
+pub struct Error(Box<Facts>);
+
+#[derive(Debug, Clone)]
+struct Facts {
+    kind: ErrorKind,
+    what: String,
+    place: Place,
+    step: Option<String>,
+    text: Option<String>,
+    cause: Option<String>,
+    hint: Option<String>,
+}
+
+/// The offending text is cut to this many characters.
+const TEXT_LIMIT: usize = 200;
+
+impl Error {
+    /// An error of `kind`; `what` says in lower case what went wrong.
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        Error(Box::new(Facts {
+            kind,
+            what: what.into(),
+            place: Place::default(),
+            step: None,
+            text: None,
+            cause: None,
+            hint: None,
+        }))
+    }
+
+    /// The job file or the arguments are wrong.
+    pub fn job(what: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Job, what)
+    }
+
+    /// The data is not what it claims to be.
+    pub fn data(what: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Data, what)
+    }
+
+    /// The world refuses, and trying again does not help.
+    pub fn refused(what: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Refused, what)
+    }
+
+    /// A fault that may pass.
+    pub fn transient(what: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Transient, what)
+    }
+
+    /// A mistake in Millstream itself.
+    pub fn internal(what: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Internal, what)
+            .hint("this is a mistake in Millstream; please report it with the job file")
+    }
+
+    /// An operating system's error while doing `what` (which names the path): a closed pipe becomes
+    /// [`ErrorKind::OutputClosed`], an interrupted or timed-out call [`ErrorKind::Transient`], the rest
+    /// [`ErrorKind::Refused`], with a hint where there is an obvious remedy.
+    pub fn io(what: impl Into<String>, cause: &std::io::Error) -> Self {
+        use std::io::ErrorKind as Io;
+        let kind = match cause.kind() {
+            Io::BrokenPipe => ErrorKind::OutputClosed,
+            Io::Interrupted | Io::TimedOut | Io::ConnectionReset | Io::ConnectionAborted => ErrorKind::Transient,
+            _ => ErrorKind::Refused,
+        };
+        let error = Error::new(kind, what).cause(cause);
+        match cause.kind() {
+            Io::StorageFull | Io::QuotaExceeded => error.hint("free some space, or write to another disk"),
+            Io::PermissionDenied => error.hint("check the rights of the file and of its folder"),
+            Io::ReadOnlyFilesystem => error.hint("write to a folder on a disk that can be written to"),
+            _ => error,
+        }
+    }
+
+    /// Adds the cause: another library's or the system's message.
+    pub fn cause(mut self, cause: impl fmt::Display) -> Self {
+        self.0.cause = Some(cause.to_string());
+        self
+    }
+
+    /// Adds what the user can do.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds the offending text. Bytes that are not UTF-8 and control characters are shown escaped; long text is cut.
+    pub fn text(mut self, text: impl AsRef<[u8]>) -> Self {
+        self.0.text = Some(printable(text.as_ref()));
+        self
+    }
+
+    /// Sets the line, from 1.
+    pub fn line(mut self, line: u64) -> Self {
+        self.0.place.line = Some(line);
+        self
+    }
+
+    /// Sets the byte, from 0.
+    pub fn byte(mut self, byte: u64) -> Self {
+        self.0.place.byte = Some(byte);
+        self
+    }
+
+    /// Sets the column's name.
+    pub fn column(mut self, column: impl Into<String>) -> Self {
+        self.0.place.column = Some(column.into());
+        self
+    }
+
+    /// Names the unit and member, unless they are already known. Passwords in the URI are left out.
+    pub fn in_unit(mut self, uri: &str, member: Option<&str>) -> Self {
+        let place = &mut self.0.place;
+        place.uri.get_or_insert_with(|| crate::redact::url(uri));
+        if place.member.is_none() {
+            place.member = member.map(str::to_owned);
+        }
+        self
+    }
+
+    /// Names the step of the job, unless it is already known.
+    pub fn in_step(mut self, step: &str) -> Self {
+        self.0.step.get_or_insert_with(|| step.to_owned());
+        self
+    }
+
+    /// The kind of fault.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What went wrong, in one line.
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
+    /// Where in the data.
+    pub fn place(&self) -> &Place {
+        &self.0.place
+    }
+
+    /// The step of the job.
+    pub fn step_name(&self) -> Option<&str> {
+        self.0.step.as_deref()
+    }
+
+    /// The offending text, printable.
+    pub fn offending_text(&self) -> Option<&str> {
+        self.0.text.as_deref()
+    }
+
+    /// The cause, as another library or the system told it.
+    pub fn cause_text(&self) -> Option<&str> {
+        self.0.cause.as_deref()
+    }
+
+    /// What the user can do.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+}
+
+/// Text as one printable line of at most [`TEXT_LIMIT`] characters: control characters and bytes that are not UTF-8
+/// are escaped, and a cut is shown as `…`.
+pub fn printable(text: &[u8]) -> String {
+    let mut shown = String::new();
+    let mut count = 0;
+    for chunk in text.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\t' => shown.push_str("\\t"),
+                '\n' => shown.push_str("\\n"),
+                '\r' => shown.push_str("\\r"),
+                control if control.is_control() => shown.push_str(&control.escape_default().to_string()),
+                other => shown.push(other),
+            }
+            count += 1;
+            if count == TEXT_LIMIT {
+                shown.push('…');
+                return shown;
+            }
+        }
+        for byte in chunk.invalid() {
+            shown.push_str(&format!("\\x{byte:02x}"));
+            count += 1;
+        }
+    }
+    shown
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One line: place, what, cause. The command line shows the facts at more length.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.place != Place::default() {
+            write!(f, "{}: ", self.0.place)?;
+        }
+        f.write_str(&self.0.what)?;
+        if let Some(cause) = &self.0.cause {
+            write!(f, ": {cause}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_is_filled_from_inside_out() {
+        let error = Error::data("bad value")
+            .line(3)
+            .in_unit("a.csv", Some("m"))
+            .in_unit("b.csv", None)
+            .in_step("read")
+            .in_step("outer");
+        assert_eq!(error.place().to_string(), "a.csv, member m, line 3");
+        assert_eq!(error.step_name(), Some("read"));
+        assert_eq!(error.to_string(), "a.csv, member m, line 3: bad value");
+    }
+
+    #[test]
+    fn offending_text_is_printable_and_short() {
+        assert_eq!(printable(b"a\tb\xff\x00"), "a\\tb\\xff\\u{0}");
+        assert_eq!(printable("ä".repeat(1000).as_bytes()).chars().count(), TEXT_LIMIT + 1);
+    }
+}

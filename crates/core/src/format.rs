@@ -1,0 +1,233 @@
+//! The format traits: text to batches and back.
+//!
+//! A *stream* format (lines, csv, json) is parsed as its text arrives. A *range* format (parquet) has its directory
+//! at the end and asks for the ranges it needs.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// The type of text columns everywhere in Millstream: views into the decoded text, which saves the copy.
+pub const TEXT: DataType = DataType::Utf8View;
+
+/// Rows in a batch, unless something else is asked for.
+pub const BATCH_ROWS: usize = 8192;
+
+/// What to do when the columns of one file of a source differ from the others'.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDrift {
+    /// A missing or an additional column is an error. Another order is not: columns are matched by name.
+    #[default]
+    Fail,
+    /// A missing column is null, an additional one is ignored.
+    Null,
+    /// The source has the columns of all its files: every file is looked at before the first is read, and a type
+    /// that differs is widened (int64 with float64 is float64, anything else utf8).
+    Widen,
+}
+
+/// When values are converted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Validate {
+    /// Values of the columns that the job uses; the structure (quotes, field counts) always.
+    #[default]
+    Used,
+    /// Every value of every column.
+    All,
+}
+
+/// The beginning of one unit (or member), from which columns and types are guessed.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// The unit it is from, for messages.
+    pub uri: String,
+    /// Its first decoded bytes.
+    pub text: Bytes,
+    /// Whether `text` is all there is. If not, its last record may be cut.
+    pub complete: bool,
+}
+
+/// What a parser is asked for.
+#[derive(Debug, Clone)]
+pub struct ParseRequest {
+    /// The columns of the source.
+    pub schema: SchemaRef,
+    /// The columns that are used, as indices into `schema`, in the order of the output.
+    pub projection: Vec<usize>,
+    /// What a file with other columns means.
+    pub on_drift: OnDrift,
+    /// Which values are converted.
+    pub validate: Validate,
+    /// Whether [`Rows::lines`] is wanted.
+    pub lines: bool,
+    /// Rows in a full batch.
+    pub batch_rows: usize,
+    /// Conditions that every wanted row meets. A hint: a format may skip whole row groups by it, nothing else.
+    pub bounds: Vec<Bound>,
+}
+
+impl ParseRequest {
+    /// Every column of `schema`, strictly.
+    pub fn all(schema: SchemaRef) -> Self {
+        ParseRequest {
+            projection: (0..schema.fields().len()).collect(),
+            schema,
+            on_drift: OnDrift::Fail,
+            validate: Validate::Used,
+            lines: false,
+            batch_rows: BATCH_ROWS,
+            bounds: Vec::new(),
+        }
+    }
+
+    /// The schema of the batches that come out: the projection's columns.
+    pub fn output_schema(&self) -> SchemaRef {
+        let fields: Vec<_> = self.projection.iter().map(|&index| Arc::clone(&self.schema.fields()[index])).collect();
+        Arc::new(Schema::new(fields))
+    }
+}
+
+/// A condition `column OP value` that can rule out whole row groups by their statistics.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    /// Index into the request's schema.
+    pub column: usize,
+    /// How the column compares with the value.
+    pub comparison: Comparison,
+    /// One value, of the column's type.
+    pub value: ArrayRef,
+}
+
+/// A comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// `=`
+    Equal,
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+}
+
+/// Rows that a parser gives out.
+#[derive(Debug, Clone)]
+pub struct Rows {
+    /// The projection's columns. With no columns it still has a row count.
+    pub batch: RecordBatch,
+    /// If asked for: for each row the line on which it begins, from 1 (for parquet the row's number), as `Int64`.
+    pub lines: Option<ArrayRef>,
+}
+
+/// A record that a parser refused. The parser goes on behind it.
+#[derive(Debug, Clone)]
+pub struct Reject {
+    /// The raw record, without its line end.
+    pub raw: Bytes,
+    /// Why, and where: an [`Error`] of kind `Data` with line, byte, column and offending text.
+    pub reason: Error,
+}
+
+/// What came out of a parser.
+#[derive(Debug, Default)]
+pub struct Parsed {
+    /// Rows, in the order of the text.
+    pub rows: Vec<Rows>,
+    /// Records that were refused, in the order of the text.
+    pub rejects: Vec<Reject>,
+}
+
+/// Parses one unit or member.
+pub trait Parser: Send {
+    /// Takes the next piece of text (cut anywhere) and adds to `parsed` what is ready. An error is a fault after which
+    /// there is no going on (the header lacks a column); a record that is bad becomes a [`Reject`].
+    fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()>;
+
+    /// The text is complete: adds the rest to `parsed`.
+    fn finish(&mut self, parsed: &mut Parsed) -> Result<()>;
+}
+
+/// Encodes the rows of one file.
+pub trait RowEncoder: Send {
+    /// Encodes `batch`, appending what is ready to `output`. The first call also writes what stands before the rows.
+    fn encode(&mut self, batch: &RecordBatch, output: &mut Vec<u8>) -> Result<()>;
+
+    /// Appends what stands after the rows. A file without rows is still complete: a CSV has its header, a JSON array
+    /// its brackets, a Parquet file its schema.
+    fn finish(&mut self, output: &mut Vec<u8>) -> Result<()>;
+}
+
+/// A way to write rows as bytes.
+pub trait Format: Debug + Send + Sync {
+    /// What it is called in reports and job files: `csv`.
+    fn name(&self) -> &'static str;
+
+    /// The columns that the job file declares; `None` if they come from a sample.
+    fn declared(&self) -> Option<SchemaRef>;
+
+    /// How it reads.
+    fn reading(&self) -> Reading<'_>;
+
+    /// Whether batches that were encoded apart may follow each other in one file in any order of their encoders
+    /// (lines, csv and json lines: yes, after the first encoder's beginning; parquet: no).
+    fn splittable(&self) -> bool;
+
+    /// An encoder for one file whose rows have `schema`. With `begin` false it leaves out what stands before the
+    /// rows (only for splittable formats).
+    fn encoder(&self, schema: SchemaRef, begin: bool) -> Result<Box<dyn RowEncoder>>;
+}
+
+/// How a format reads.
+pub enum Reading<'a> {
+    /// As the text arrives.
+    Stream(&'a dyn StreamFormat),
+    /// By the ranges it needs.
+    Ranges(&'a dyn RangeFormat),
+}
+
+/// A format that is parsed as its text arrives.
+pub trait StreamFormat: Format {
+    /// The columns of the samples, matched by name as `on_drift` says. An error if no columns can be made out.
+    fn infer(&self, samples: &[Sample], on_drift: OnDrift) -> Result<SchemaRef>;
+
+    /// A parser at the beginning of a unit or member.
+    fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>>;
+}
+
+/// Bytes that can be read anywhere.
+#[async_trait]
+pub trait ReadAt: Debug + Send + Sync {
+    /// Size in bytes.
+    fn size(&self) -> u64;
+
+    /// Exactly the bytes of `range`.
+    async fn read_at(&self, range: Range<u64>) -> Result<Bytes>;
+}
+
+/// A format that asks for the ranges it needs.
+#[async_trait]
+pub trait RangeFormat: Format {
+    /// The columns of one file.
+    async fn columns(&self, file: Arc<dyn ReadAt>) -> Result<SchemaRef>;
+
+    /// The columns of several files together, matched by name as `on_drift` says.
+    fn merge(&self, files: &[(String, SchemaRef)], on_drift: OnDrift) -> Result<SchemaRef>;
+
+    /// The rows of one file.
+    fn read(&self, file: Arc<dyn ReadAt>, request: &ParseRequest) -> BoxStream<'static, Result<Rows>>;
+}

@@ -1,0 +1,39 @@
+//! "Did you mean": the nearest of the valid choices.
+
+/// The choice nearest to `word`, if it is near enough to be a slip of the pen.
+pub fn nearest<'a>(word: &str, choices: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = word.to_lowercase();
+    choices
+        .into_iter()
+        .map(|choice| (strsim::jaro_winkler(&lower, &choice.to_lowercase()), choice))
+        .filter(|(similarity, _)| *similarity >= 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, choice)| choice)
+}
+
+/// A hint for a `word` that is none of `choices`: the nearest one, then all of them (`what` names them in the plural).
+pub fn did_you_mean(word: &str, what: &str, choices: &[&str]) -> String {
+    let all =
+        if choices.is_empty() { format!("there are no {what}") } else { format!("{what}: {}", choices.join(", ")) };
+    match nearest(word, choices.iter().copied()) {
+        Some(choice) => format!("did you mean `{choice}`? {all}"),
+        None => all,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_finds_its_choice_and_nonsense_does_not() {
+        let choices = ["delimiter", "header", "quote"];
+        assert_eq!(nearest("delimeter", choices), Some("delimiter"));
+        assert_eq!(nearest("Header", choices), Some("header"));
+        assert_eq!(nearest("banana", choices), None);
+        assert_eq!(
+            did_you_mean("qoute", "valid keys", &choices),
+            "did you mean `quote`? valid keys: delimiter, header, quote"
+        );
+    }
+}

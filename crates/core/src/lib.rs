@@ -1,0 +1,32 @@
+//! What all crates of Millstream share.
+//!
+//! The way of the data, and where its steps live:
+//!
+//! ```text
+//!  pattern ─list─▶ units ─open─▶ bytes ─decode─▶ text ─parse─▶ batches ─transform─▶ batches ─load─▶ target
+//!           source                       codec           format           engine              sink
+//! ```
+//!
+//! This crate owns the words between the steps ([`Unit`], [`ByteStream`], the component traits), the one
+//! [`Error`], the memory [`Budget`], the [`Step`] counters, and [`spec`]: how a component says what the job file
+//! may say of it. It knows no component and no query engine.
+
+pub mod budget;
+pub mod codec;
+pub mod error;
+pub mod format;
+pub mod hint;
+pub mod redact;
+pub mod registry;
+pub mod sink;
+pub mod source;
+pub mod spec;
+pub mod step;
+pub mod unit;
+
+pub use budget::{Budget, Reservation};
+pub use error::{Error, ErrorKind, Place, Result};
+pub use registry::Registry;
+pub use source::ByteStream;
+pub use step::{Step, StepKind, Steps};
+pub use unit::Unit;

@@ -1,0 +1,124 @@
+//! The registry of components: handed to the job crate by the engine, the only one who names them all.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::codec::Codec;
+use crate::format::Format;
+use crate::sink::{Sink, SinkParts};
+use crate::source::Source;
+use crate::spec::{Fault, SpecInfo};
+
+/// A kind of source.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceEntry {
+    /// Its settings, under their own key of a source's entry.
+    pub spec: SpecInfo,
+    /// The URL schemes it reads, without `://`; `""` stands for plain paths, `-` for standard input.
+    pub schemes: &'static [&'static str],
+    /// Makes the source. Does no I/O.
+    pub build: fn(&Value) -> Result<Arc<dyn Source>, Vec<Fault>>,
+}
+
+/// A codec.
+#[derive(Debug, Clone, Copy)]
+pub struct CodecEntry {
+    /// The value of `compress` in the job file.
+    pub name: &'static str,
+    /// The endings of file names, with the dot.
+    pub extensions: &'static [&'static str],
+    /// Makes the codec.
+    pub build: fn() -> Arc<dyn Codec>,
+}
+
+/// A kind of format.
+#[derive(Debug, Clone, Copy)]
+pub struct FormatEntry {
+    /// Its settings, under their own key of a source's or a file sink's entry.
+    pub spec: SpecInfo,
+    /// The endings of file names that suggest it, with the dot.
+    pub extensions: &'static [&'static str],
+    /// Settings that an extension suggests (a `.tsv` has tabs), under the given ending.
+    pub suggested: fn(&str) -> Value,
+    /// Makes the format. Does no I/O.
+    pub build: fn(&Value) -> Result<Arc<dyn Format>, Vec<Fault>>,
+}
+
+/// A kind of sink.
+#[derive(Debug, Clone, Copy)]
+pub struct SinkEntry {
+    /// Its settings, beside `from` and `write` in a sink's entry.
+    pub spec: SpecInfo,
+    /// What `write` begins with, without the colon: `sqlite`; `""` stands for plain paths, `-` for standard output.
+    pub schemes: &'static [&'static str],
+    /// Whether the entry may have a format block and `compress`.
+    pub formats: bool,
+    /// Makes the sink. Does no I/O.
+    pub build: fn(&Value, SinkParts) -> Result<Arc<dyn Sink>, Vec<Fault>>,
+}
+
+/// All components.
+#[derive(Debug, Clone, Copy)]
+pub struct Registry {
+    /// Places to read from.
+    pub sources: &'static [SourceEntry],
+    /// Compressions.
+    pub codecs: &'static [CodecEntry],
+    /// Formats.
+    pub formats: &'static [FormatEntry],
+    /// Places to write to.
+    pub sinks: &'static [SinkEntry],
+}
+
+impl Registry {
+    /// The source that reads `url` (a path, a URL or `-`).
+    pub fn source_for(&self, url: &str) -> Option<&'static SourceEntry> {
+        let scheme = scheme_of(url, self.sources.iter().flat_map(|entry| entry.schemes));
+        self.sources.iter().find(|entry| entry.schemes.contains(&scheme))
+    }
+
+    /// The sink that writes `target` (a path, `scheme:…` or `-`).
+    pub fn sink_for(&self, target: &str) -> Option<&'static SinkEntry> {
+        let scheme = scheme_of(target, self.sinks.iter().flat_map(|entry| entry.schemes));
+        self.sinks.iter().find(|entry| entry.schemes.contains(&scheme))
+    }
+
+    /// The codec of that name.
+    pub fn codec(&self, name: &str) -> Option<&'static CodecEntry> {
+        self.codecs.iter().find(|entry| entry.name == name)
+    }
+
+    /// The codec and the format that a file's name suggests: `a.csv.gz` is gzip and csv. The last text is the
+    /// format's ending.
+    pub fn by_name(&self, path: &str) -> (Option<&'static CodecEntry>, Option<(&'static FormatEntry, &'static str)>) {
+        let path = path.split(['?', '#']).next().unwrap_or(path).to_ascii_lowercase();
+        let codec = self.codecs.iter().find_map(|entry| {
+            entry.extensions.iter().find(|ending| path.ends_with(*ending)).map(|ending| (entry, *ending))
+        });
+        let stem = codec.map_or(path.as_str(), |(_, ending)| &path[..path.len() - ending.len()]);
+        let format = self.formats.iter().find_map(|entry| {
+            entry.extensions.iter().find(|ending| stem.ends_with(*ending)).map(|ending| (entry, *ending))
+        });
+        (codec.map(|(entry, _)| entry), format)
+    }
+}
+
+/// The scheme of `url`: one of `known` before its first colon, `-` for `-`; what has an unknown scheme and `://` keeps
+/// that scheme (so it finds no entry), the rest is a path: `""`.
+fn scheme_of<'a>(url: &'a str, known: impl Iterator<Item = &'a &'static str>) -> &'a str {
+    if url == "-" {
+        return "-";
+    }
+    match url.split_once(':') {
+        Some((scheme, rest)) => {
+            let known = known.copied().find(|one| one.eq_ignore_ascii_case(scheme) && !one.is_empty());
+            match known {
+                Some(one) => one,
+                None if rest.starts_with("//") => scheme,
+                None => "",
+            }
+        }
+        None => "",
+    }
+}

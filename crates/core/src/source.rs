@@ -1,0 +1,52 @@
+//! The source traits: from a pattern to units, from a unit to bytes.
+//!
+//! Implementors give the least: list one pattern, open one unit. Brace and list expansion, retries, limits and
+//! metering are wrappers around any implementation.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+use crate::{Budget, Result, Unit};
+
+/// The bytes of one unit, in order, in chunks of any size above zero. After an error the stream ends.
+pub type ByteStream = BoxStream<'static, Result<Bytes>>;
+
+/// What a source may use while it works.
+#[derive(Debug, Clone)]
+pub struct SourceContext {
+    /// Network and timers run here, never on the workers that decode.
+    pub io: tokio::runtime::Handle,
+    /// What is fetched ahead is charged here.
+    pub budget: Arc<Budget>,
+}
+
+/// A place that bytes come from.
+#[async_trait]
+pub trait Source: Debug + Send + Sync {
+    /// What it is called in reports: `file`, `http`.
+    fn name(&self) -> &'static str;
+
+    /// The most units that are worth opening at once.
+    fn connections(&self) -> usize;
+
+    /// The units that `pattern` (one path or URL, braces already expanded) stands for, as they are found. Sizes and
+    /// versions are filled in where listing gives them for free. A path without wildcards that does not exist is an
+    /// error; a glob that matches nothing is an empty stream.
+    fn list(&self, context: &SourceContext, pattern: &str) -> BoxStream<'static, Result<Unit>>;
+
+    /// The bytes of `unit` (of its range, if it has one). Transient faults are retried inside; what comes out of the
+    /// stream is final. If the unit names an etag and the object has changed, that is an error.
+    async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream>;
+
+    /// Reads `range` of the unit's bytes, for formats whose directory is at the end. The answer has exactly the
+    /// length of the range. `None` if the place cannot do it (a pipe, a server without ranges).
+    async fn read_range(&self, context: &SourceContext, unit: &Unit, range: Range<u64>) -> Result<Option<Bytes>>;
+
+    /// The unit's size in bytes, asked for if it is not known yet. `None` if the place cannot tell.
+    async fn size(&self, context: &SourceContext, unit: &Unit) -> Result<Option<u64>>;
+}

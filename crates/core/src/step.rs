@@ -1,0 +1,236 @@
+//! The counters of a step. Progress, ETA, verdict and report are computed from these and from nothing else.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StepKind {
+    /// Names become units.
+    List,
+    /// Units become bytes: disk, pipe or network.
+    Fetch,
+    /// Bytes become text.
+    Decode,
+    /// Text becomes batches.
+    Parse,
+    /// Batches become batches.
+    Transform,
+    /// Batches go to the target.
+    Load,
+}
+
+impl fmt::Display for StepKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StepKind::List => "list",
+            StepKind::Fetch => "fetch",
+            StepKind::Decode => "decode",
+            StepKind::Parse => "parse",
+            StepKind::Transform => "transform",
+            StepKind::Load => "load",
+        })
+    }
+}
+
+/// One step of a run. All counters only grow; times are summed over the tasks that work on the step, so they can
+/// exceed the time of the run.
+#[derive(Debug)]
+pub struct Step {
+    /// The job's name for it: an entry of the job file.
+    pub name: String,
+    /// What it does.
+    pub kind: StepKind,
+    detail: Mutex<String>,
+    units: AtomicU64,
+    units_total: AtomicU64,
+    rows: AtomicU64,
+    rejected: AtomicU64,
+    bytes: AtomicU64,
+    bytes_total: AtomicU64,
+    busy: AtomicU64,
+    waiting_input: AtomicU64,
+    waiting_output: AtomicU64,
+    spilled: AtomicU64,
+}
+
+impl Step {
+    /// A step with all counters at zero. `detail` says more than the kind: `gzip`, `http`, `hash join`.
+    pub fn new(name: impl Into<String>, kind: StepKind, detail: impl Into<String>) -> Arc<Self> {
+        Arc::new(Step {
+            name: name.into(),
+            kind,
+            detail: Mutex::new(detail.into()),
+            units: AtomicU64::new(0),
+            units_total: AtomicU64::new(0),
+            rows: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            bytes_total: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
+            waiting_input: AtomicU64::new(0),
+            waiting_output: AtomicU64::new(0),
+            spilled: AtomicU64::new(0),
+        })
+    }
+
+    /// What the step works on, for people: `gzip`, `http`.
+    pub fn detail(&self) -> String {
+        self.detail.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// Adds to the detail what only the data tells (a codec found by its magic bytes); said once.
+    pub fn add_detail(&self, detail: &str) {
+        let mut known = self.detail.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !known.split(", ").any(|part| part == detail) {
+            if !known.is_empty() {
+                known.push_str(", ");
+            }
+            known.push_str(detail);
+        }
+    }
+
+    /// Units finished.
+    pub fn add_units(&self, units: u64) {
+        self.units.fetch_add(units, Ordering::Relaxed);
+    }
+
+    /// Units and bytes that are to come, as far as known: what progress is measured against.
+    pub fn expect(&self, units: u64, bytes: u64) {
+        self.units_total.fetch_add(units, Ordering::Relaxed);
+        self.bytes_total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Rows that left the step.
+    pub fn add_rows(&self, rows: u64) {
+        self.rows.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Records that the step refused.
+    pub fn add_rejected(&self, rows: u64) {
+        self.rejected.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Bytes that left the step.
+    pub fn add_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that the step wrote to scratch because memory was short.
+    pub fn add_spilled(&self, bytes: u64) {
+        self.spilled.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Time at work.
+    pub fn add_busy(&self, time: Duration) {
+        self.busy.fetch_add(nanoseconds(time), Ordering::Relaxed);
+    }
+
+    /// Time spent waiting for what comes in.
+    pub fn add_waiting_input(&self, time: Duration) {
+        self.waiting_input.fetch_add(nanoseconds(time), Ordering::Relaxed);
+    }
+
+    /// Time spent waiting for what comes after: the next step, or the target.
+    pub fn add_waiting_output(&self, time: Duration) {
+        self.waiting_output.fetch_add(nanoseconds(time), Ordering::Relaxed);
+    }
+
+    /// Runs `work` and counts its time as busy.
+    pub fn busy<T>(&self, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = work();
+        self.add_busy(start.elapsed());
+        result
+    }
+
+    /// Runs `write`, a call that hands bytes to the target, and counts its time as waiting for output.
+    pub fn writing<T>(&self, write: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = write();
+        self.add_waiting_output(start.elapsed());
+        result
+    }
+
+    /// The counters as they stand now.
+    pub fn snapshot(&self) -> StepSnapshot {
+        let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 / 1e9;
+        StepSnapshot {
+            name: self.name.clone(),
+            kind: self.kind,
+            detail: self.detail(),
+            units: self.units.load(Ordering::Relaxed),
+            units_total: self.units_total.load(Ordering::Relaxed),
+            rows: self.rows.load(Ordering::Relaxed),
+            rejected: self.rejected.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            bytes_total: self.bytes_total.load(Ordering::Relaxed),
+            busy: seconds(&self.busy),
+            waiting_input: seconds(&self.waiting_input),
+            waiting_output: seconds(&self.waiting_output),
+            spilled_bytes: self.spilled.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+/// The counters of a step at one moment; times in seconds, summed over tasks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepSnapshot {
+    /// The job's name for it.
+    pub name: String,
+    /// What it does.
+    pub kind: StepKind,
+    /// What it works on: `gzip`, `http`.
+    pub detail: String,
+    /// Units finished.
+    pub units: u64,
+    /// Units known of so far.
+    pub units_total: u64,
+    /// Rows that left the step.
+    pub rows: u64,
+    /// Records that the step refused.
+    pub rejected: u64,
+    /// Bytes that left the step.
+    pub bytes: u64,
+    /// Bytes known to come through the step.
+    pub bytes_total: u64,
+    /// Seconds at work.
+    pub busy: f64,
+    /// Seconds spent waiting for input.
+    pub waiting_input: f64,
+    /// Seconds spent waiting for output.
+    pub waiting_output: f64,
+    /// Bytes written to scratch because memory was short.
+    pub spilled_bytes: u64,
+}
+
+/// All steps of a run, in the order in which they were added.
+#[derive(Debug, Default)]
+pub struct Steps(Mutex<Vec<Arc<Step>>>);
+
+impl Steps {
+    /// Adds a step.
+    pub fn add(&self, name: impl Into<String>, kind: StepKind, detail: impl Into<String>) -> Arc<Step> {
+        let step = Step::new(name, kind, detail);
+        self.lock().push(Arc::clone(&step));
+        step
+    }
+
+    /// All steps.
+    pub fn all(&self) -> Vec<Arc<Step>> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Step>>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

@@ -1,0 +1,32 @@
+//! The unit: the smallest thing that is fetched, retried and committed.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// An object, or a range of a large one. Members of an archive appear only while it is decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unit {
+    /// Path or URL, as it is opened. May hold a password: show [`Unit::name`] instead.
+    pub uri: String,
+    /// The bytes to read; all of them if `None`.
+    pub range: Option<Range<u64>>,
+    /// Size of the whole object in bytes, as stored (compressed), where it is known.
+    pub size: Option<u64>,
+    /// The version of the object: an etag in the form the server gave it.
+    pub etag: Option<String>,
+    /// Time of the last change, in milliseconds since 1970-01-01 UTC.
+    pub modified: Option<i64>,
+}
+
+impl Unit {
+    /// A unit of which only the URI is known.
+    pub fn new(uri: impl Into<String>) -> Self {
+        Unit { uri: uri.into(), range: None, size: None, etag: None, modified: None }
+    }
+
+    /// The URI with passwords left out, for messages.
+    pub fn name(&self) -> String {
+        crate::redact::url(&self.uri)
+    }
+}

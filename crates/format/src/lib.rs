@@ -1,0 +1,1 @@
+//! Millstream's formats: lines, csv, json and parquet

@@ -1,0 +1,1 @@
+//! Millstream's job file: from YAML to a linted, typed graph

@@ -1,0 +1,1 @@
+//! Where Millstream writes to: files, SQLite, standard output

@@ -1,0 +1,1 @@
+//! Where Millstream reads from: files, standard input, HTTP
