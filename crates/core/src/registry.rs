@@ -10,6 +10,9 @@ use crate::sink::{Sink, SinkParts};
 use crate::source::Source;
 use crate::spec::{Fault, SpecInfo};
 
+/// A component, or all faults of its settings.
+pub type Built<T> = Result<Arc<T>, Vec<Fault>>;
+
 /// A kind of source.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceEntry {
@@ -18,7 +21,7 @@ pub struct SourceEntry {
     /// The URL schemes it reads, without `://`; `""` stands for plain paths, `-` for standard input.
     pub schemes: &'static [&'static str],
     /// Makes the source. Does no I/O.
-    pub build: fn(&Value) -> Result<Arc<dyn Source>, Vec<Fault>>,
+    pub build: fn(&Value) -> Built<dyn Source>,
 }
 
 /// A codec.
@@ -42,7 +45,7 @@ pub struct FormatEntry {
     /// Settings that an extension suggests (a `.tsv` has tabs), under the given ending.
     pub suggested: fn(&str) -> Value,
     /// Makes the format. Does no I/O.
-    pub build: fn(&Value) -> Result<Arc<dyn Format>, Vec<Fault>>,
+    pub build: fn(&Value) -> Built<dyn Format>,
 }
 
 /// A kind of sink.
@@ -55,7 +58,7 @@ pub struct SinkEntry {
     /// Whether the entry may have a format block and `compress`.
     pub formats: bool,
     /// Makes the sink. Does no I/O.
-    pub build: fn(&Value, SinkParts) -> Result<Arc<dyn Sink>, Vec<Fault>>,
+    pub build: fn(&Value, SinkParts) -> Built<dyn Sink>,
 }
 
 /// All components.
