@@ -73,10 +73,15 @@ impl Budget {
                 true
             }
             Err(_) => {
-                self.refusals.fetch_add(1, Ordering::Relaxed);
+                self.refuse();
                 false
             }
         }
+    }
+
+    /// Counts a refusal that a holder's own share, not the whole limit, gave the reason for.
+    pub fn refuse(&self) {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes `bytes` whether they are free or not: only for what is already held and cannot be given back.
