@@ -5,6 +5,8 @@
 //! faults are found at once and have a place) and the reference in the docs.
 
 use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
@@ -163,6 +165,200 @@ impl TextOrSecret {
     }
 }
 
+/// A length of time as a job file says it: a number and a unit, `500ms`, `30s`, `1.5m`, `2h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Duration(pub std::time::Duration);
+
+/// The units of a [`Duration`], in seconds.
+const DURATION_UNITS: &[(&str, f64)] = &[("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+
+impl Duration {
+    /// That many seconds.
+    pub const fn from_seconds(seconds: u64) -> Self {
+        Duration(std::time::Duration::from_secs(seconds))
+    }
+}
+
+impl TryFrom<String> for Duration {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let fault =
+            || format!("`{text}` is no length of time: write a number and a unit, such as 500ms, 30s, 5m or 2h");
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(fault)?;
+        let (number, unit) = text.split_at(digits);
+        let (_, seconds) = DURATION_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(fault)?;
+        let number: f64 = number.parse().map_err(|_| fault())?;
+        std::time::Duration::try_from_secs_f64(number * seconds).map(Duration).map_err(|_| fault())
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.as_millis() % 1000, self.0.as_secs()) {
+            (0, seconds) if seconds > 0 && seconds % 3600 == 0 => write!(f, "{}h", seconds / 3600),
+            (0, seconds) if seconds > 0 && seconds % 60 == 0 => write!(f, "{}m", seconds / 60),
+            (0, seconds) => write!(f, "{seconds}s"),
+            _ => write!(f, "{}ms", self.0.as_millis()),
+        }
+    }
+}
+
+impl From<Duration> for String {
+    fn from(duration: Duration) -> String {
+        duration.to_string()
+    }
+}
+
+impl JsonSchema for Duration {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$",
+            "description": "A length of time: a number and a unit, such as 500ms, 30s, 5m or 2h.",
+        })
+    }
+}
+
+/// A number of bytes. In the job file a whole number, or text with a unit: `64MB` (10⁶ bytes each), `1GiB` (2³⁰).
+/// Displayed with three digits: `12.3 MB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+/// What a [`Size`] looks like as text.
+const SIZE_PATTERN: &str = r"^[0-9]+(\.[0-9]+)? ?([kKmMgGtT][iI]?)?[bB]?$";
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fault = || format!("`{text}` is no size: write a whole number of bytes, or `64MB`, `1GiB`");
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let factor: u64 = match unit.strip_prefix(' ').unwrap_or(unit).to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kb" => 1_000,
+            "m" | "mb" => 1_000_000,
+            "g" | "gb" => 1_000_000_000,
+            "t" | "tb" => 1_000_000_000_000,
+            "ki" | "kib" => 1 << 10,
+            "mi" | "mib" => 1 << 20,
+            "gi" | "gib" => 1 << 30,
+            "ti" | "tib" => 1 << 40,
+            _ => return Err(fault()),
+        };
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(factor).map(Size).ok_or_else(fault);
+        }
+        let bytes = number.parse::<f64>().map_err(|_| fault())? * factor as f64;
+        if bytes < u64::MAX as f64 { Ok(Size(bytes as u64)) } else { Err(fault()) }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < 1_000 {
+            return write!(f, "{} B", self.0);
+        }
+        let mut value = self.0 as f64;
+        let mut unit = "B";
+        for larger in ["kB", "MB", "GB", "TB", "PB", "EB"] {
+            // What would be rounded up to 1000 belongs to the next unit.
+            if value < 999.5 {
+                break;
+            }
+            value /= 1_000.0;
+            unit = larger;
+        }
+        let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+        write!(f, "{value:.digits$} {unit}")
+    }
+}
+
+/// A length of time. In the job file text with a unit: `500ms`, `30s`, `5m`, `2h`, `1d`, or a whole number of seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeSpan(pub Duration);
+
+/// What a [`TimeSpan`] looks like as text.
+const TIME_SPAN_PATTERN: &str = r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)?$";
+
+impl FromStr for TimeSpan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fault = || format!("`{text}` is no length of time: write `500ms`, `30s`, `5m`, `2h`, or seconds");
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let factor = match unit.strip_prefix(' ').unwrap_or(unit) {
+            "ms" => 0.001,
+            "" | "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3_600.0,
+            "d" => 86_400.0,
+            _ => return Err(fault()),
+        };
+        let seconds = number.parse::<f64>().map_err(|_| fault())? * factor;
+        Duration::try_from_secs_f64(seconds).map(TimeSpan).map_err(|_| fault())
+    }
+}
+
+impl fmt::Display for TimeSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let milliseconds = self.0.as_millis();
+        match milliseconds {
+            0 => f.write_str("0s"),
+            _ if milliseconds % 1_000 != 0 => write!(f, "{milliseconds}ms"),
+            _ if milliseconds % 86_400_000 == 0 => write!(f, "{}d", milliseconds / 86_400_000),
+            _ if milliseconds % 3_600_000 == 0 => write!(f, "{}h", milliseconds / 3_600_000),
+            _ if milliseconds % 60_000 == 0 => write!(f, "{}m", milliseconds / 60_000),
+            _ => write!(f, "{}s", milliseconds / 1_000),
+        }
+    }
+}
+
+/// Gives a type that is written as text with a unit, or as a whole number, its serde and schemars implementations.
+macro_rules! number_or_text {
+    ($type:ident, $name:literal, $pattern:expr, $number:expr, $whole:expr) => {
+        impl Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                #[allow(clippy::redundant_closure_call)]
+                $whole(self).serialize(serializer)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                match Value::deserialize(deserializer)? {
+                    Value::Number(number) => number.to_string().parse(),
+                    Value::String(text) => text.parse(),
+                    other => other.to_string().parse(),
+                }
+                .map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $name.into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                schemars::json_schema!({
+                    "anyOf": [{"type": $number, "minimum": 0}, {"type": "string", "pattern": $pattern}]
+                })
+            }
+        }
+    };
+}
+
+number_or_text!(Size, "Size", SIZE_PATTERN, "integer", |size: &Size| size.0);
+number_or_text!(TimeSpan, "TimeSpan", TIME_SPAN_PATTERN, "number", |span: &TimeSpan| span.to_string());
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,5 +386,49 @@ mod tests {
         let secret = Secret { secret: "env:MILLSTREAM_NO_SUCH".into() };
         let error = secret.resolve().expect_err("not set");
         assert!(error.to_string().contains("MILLSTREAM_NO_SUCH"), "{error}");
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        for (text, milliseconds, shown) in
+            [("500ms", 500, "500ms"), ("30s", 30_000, "30s"), ("1.5m", 90_000, "90s"), ("2h", 7_200_000, "2h")]
+        {
+            let duration = Duration::try_from(text.to_owned()).expect("a length of time");
+            assert_eq!((duration.0.as_millis(), duration.to_string().as_str()), (milliseconds, shown));
+        }
+        for text in ["", "30", "s", "-1s", "1.2.3s", "1 s", "5d", "99999999999999999999999h"] {
+            assert!(Duration::try_from(text.to_owned()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let parsed = |text: &str| text.parse::<Size>().map(|size| size.0);
+        assert_eq!(parsed("64MB"), Ok(64_000_000));
+        assert_eq!(parsed("1.5 GiB"), Ok(3 << 29));
+        assert_eq!(parsed("10k"), Ok(10_000));
+        assert_eq!(parsed("18446744073709551615"), Ok(u64::MAX));
+        for bad in ["", "MB", "-1", "1 parsec", "1.2.3", "18446744073709551616", "99999999999TB"] {
+            assert!(parsed(bad).is_err(), "{bad}");
+        }
+        let shown = [0, 999, 1_000, 12_345, 999_499, 999_999, 64_000_000].map(|bytes| Size(bytes).to_string());
+        assert_eq!(shown, ["0 B", "999 B", "1.00 kB", "12.3 kB", "999 kB", "1.00 MB", "64.0 MB"]);
+        assert_eq!(serde_json::from_str::<Size>("5").expect("a number"), Size(5));
+        assert!(serde_json::from_str::<Size>("-5").is_err() && serde_json::from_str::<Size>("true").is_err());
+    }
+
+    #[test]
+    fn lengths_of_time_have_units() {
+        let parsed = |text: &str| text.parse::<TimeSpan>().map(|span| span.0.as_millis());
+        assert_eq!(parsed("30s"), Ok(30_000));
+        assert_eq!(parsed("250ms"), Ok(250));
+        assert_eq!(parsed("1.5 m"), Ok(90_000));
+        assert_eq!(parsed("7"), Ok(7_000));
+        for bad in ["", "s", "-1s", "1 week", "999999999999999999999999999d"] {
+            assert!(parsed(bad).is_err(), "{bad}");
+        }
+        for text in ["0s", "250ms", "30s", "5m", "2h", "1d"] {
+            assert_eq!(text.parse::<TimeSpan>().expect("valid").to_string(), text);
+        }
     }
 }
