@@ -1,1 +1,15 @@
-//! Millstream's formats: lines, csv, json and parquet
+//! Millstream's formats: text to batches and back.
+//!
+//! One folder a format (`lines`, `csv`, `json`, `parquet`), each with an `ENTRY` that stands in [`FORMATS`]. What
+//! they share: [`columns`] (the type names of job files) and [`drift`] (the columns of several files, by name).
+//! Where bytes come from and how they are compressed is left to the sources and codecs.
+
+pub mod columns;
+pub mod drift;
+pub mod json;
+pub mod parquet;
+
+use millstream_core::registry::FormatEntry;
+
+/// All formats. To add one is to add a folder and a line here.
+pub const FORMATS: &[FormatEntry] = &[];

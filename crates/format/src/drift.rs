@@ -1,0 +1,211 @@
+//! The columns of several files as the columns of one source, by name, as `on_drift` says.
+//!
+//! Two moments: [`merge`] before a source is read (what columns does it have?), and [`match_columns`] when one of its
+//! files is read (where are they in this file?).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use millstream_core::format::OnDrift;
+use millstream_core::{Error, Result, hint};
+
+use crate::columns::{type_name, widen};
+
+/// Where a format's types come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Types {
+    /// From the values of a sample (csv, json): files of one source may show different ones, and they are always
+    /// widened.
+    Inferred,
+    /// From the file itself (parquet): a difference is a drift like any other.
+    Stored,
+}
+
+/// The columns of a source from those of its files (each with its name for messages).
+///
+/// The order is that of the first file, with columns that only later files have behind it. `Fail` wants the same names
+/// everywhere; `Null` takes the first file's; `Widen` takes all. Types that differ are widened, except that stored
+/// types under `Fail` and `Null` are an error. A column that is null everywhere becomes text.
+pub fn merge(files: &[(String, SchemaRef)], on_drift: OnDrift, types: Types) -> Result<SchemaRef> {
+    let Some(((first_file, first), others)) = files.split_first() else {
+        return Err(Error::internal("the columns of no file were asked for"));
+    };
+    let mut fields: Vec<Field> = first.fields().iter().map(|field| nullable(field)).collect();
+    let mut indices: HashMap<String, usize> =
+        fields.iter().enumerate().map(|(index, field)| (field.name().clone(), index)).collect();
+    for (file, schema) in others {
+        if on_drift == OnDrift::Fail {
+            same_names(first_file, first, schema).map_err(|error| error.in_unit(file, None))?;
+        }
+        for field in schema.fields() {
+            match indices.get(field.name()) {
+                Some(&index) => {
+                    let merged = merge_types(&fields[index], field, on_drift, types)
+                        .map_err(|error| error.in_unit(file, None))?;
+                    fields[index].set_data_type(merged);
+                }
+                None if on_drift == OnDrift::Widen => {
+                    indices.insert(field.name().clone(), fields.len());
+                    fields.push(nullable(field));
+                }
+                None => {}
+            }
+        }
+    }
+    for field in &mut fields {
+        if field.data_type().is_null() {
+            field.set_data_type(millstream_core::format::TEXT);
+        }
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+fn nullable(field: &Field) -> Field {
+    Field::new(field.name(), field.data_type().clone(), true)
+}
+
+fn merge_types(known: &Field, new: &Field, on_drift: OnDrift, types: Types) -> Result<DataType> {
+    if known.data_type() == new.data_type() {
+        return Ok(new.data_type().clone());
+    }
+    if types == Types::Stored && on_drift != OnDrift::Widen {
+        return Err(Error::data(format!(
+            "the column is {}, and {} in the files before it",
+            type_name(new.data_type()),
+            type_name(known.data_type())
+        ))
+        .column(new.name())
+        .hint("set `on_drift: widen` to read both as the wider type"));
+    }
+    Ok(widen(known.data_type(), new.data_type()))
+}
+
+fn same_names(first_file: &str, first: &Schema, schema: &Schema) -> Result<()> {
+    let other = |name: &str| schema.column_with_name(name).is_none();
+    let missing: Vec<_> = first.fields().iter().map(|field| field.name().as_str()).filter(|name| other(name)).collect();
+    let known = |name: &str| first.column_with_name(name).is_none();
+    let added: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).filter(|name| known(name)).collect();
+    if missing.is_empty() && added.is_empty() {
+        return Ok(());
+    }
+    let compared = format!("compared with {}", millstream_core::redact::url(first_file));
+    Err(Error::data(difference(&missing, &added)).cause(compared).hint(DRIFT_HINT))
+}
+
+const DRIFT_HINT: &str = "set `on_drift: null` (a missing column is null, an additional one is ignored) or \
+                          `on_drift: widen` (the columns of all files)";
+
+/// "the file lacks column a and has an additional column b".
+fn difference(missing: &[&str], added: &[&str]) -> String {
+    let noun = |names: &[&str]| if names.len() == 1 { "column" } else { "columns" };
+    match (missing.is_empty(), added.is_empty()) {
+        (false, true) => format!("the file lacks the {} {}", noun(missing), missing.join(", ")),
+        (true, false) => format!("the file has the additional {} {}", noun(added), added.join(", ")),
+        _ => format!(
+            "the file lacks the {} {} and has the additional {} {}",
+            noun(missing),
+            missing.join(", "),
+            noun(added),
+            added.join(", ")
+        ),
+    }
+}
+
+/// For each column of `schema` its index among the columns `file` of one file; `None` if the file lacks it and it is
+/// null. Names are compared exactly.
+///
+/// `Fail`: both sets of names are the same. `Null`: what is missing is null, what is additional is ignored. `Widen`:
+/// what is missing is null; an additional column is an error, since every file was looked at before.
+pub fn match_columns(file: &[impl AsRef<str>], schema: &Schema, on_drift: OnDrift) -> Result<Vec<Option<usize>>> {
+    let places: HashMap<&str, usize> = file.iter().enumerate().map(|(index, name)| (name.as_ref(), index)).collect();
+    let matched: Vec<_> = schema.fields().iter().map(|field| places.get(field.name().as_str()).copied()).collect();
+    let missing: Vec<_> = if on_drift == OnDrift::Fail {
+        schema
+            .fields()
+            .iter()
+            .zip(&matched)
+            .filter(|(_, place)| place.is_none())
+            .map(|(field, _)| field.name().as_str())
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let added: Vec<_> = if on_drift == OnDrift::Null {
+        Vec::new()
+    } else {
+        file.iter().map(AsRef::as_ref).filter(|name| schema.column_with_name(name).is_none()).collect()
+    };
+    if missing.is_empty() && added.is_empty() {
+        return Ok(matched);
+    }
+    let slip = missing.first().and_then(|name| Some((name, hint::nearest(name, added.iter().copied())?)));
+    let hint = match (slip, on_drift) {
+        (Some((name, nearest)), _) => format!("is `{nearest}` the column that the source calls `{name}`? {DRIFT_HINT}"),
+        (None, OnDrift::Widen) => "add the column to `columns`, or set `on_drift: null` to ignore it".to_owned(),
+        (None, _) => format!("correct `columns`, or {DRIFT_HINT}"),
+    };
+    Err(Error::data(difference(&missing, &added)).hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::columns::parse_type;
+
+    fn schema(columns: &[(&str, &str)]) -> SchemaRef {
+        let field = |(name, type_name): &(&str, &str)| {
+            Field::new(*name, if *type_name == "null" { DataType::Null } else { parse_type(type_name).unwrap() }, true)
+        };
+        Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
+    }
+
+    fn shown(schema: &Schema) -> String {
+        let fields = schema.fields().iter().map(|field| format!("{} {}", field.name(), type_name(field.data_type())));
+        fields.collect::<Vec<_>>().join(", ")
+    }
+
+    fn merged(on_drift: OnDrift, types: Types) -> Result<String> {
+        let files = [
+            ("one".to_owned(), schema(&[("a", "int64"), ("b", "null")])),
+            ("two".to_owned(), schema(&[("c", "utf8"), ("a", "float64")])),
+        ];
+        merge(&files, on_drift, types).map(|schema| shown(&schema))
+    }
+
+    #[test]
+    fn files_are_merged_as_on_drift_says() {
+        assert_eq!(merged(OnDrift::Widen, Types::Stored).unwrap(), "a float64, b utf8, c utf8");
+        assert_eq!(merged(OnDrift::Null, Types::Inferred).unwrap(), "a float64, b utf8");
+        let error = merged(OnDrift::Null, Types::Stored).unwrap_err();
+        assert_eq!(error.to_string(), "two, column a: the column is float64, and int64 in the files before it");
+        let error = merged(OnDrift::Fail, Types::Inferred).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "two: the file lacks the column b and has the additional column c: compared with one"
+        );
+    }
+
+    #[test]
+    fn another_order_is_no_drift() {
+        let files = [
+            ("one".to_owned(), schema(&[("a", "int64"), ("b", "utf8")])),
+            ("two".to_owned(), schema(&[("b", "utf8"), ("a", "int64")])),
+        ];
+        assert_eq!(shown(&merge(&files, OnDrift::Fail, Types::Stored).unwrap()), "a int64, b utf8");
+        let places = match_columns(&["b", "a"], &files[0].1, OnDrift::Fail).unwrap();
+        assert_eq!(places, [Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn one_file_is_matched_as_on_drift_says() {
+        let source = schema(&[("name", "utf8"), ("size", "int64")]);
+        let places = match_columns(&["size", "extra"], &source, OnDrift::Null).unwrap();
+        assert_eq!(places, [None, Some(0)]);
+        assert_eq!(match_columns(&["size"], &source, OnDrift::Widen).unwrap(), [None, Some(0)]);
+        assert!(match_columns(&["size", "extra"], &source, OnDrift::Widen).is_err());
+        let error = match_columns(&["nmae", "size"], &source, OnDrift::Fail).unwrap_err();
+        assert_eq!(error.what(), "the file lacks the column name and has the additional column nmae");
+        assert!(error.hint_text().unwrap().starts_with("is `nmae` the column that the source calls `name`?"));
+    }
+}

@@ -1,0 +1,701 @@
+//! Columns under construction: each takes its values straight from the text of a record.
+//!
+//! ```text
+//!  Fields ─ key ─▶ slot ─▶ builder ─┬─ Integers, Floats, Truths, Texts, Converted
+//!    ▲                              ├─ Lists ─▶ builder of the items
+//!    └──────────────────────────────┴─ Structs
+//! ```
+//! A record that turns out bad half-way has already put values into some columns: `truncate` takes them back. Texts
+//! are copied into a buffer of their own instead of being views into the pushed text: that would keep every key,
+//! bracket and unused value alive for as long as a batch waits, which is most of a JSON file.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, BooleanBufferBuilder, ListArray, NullBufferBuilder,
+    PrimitiveArray, StringViewArray, StructArray, make_view,
+};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Decimal256Type, Field, FieldRef, Fields as ArrowFields, Float32Type,
+    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimeUnit,
+    TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type, i256,
+};
+use millstream_core::{Error, Result};
+
+use super::convert::{self, Unfit};
+use super::cursor::{Cursor, Fault, Kind};
+
+/// A column that is being filled.
+pub trait Builder: Send {
+    /// Reads the next value, which is not null, into a new row. After a fault the column may be in disorder until it
+    /// is truncated.
+    fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault>;
+
+    /// Adds a row that is null.
+    fn null(&mut self);
+
+    /// Takes back all rows but the first `rows`, and whatever a fault left behind.
+    fn truncate(&mut self, rows: usize);
+
+    /// Hands over the rows and starts anew.
+    fn finish(&mut self) -> Result<ArrayRef>;
+}
+
+/// Reads the next value, null or not.
+#[inline]
+fn append(builder: &mut dyn Builder, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
+    if cursor.null()? {
+        builder.null();
+        return Ok(());
+    }
+    builder.value(cursor, scratch)
+}
+
+/// A builder for the values of `field`.
+pub fn builder(field: &Field) -> Result<Box<dyn Builder>> {
+    let data_type = field.data_type();
+    Ok(match data_type {
+        DataType::Boolean => Box::new(Truths::default()),
+        DataType::Int8 => Integers::<Int8Type>::boxed(),
+        DataType::Int16 => Integers::<Int16Type>::boxed(),
+        DataType::Int32 => Integers::<Int32Type>::boxed(),
+        DataType::Int64 => Integers::<Int64Type>::boxed(),
+        DataType::UInt8 => Integers::<UInt8Type>::boxed(),
+        DataType::UInt16 => Integers::<UInt16Type>::boxed(),
+        DataType::UInt32 => Integers::<UInt32Type>::boxed(),
+        DataType::UInt64 => Integers::<UInt64Type>::boxed(),
+        DataType::Float32 => Floats::<Float32Type>::boxed(),
+        DataType::Float64 => Floats::<Float64Type>::boxed(),
+        DataType::Utf8View => Box::new(Texts::default()),
+        DataType::Binary => Box::new(Binaries::default()),
+        DataType::Date32 => Converted::<Date32Type>::boxed(field, false, convert::date),
+        DataType::Time64(TimeUnit::Microsecond) => {
+            Converted::<Time64MicrosecondType>::boxed(field, false, convert::time)
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, None) => {
+            Converted::<TimestampMicrosecondType>::boxed(field, false, convert::timestamp)
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => {
+            Converted::<TimestampMicrosecondType>::boxed(field, false, convert::timestamp_with_zone)
+        }
+        DataType::Decimal128(precision, scale) => {
+            let (precision, scale) = (*precision, *scale);
+            Converted::<Decimal128Type>::boxed(field, true, move |text| {
+                convert::decimal(text, precision, scale, |digits| i128::from_str(digits).ok())
+            })
+        }
+        DataType::Decimal256(precision, scale) => {
+            let (precision, scale) = (*precision, *scale);
+            Converted::<Decimal256Type>::boxed(field, true, move |text| {
+                convert::decimal(text, precision, scale, i256::from_string)
+            })
+        }
+        DataType::List(item) => Box::new(Lists::new(item)?),
+        DataType::Struct(fields) => Box::new(Structs::new(fields)?),
+        other => {
+            return Err(Error::job(format!("column {} has the type {other}, which json cannot read", field.name()))
+                .column(field.name()));
+        }
+    })
+}
+
+/// What a key that is no field means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extra {
+    /// It is passed over.
+    Ignore,
+    /// The record is refused, with this hint.
+    Refuse(&'static str),
+}
+
+/// The fields of an object, by name.
+pub struct Fields {
+    slots: Vec<Slot>,
+    index: HashMap<String, usize>,
+    extra: Extra,
+    /// Counts the objects, to tell which fields the present one has had.
+    object: u64,
+    /// The slot that comes next if this object has the order of the last one.
+    expected: usize,
+    key: String,
+}
+
+struct Slot {
+    name: String,
+    /// `None` if nobody wants the values.
+    builder: Option<Box<dyn Builder>>,
+    last_seen: u64,
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.slots.iter().map(|slot| &slot.name)).finish()
+    }
+}
+
+impl Fields {
+    /// The fields that `wanted` says have builders, the others are only known by name.
+    pub fn new(fields: &ArrowFields, wanted: impl Fn(usize) -> bool, extra: Extra) -> Result<Self> {
+        let slot = |(index, field): (usize, &FieldRef)| {
+            let builder = if wanted(index) { Some(builder(field)?) } else { None };
+            Ok(Slot { name: field.name().clone(), builder, last_seen: 0 })
+        };
+        let slots = fields.iter().enumerate().map(slot).collect::<Result<Vec<_>>>()?;
+        let index = slots.iter().enumerate().map(|(index, slot)| (slot.name.clone(), index)).collect();
+        Ok(Fields { slots, index, extra, object: 0, expected: 0, key: String::new() })
+    }
+
+    /// Reads an object that is next into a new row of every field.
+    pub fn object(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
+        let mut key = std::mem::take(&mut self.key);
+        let result = self.read_object(cursor, &mut key, scratch);
+        self.key = key;
+        result
+    }
+
+    fn read_object(&mut self, cursor: &mut Cursor<'_>, key: &mut String, scratch: &mut String) -> Result<(), Fault> {
+        cursor.open_object()?;
+        self.object += 1;
+        self.expected = 0;
+        let mut seen = 0;
+        let mut first = true;
+        loop {
+            let begin = cursor.at();
+            let Some(name) = cursor.key(first, key)? else { break };
+            first = false;
+            match self.slot_of(name) {
+                Some(index) => {
+                    let slot = &mut self.slots[index];
+                    if slot.last_seen == self.object {
+                        return Err(Fault::new(begin, "a key occurs twice in one object").text(name).in_field(name));
+                    }
+                    slot.last_seen = self.object;
+                    seen += 1;
+                    self.expected = index + 1;
+                    match &mut slot.builder {
+                        Some(builder) => append(builder.as_mut(), cursor, scratch),
+                        None => cursor.skip(scratch),
+                    }
+                    .map_err(|fault| fault.in_field(&slot.name))?;
+                }
+                None => match self.extra {
+                    Extra::Ignore => cursor.skip(scratch).map_err(|fault| fault.in_field(name))?,
+                    Extra::Refuse(hint) => {
+                        return Err(Fault::new(begin, "a key that is no column").text(name).hint(hint).in_field(name));
+                    }
+                },
+            }
+        }
+        if seen < self.slots.len() {
+            self.fill_missing();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn slot_of(&self, name: &str) -> Option<usize> {
+        match self.slots.get(self.expected) {
+            Some(slot) if slot.name == name => Some(self.expected),
+            _ => self.index.get(name).copied(),
+        }
+    }
+
+    fn fill_missing(&mut self) {
+        for slot in &mut self.slots {
+            if slot.last_seen != self.object
+                && let Some(builder) = &mut slot.builder
+            {
+                builder.null();
+            }
+        }
+    }
+
+    /// Adds a row that is null to every field.
+    fn null(&mut self) {
+        for builder in self.slots.iter_mut().filter_map(|slot| slot.builder.as_mut()) {
+            builder.null();
+        }
+    }
+
+    /// Takes back all rows but the first `rows`.
+    pub fn truncate(&mut self, rows: usize) {
+        for builder in self.slots.iter_mut().filter_map(|slot| slot.builder.as_mut()) {
+            builder.truncate(rows);
+        }
+    }
+
+    /// Hands over the columns; `None` for those without a builder.
+    pub fn finish(&mut self) -> Result<Vec<Option<ArrayRef>>> {
+        self.slots.iter_mut().map(|slot| slot.builder.as_mut().map(|builder| builder.finish()).transpose()).collect()
+    }
+}
+
+/// A fault for a value that has another kind than its column.
+fn wrong_kind(expected: &str, cursor: &mut Cursor<'_>, scratch: &mut String) -> Fault {
+    let found = match cursor.kind() {
+        Ok(kind) => kind.name(),
+        Err(fault) => return fault,
+    };
+    let at = cursor.at();
+    match cursor.raw(scratch) {
+        Ok(text) => Fault::new(at, format!("expected {expected}, found {found}")).text(text),
+        Err(fault) => fault,
+    }
+}
+
+fn unfit(expected: &str, why: &Unfit, at: usize, text: &str) -> Fault {
+    let fault = match why {
+        Unfit::NotOne => Fault::new(at, format!("not {expected}")),
+        Unfit::OutOfRange => Fault::new(at, format!("out of the range of {expected}")),
+        Unfit::Fraction => Fault::new(at, format!("{expected} cannot hold all its digits after the point")),
+    };
+    fault.text(text)
+}
+
+/// A number that is next, or a number written as a text: its characters.
+#[inline]
+fn number_text<'s, 'a: 's>(
+    expected: &str,
+    cursor: &mut Cursor<'a>,
+    scratch: &'s mut String,
+) -> Result<&'s str, Fault> {
+    match cursor.kind()? {
+        Kind::Number => cursor.number(),
+        Kind::Text => cursor.string(scratch),
+        _ => Err(wrong_kind(expected, cursor, scratch)),
+    }
+}
+
+struct Integers<T: ArrowPrimitiveType> {
+    values: Vec<T::Native>,
+    nulls: NullBufferBuilder,
+    expected: String,
+}
+
+impl<T: ArrowPrimitiveType> Integers<T>
+where
+    T::Native: TryFrom<i64> + TryFrom<i128>,
+{
+    fn boxed() -> Box<dyn Builder> {
+        let expected = crate::columns::type_name(&T::DATA_TYPE);
+        Box::new(Integers::<T> { values: Vec::new(), nulls: NullBufferBuilder::new(0), expected })
+    }
+}
+
+impl<T: ArrowPrimitiveType> Builder for Integers<T>
+where
+    T::Native: TryFrom<i64> + TryFrom<i128>,
+{
+    fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
+        cursor.kind()?;
+        let at = cursor.at();
+        let value = match cursor.short_integer() {
+            Some(value) => T::Native::try_from(value).map_err(|_| {
+                unfit(&self.expected, &Unfit::OutOfRange, at, cursor.between(at..cursor.at()))
+            })?,
+            None => {
+                let text = number_text(&self.expected, cursor, scratch)?;
+                convert::integer(text)
+                    .and_then(|value| T::Native::try_from(value).map_err(|_| Unfit::OutOfRange))
+                    .map_err(|why| unfit(&self.expected, &why, at, text))?
+            }
+        };
+        self.values.push(value);
+        self.nulls.append_non_null();
+        Ok(())
+    }
+
+    fn null(&mut self) {
+        self.values.push(T::Native::default());
+        self.nulls.append_null();
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.values.truncate(rows);
+        self.nulls.truncate(rows);
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef> {
+        let values = std::mem::take(&mut self.values);
+        Ok(Arc::new(PrimitiveArray::<T>::new(values.into(), self.nulls.finish())))
+    }
+}
+
+struct Floats<T: ArrowPrimitiveType> {
+    values: Vec<T::Native>,
+    nulls: NullBufferBuilder,
+    expected: String,
+}
+
+impl<T: ArrowPrimitiveType> Floats<T>
+where
+    T::Native: convert::Float,
+{
+    fn boxed() -> Box<dyn Builder> {
+        let expected = crate::columns::type_name(&T::DATA_TYPE);
+        Box::new(Floats::<T> { values: Vec::new(), nulls: NullBufferBuilder::new(0), expected })
+    }
+}
+
+impl<T: ArrowPrimitiveType> Builder for Floats<T>
+where
+    T::Native: convert::Float,
+{
+    fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
+        let quoted = cursor.kind()? == Kind::Text;
+        let at = cursor.at();
+        let text = number_text(&self.expected, cursor, scratch)?;
+        let value = convert::float(text, quoted).map_err(|why| unfit(&self.expected, &why, at, text))?;
+        self.values.push(value);
+        self.nulls.append_non_null();
+        Ok(())
+    }
+
+    fn null(&mut self) {
+        self.values.push(T::Native::default());
+        self.nulls.append_null();
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.values.truncate(rows);
+        self.nulls.truncate(rows);
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef> {
+        let values = std::mem::take(&mut self.values);
+        Ok(Arc::new(PrimitiveArray::<T>::new(values.into(), self.nulls.finish())))
+    }
+}
+
+/// Values that JSON writes as texts: dates, times, decimals.
+struct Converted<T: ArrowPrimitiveType, C> {
+    values: Vec<T::Native>,
+    nulls: NullBufferBuilder,
+    data_type: DataType,
+    expected: String,
+    /// Whether a number may stand for the value.
+    numbers: bool,
+    convert: C,
+}
+
+impl<T: ArrowPrimitiveType, C> Converted<T, C>
+where
+    C: Fn(&str) -> Result<T::Native, Unfit> + Send + 'static,
+{
+    fn boxed(field: &Field, numbers: bool, convert: C) -> Box<dyn Builder> {
+        Box::new(Converted::<T, C> {
+            values: Vec::new(),
+            nulls: NullBufferBuilder::new(0),
+            data_type: field.data_type().clone(),
+            expected: crate::columns::type_name(field.data_type()),
+            numbers,
+            convert,
+        })
+    }
+}
+
+impl<T: ArrowPrimitiveType, C> Builder for Converted<T, C>
+where
+    C: Fn(&str) -> Result<T::Native, Unfit> + Send,
+{
+    fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
+        let kind = cursor.kind()?;
+        let at = cursor.at();
+        let text = match kind {
+            Kind::Text => cursor.string(scratch)?,
+            Kind::Number if self.numbers => cursor.number()?,
+            _ => return Err(wrong_kind(&self.expected, cursor, scratch)),
+        };
+        let value = (self.convert)(text).map_err(|why| unfit(&self.expected, &why, at, text))?;
+        self.values.push(value);
+        self.nulls.append_non_null();
+        Ok(())
+    }
+
+    fn null(&mut self) {
+        self.values.push(T::Native::default());
+        self.nulls.append_null();
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.values.truncate(rows);
+        self.nulls.truncate(rows);
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef> {
+        let values = std::mem::take(&mut self.values);
+        let array = PrimitiveArray::<T>::new(values.into(), self.nulls.finish());
+        Ok(Arc::new(array.with_data_type(self.data_type.clone())))
+    }
+}
+
+struct Truths {
+    values: BooleanBufferBuilder,
+    nulls: NullBufferBuilder,
+}
+
+impl Default for Truths {
+    fn default() -> Self {
+        Truths { values: BooleanBufferBuilder::new(0), nulls: NullBufferBuilder::new(0) }
+    }
+}
+
+impl Builder for Truths {
+    fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
+        if cursor.kind()? != Kind::Bool {
+            return Err(wrong_kind("bool", cursor, scratch));
+        }
+        self.values.append(cursor.truth()?);
+        self.nulls.append_non_null();
+        Ok(())
+    }
+
+    fn null(&mut self) {
+        self.values.append(false);
+        self.nulls.append_null();
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        if rows < self.values.len() {
+            self.values.truncate(rows);
+        }
+        self.nulls.truncate(rows);
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef> {
+        Ok(Arc::new(BooleanArray::new(self.values.finish(), self.nulls.finish())))
+    }
+}
+
+/// Texts; a value that is no text is kept as it is written, so that a column of mixed values loses nothing.
+struct Texts {
+    views: Vec<u128>,
+    blocks: Vec<Buffer>,
+    block: Vec<u8>,
+    nulls: NullBufferBuilder,
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        Texts { views: Vec::new(), blocks: Vec::new(), block: Vec::new(), nulls: NullBufferBuilder::new(0) }
+    }
+}
+
+/// Texts up to this many bytes lie in the view itself.
+const INLINE: usize = 12;
+
+/// A block of texts is closed when it would grow over this. (A view's offset has 32 bits.)
+const BLOCK: usize = 1 << 30;
+
+impl Builder for Texts {
+    #[inline]
+    fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
+        let text = match cursor.kind()? {
+            Kind::Text => cursor.string(scratch)?,
+            _ => cursor.raw(scratch)?,
+        };
+        let bytes = text.as_bytes();
+        if bytes.len() > INLINE {
+            if self.block.len() + bytes.len() > BLOCK {
+                self.blocks.push(Buffer::from_vec(std::mem::take(&mut self.block)));
+            }
+            self.views.push(make_view(bytes, self.blocks.len() as u32, self.block.len() as u32));
+            self.block.extend_from_slice(bytes);
+        } else {
+            self.views.push(make_view(bytes, 0, 0));
+        }
+        self.nulls.append_non_null();
+        Ok(())
+    }
+
+    fn null(&mut self) {
+        self.views.push(0);
+        self.nulls.append_null();
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        // The bytes of the texts stay until the batch is handed over: bad records are few.
+        self.views.truncate(rows);
+        self.nulls.truncate(rows);
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef> {
+        if !self.block.is_empty() {
+            let next = Vec::with_capacity(self.block.len());
+            self.blocks.push(Buffer::from_vec(std::mem::replace(&mut self.block, next)));
+        }
+        let views = ScalarBuffer::from(std::mem::take(&mut self.views));
+        let blocks = std::mem::take(&mut self.blocks);
+        // SAFETY: `value` made each view from a `&str` and put the same bytes at the block and offset that the view
+        // names (or the view holds them); blocks only grow, and are listed in the order of their numbers.
+        let array = unsafe { StringViewArray::new_unchecked(views, blocks, self.nulls.finish()) };
+        Ok(Arc::new(array))
+    }
+}
+
+/// Bytes, written as hexadecimal digits.
+struct Binaries {
+    offsets: Vec<i32>,
+    values: Vec<u8>,
+    nulls: NullBufferBuilder,
+}
+
+impl Default for Binaries {
+    fn default() -> Self {
+        Binaries { offsets: vec![0], values: Vec::new(), nulls: NullBufferBuilder::new(0) }
+    }
+}
+
+impl Builder for Binaries {
+    fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
+        if cursor.kind()? != Kind::Text {
+            return Err(wrong_kind("binary", cursor, scratch));
+        }
+        let at = cursor.at();
+        let text = cursor.string(scratch)?;
+        convert::hexadecimal(text, &mut self.values).map_err(|_| {
+            unfit("binary", &Unfit::NotOne, at, text).hint("bytes are written as pairs of hexadecimal digits")
+        })?;
+        self.offsets.push(offset_of(self.values.len(), at)?);
+        self.nulls.append_non_null();
+        Ok(())
+    }
+
+    fn null(&mut self) {
+        self.offsets.push(self.offsets.last().copied().unwrap_or_default());
+        self.nulls.append_null();
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.offsets.truncate(rows + 1);
+        self.values.truncate(self.offsets.last().map_or(0, |end| *end as usize));
+        self.nulls.truncate(rows);
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef> {
+        let offsets = std::mem::replace(&mut self.offsets, vec![0]);
+        let values = Buffer::from_vec(std::mem::take(&mut self.values));
+        let array = BinaryArray::try_new(OffsetBuffer::new(offsets.into()), values, self.nulls.finish());
+        Ok(Arc::new(array.map_err(inconsistent)?))
+    }
+}
+
+struct Lists {
+    item: FieldRef,
+    offsets: Vec<i32>,
+    items: Box<dyn Builder>,
+    count: usize,
+    nulls: NullBufferBuilder,
+}
+
+impl Lists {
+    fn new(item: &FieldRef) -> Result<Self> {
+        Ok(Lists {
+            item: Arc::clone(item),
+            offsets: vec![0],
+            items: builder(item)?,
+            count: 0,
+            nulls: NullBufferBuilder::new(0),
+        })
+    }
+}
+
+impl Builder for Lists {
+    fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
+        if cursor.kind()? != Kind::List {
+            return Err(wrong_kind("a list", cursor, scratch));
+        }
+        let at = cursor.at();
+        cursor.open_list()?;
+        let before = self.count;
+        while cursor.item(self.count == before)? {
+            let index = self.count - before + 1;
+            append(self.items.as_mut(), cursor, scratch).map_err(|fault| fault.in_item(index))?;
+            self.count += 1;
+        }
+        self.offsets.push(offset_of(self.count, at)?);
+        self.nulls.append_non_null();
+        Ok(())
+    }
+
+    fn null(&mut self) {
+        self.offsets.push(self.offsets.last().copied().unwrap_or_default());
+        self.nulls.append_null();
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.offsets.truncate(rows + 1);
+        self.count = self.offsets.last().map_or(0, |end| *end as usize);
+        self.items.truncate(self.count);
+        self.nulls.truncate(rows);
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef> {
+        let offsets = std::mem::replace(&mut self.offsets, vec![0]);
+        self.count = 0;
+        let items = self.items.finish()?;
+        let offsets = OffsetBuffer::new(offsets.into());
+        let array = ListArray::try_new(Arc::clone(&self.item), offsets, items, self.nulls.finish());
+        Ok(Arc::new(array.map_err(inconsistent)?))
+    }
+}
+
+struct Structs {
+    names: ArrowFields,
+    fields: Fields,
+    rows: usize,
+    nulls: NullBufferBuilder,
+}
+
+impl Structs {
+    fn new(names: &ArrowFields) -> Result<Self> {
+        let fields = Fields::new(names, |_| true, Extra::Ignore)?;
+        Ok(Structs { names: names.clone(), fields, rows: 0, nulls: NullBufferBuilder::new(0) })
+    }
+}
+
+impl Builder for Structs {
+    fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
+        if cursor.kind()? != Kind::Object {
+            return Err(wrong_kind("an object", cursor, scratch));
+        }
+        self.fields.object(cursor, scratch)?;
+        self.rows += 1;
+        self.nulls.append_non_null();
+        Ok(())
+    }
+
+    fn null(&mut self) {
+        self.fields.null();
+        self.rows += 1;
+        self.nulls.append_null();
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.fields.truncate(rows);
+        self.rows = self.rows.min(rows);
+        self.nulls.truncate(rows);
+    }
+
+    fn finish(&mut self) -> Result<ArrayRef> {
+        let rows = std::mem::take(&mut self.rows);
+        let columns = self.fields.finish()?.into_iter().flatten().collect();
+        let nulls: Option<NullBuffer> = self.nulls.finish();
+        let array = StructArray::try_new_with_length(self.names.clone(), columns, nulls, rows);
+        Ok(Arc::new(array.map_err(inconsistent)?))
+    }
+}
+
+/// The end of a list's items or a value's bytes within its batch.
+fn offset_of(count: usize, at: usize) -> Result<i32, Fault> {
+    i32::try_from(count).map_err(|_| Fault::new(at, "more than 2,147,483,647 list items or bytes in one batch"))
+}
+
+/// Columns that do not fit together: only a mistake of ours can do that.
+fn inconsistent(cause: arrow::error::ArrowError) -> Error {
+    Error::internal("the columns of a json batch do not fit together").cause(cause)
+}

@@ -1,0 +1,1 @@
+//! The json format: lines and arrays of objects.

@@ -1,0 +1,468 @@
+//! Cutting text into records, whatever pieces it arrives in.
+//!
+//! ```text
+//!  pushed text ─▶ layout known? ──no──▶ hold the first line ─▶ decide
+//!                      │yes
+//!        lines ────────┴──── array, objects
+//!   up to the next \n        brackets counted, texts stepped over
+//! ```
+//! A record that lies within one piece is handed on in place; only what is cut is copied together. Owns layouts, line
+//! and byte counting and the limit of a record's size; what is inside a record is left to `parser.rs`, except what
+//! would make it impossible to find the record's end.
+
+use memchr::{memchr, memchr_iter};
+use millstream_core::{Error, Result};
+
+use super::cursor::is_space;
+use super::spec::Layout;
+
+/// Bytes that are kept of a record that is too long.
+const HEAD_OF_LONG_RECORD: usize = 4096;
+
+/// Brackets that may be open at once while the end of a record is looked for. (That is more than a record may have:
+/// only to bound the memory.)
+const MOST_OPEN: usize = 1 << 16;
+
+/// A record and where it begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// Its text without white space around it; of a record that is too long only the beginning.
+    pub text: &'a [u8],
+    /// The byte of the decoded text, from 0.
+    pub byte: u64,
+    /// The line, from 1.
+    pub line: u64,
+    /// It is longer than the job allows.
+    pub too_long: bool,
+}
+
+/// Takes records.
+pub type Take<'t> = &'t mut dyn FnMut(Record<'_>) -> Result<()>;
+
+/// Cuts one unit into records.
+#[derive(Debug)]
+pub struct Splitter {
+    layout: Layout,
+    max_record: usize,
+    /// Byte and line of the next text to look at.
+    byte: u64,
+    line: u64,
+    /// Text that was pushed before and not handed on: the beginning of a record, or of the file.
+    held: Vec<u8>,
+    /// The unit's beginning has been looked at (byte order mark).
+    begun: bool,
+    /// The rest of a record that is too long is being passed over.
+    passing: bool,
+    scan: Scan,
+}
+
+/// Where the search for the next record stands, in the layouts with structure.
+#[derive(Debug, Default)]
+struct Scan {
+    place: Between,
+    /// The open brackets of the record, by what closes them.
+    open: Vec<u8>,
+    /// Byte and line of the quote that opened the text we are in.
+    text_from: Option<(u64, u64)>,
+    /// The last byte was a backslash inside a text.
+    escaped: bool,
+    /// Byte and line at which the record begins.
+    record: (u64, u64),
+}
+
+/// What may come next in an array.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Between {
+    /// `[`; with `layout: objects` a record.
+    #[default]
+    Beginning,
+    /// A record or `]`.
+    AfterOpening,
+    /// `,` or `]`
+    AfterRecord,
+    /// A record.
+    AfterComma,
+    /// Nothing.
+    AfterEnd,
+    /// We are inside a record that has brackets or is a text.
+    InRecord,
+    /// We are inside a record that is a number or a word.
+    InWord,
+}
+
+impl Splitter {
+    /// At the beginning of a unit.
+    pub fn new(layout: Layout, max_record: usize) -> Self {
+        Splitter {
+            layout,
+            max_record,
+            byte: 0,
+            line: 1,
+            held: Vec::new(),
+            begun: false,
+            passing: false,
+            scan: Scan::default(),
+        }
+    }
+
+    /// Takes the next piece of text and hands on the records that end in it.
+    pub fn push(&mut self, text: &[u8], take: Take<'_>) -> Result<()> {
+        if self.begun && self.layout != Layout::Auto {
+            return self.split(text, take);
+        }
+        self.held.extend_from_slice(text);
+        self.begin(false, take)
+    }
+
+    /// The text is complete: hands on the last record.
+    pub fn finish(&mut self, take: Take<'_>) -> Result<()> {
+        self.begin(true, take)?;
+        match self.layout {
+            Layout::Auto | Layout::Lines => self.last_line(take),
+            Layout::Array | Layout::Objects => self.last_value(take),
+        }
+    }
+
+    /// Leaves out a byte order mark and finds the layout, as soon as enough text is held.
+    fn begin(&mut self, complete: bool, take: Take<'_>) -> Result<()> {
+        if self.begun && self.layout != Layout::Auto {
+            return Ok(());
+        }
+        if !self.begun {
+            if !complete && self.held.len() < 3 {
+                return Ok(());
+            }
+            self.byte_order_mark()?;
+            self.begun = true;
+        }
+        if self.layout == Layout::Auto {
+            match layout_of(&self.held, complete, self.max_record) {
+                Some(layout) => self.layout = layout,
+                None => return Ok(()),
+            }
+        }
+        let held = std::mem::take(&mut self.held);
+        self.split(&held, take)
+    }
+
+    fn byte_order_mark(&mut self) -> Result<()> {
+        if self.held.starts_with(b"\xef\xbb\xbf") {
+            self.held.drain(..3);
+            self.byte = 3;
+        }
+        if self.held.starts_with(b"\xff\xfe") || self.held.starts_with(b"\xfe\xff") {
+            return Err(Error::data("the text is UTF-16, and JSON must be UTF-8")
+                .byte(0)
+                .line(1)
+                .hint("convert it first, for example with `iconv -f UTF-16 -t UTF-8`"));
+        }
+        Ok(())
+    }
+
+    fn split(&mut self, text: &[u8], take: Take<'_>) -> Result<()> {
+        match self.layout {
+            Layout::Auto | Layout::Lines => self.split_lines(text, take),
+            Layout::Array | Layout::Objects => self.split_values(text, take),
+        }
+    }
+
+    /// How many bytes are kept of a record that is too long: the same, however the text was cut.
+    fn head(&self) -> usize {
+        self.max_record.min(HEAD_OF_LONG_RECORD)
+    }
+
+    // One record a line.
+
+    fn split_lines(&mut self, mut text: &[u8], take: Take<'_>) -> Result<()> {
+        if !self.held.is_empty() || self.passing {
+            let Some(end) = memchr(b'\n', text) else { return self.hold_line(text, take) };
+            if self.passing {
+                self.passing = false;
+                self.byte += end as u64 + 1;
+                self.line += 1;
+            } else {
+                let mut held = std::mem::take(&mut self.held);
+                held.extend_from_slice(&text[..end]);
+                self.take_line(&held, take)?;
+                held.clear();
+                self.held = held;
+            }
+            text = &text[end + 1..];
+        }
+        while let Some(end) = memchr(b'\n', text) {
+            self.take_line(&text[..end], take)?;
+            text = &text[end + 1..];
+        }
+        self.hold_line(text, take)
+    }
+
+    /// Hands on one line, given without its `\n`, unless it is blank.
+    fn take_line(&mut self, line: &[u8], take: Take<'_>) -> Result<()> {
+        let (byte, number) = (self.byte, self.line);
+        self.byte += line.len() as u64 + 1;
+        self.line += 1;
+        if line.strip_suffix(b"\r").unwrap_or(line).len() > self.max_record {
+            return take(Record { text: &line[..self.head()], byte, line: number, too_long: true });
+        }
+        let text = line.trim_ascii_start();
+        let byte = byte + (line.len() - text.len()) as u64;
+        let text = text.trim_ascii_end();
+        if text.is_empty() { Ok(()) } else { take(Record { text, byte, line: number, too_long: false }) }
+    }
+
+    /// Keeps the beginning of a line; of one that is too long only its beginning.
+    fn hold_line(&mut self, text: &[u8], take: Take<'_>) -> Result<()> {
+        if self.passing {
+            self.byte += text.len() as u64;
+            return Ok(());
+        }
+        self.held.extend_from_slice(text);
+        // One byte more than the limit may still be the `\r` of the line end.
+        if self.held.len() > self.max_record.saturating_add(1) {
+            let held = std::mem::take(&mut self.held);
+            self.take_line(&held, take)?;
+            self.byte -= 1;
+            self.line -= 1;
+            self.passing = true;
+        }
+        Ok(())
+    }
+
+    fn last_line(&mut self, take: Take<'_>) -> Result<()> {
+        let held = std::mem::take(&mut self.held);
+        if held.is_empty() { Ok(()) } else { self.take_line(&held, take) }
+    }
+
+    // Records by their brackets.
+
+    fn split_values(&mut self, text: &[u8], take: Take<'_>) -> Result<()> {
+        // Where the record that we are in begins in `text`; it may have begun before.
+        let mut from = 0;
+        let mut at = 0;
+        while at < text.len() {
+            match self.scan.place {
+                Between::InRecord => match self.scan_record(text, at)? {
+                    Some(end) => {
+                        self.take_value(&text[from..end], take)?;
+                        at = end;
+                    }
+                    None => at = text.len(),
+                },
+                Between::InWord => {
+                    let is_end = |byte: &u8| is_space(*byte) || matches!(byte, b',' | b']' | b'[' | b'{' | b'}' | b'"');
+                    let length = text[at..].iter().position(is_end);
+                    let end = length.map_or(text.len(), |length| at + length);
+                    self.byte += (end - at) as u64;
+                    at = end;
+                    if length.is_some() {
+                        self.take_value(&text[from..end], take)?;
+                    }
+                }
+                _ => {
+                    let byte = text[at];
+                    if !is_space(byte) && self.between(byte, &text[at..])? {
+                        // The record begins here, and this byte is looked at again as part of it.
+                        from = at;
+                        continue;
+                    }
+                    self.line += u64::from(byte == b'\n');
+                    self.byte += 1;
+                    at += 1;
+                }
+            }
+        }
+        if matches!(self.scan.place, Between::InRecord | Between::InWord) {
+            self.hold_value(&text[from..]);
+        }
+        Ok(())
+    }
+
+    /// Goes on behind a byte that stands between records; true if a record begins with it.
+    fn between(&mut self, byte: u8, rest: &[u8]) -> Result<bool> {
+        let array = self.layout == Layout::Array;
+        match (self.scan.place, byte) {
+            (Between::Beginning, b'[') if array => self.scan.place = Between::AfterOpening,
+            (Between::Beginning, _) if array => {
+                return Err(self
+                    .fault("the text is no JSON array: it does not begin with `[`", rest)
+                    .hint("use `layout: lines` for one object a line, or leave `layout` out"));
+            }
+            (Between::AfterOpening | Between::AfterRecord, b']') if array => self.scan.place = Between::AfterEnd,
+            (Between::AfterRecord, b',') if array => self.scan.place = Between::AfterComma,
+            (Between::AfterRecord, _) if array => {
+                return Err(self.fault("expected `,` or `]` after a record", rest));
+            }
+            (Between::AfterComma, b']') => {
+                return Err(self
+                    .fault("a comma before the end of the array", rest)
+                    .hint("leave it out: JSON allows commas only between values"));
+            }
+            (Between::AfterEnd, _) => return Err(self.fault("text after the end of the array", rest)),
+            (_, b',' | b':' | b']' | b'}') => {
+                return Err(self.fault("expected a record", rest));
+            }
+            _ => {
+                self.scan.record = (self.byte, self.line);
+                let word = !matches!(byte, b'{' | b'[' | b'"');
+                self.scan.place = if word { Between::InWord } else { Between::InRecord };
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Follows the brackets of a record from `text[at]` on, and returns where it ends, if that is in `text`.
+    fn scan_record(&mut self, text: &[u8], mut at: usize) -> Result<Option<usize>> {
+        let begin = at;
+        while at < text.len() {
+            let byte = text[at];
+            if self.scan.text_from.is_some() {
+                if self.scan.escaped {
+                    self.scan.escaped = false;
+                } else if byte == b'\\' {
+                    self.scan.escaped = true;
+                } else if byte == b'"' {
+                    self.scan.text_from = None;
+                } else if byte == b'\n' {
+                    return Err(self.text_not_closed());
+                }
+            } else {
+                match byte {
+                    b'"' => self.scan.text_from = Some((self.byte + (at - begin) as u64, self.line)),
+                    b'{' | b'[' if self.scan.open.len() == MOST_OPEN => {
+                        self.byte += (at - begin) as u64;
+                        return Err(self.fault("more objects and lists are open than can be followed", &text[at..]));
+                    }
+                    // In ASCII, what closes a brace or bracket is two behind it.
+                    b'{' | b'[' => self.scan.open.push(byte + 2),
+                    b'}' | b']' => {
+                        if self.scan.open.pop() != Some(byte) {
+                            self.byte += (at - begin) as u64;
+                            let what = format!("`{}` closes nothing that is open", byte as char);
+                            return Err(self.fault(&what, &text[at..]).hint("a bracket before it is missing or wrong"));
+                        }
+                    }
+                    b'\n' => self.line += 1,
+                    _ => {}
+                }
+            }
+            at += 1;
+            if self.scan.open.is_empty() && self.scan.text_from.is_none() {
+                self.byte += (at - begin) as u64;
+                return Ok(Some(at));
+            }
+        }
+        self.byte += (at - begin) as u64;
+        Ok(None)
+    }
+
+    /// Hands on the record that ends with `end`.
+    fn take_value(&mut self, end: &[u8], take: Take<'_>) -> Result<()> {
+        self.scan.place = Between::AfterRecord;
+        let (byte, line) = self.scan.record;
+        let length = self.byte - byte;
+        let too_long = length > self.max_record as u64;
+        if self.held.is_empty() && !self.passing {
+            let text = if too_long { &end[..self.head()] } else { end };
+            return take(Record { text, byte, line, too_long });
+        }
+        self.passing = false;
+        let mut held = std::mem::take(&mut self.held);
+        held.extend_from_slice(end);
+        if too_long {
+            held.truncate(self.head());
+        }
+        take(Record { text: &held, byte, line, too_long })?;
+        held.clear();
+        self.held = held;
+        Ok(())
+    }
+
+    /// Keeps the beginning of a record; of one that is too long only as much as a reject shows.
+    fn hold_value(&mut self, text: &[u8]) {
+        if !self.passing {
+            self.held.extend_from_slice(text);
+            if self.held.len() > self.max_record {
+                self.passing = true;
+                self.held.truncate(self.head());
+                self.held.shrink_to_fit();
+            }
+        }
+    }
+
+    fn last_value(&mut self, take: Take<'_>) -> Result<()> {
+        match self.scan.place {
+            // What is cut short is handed on: reading it says what is missing.
+            Between::InRecord | Between::InWord => self.take_value(&[], take),
+            Between::AfterEnd => Ok(()),
+            _ if self.layout == Layout::Objects => Ok(()),
+            Between::Beginning => Err(Error::data("the text is empty, and `layout: array` expects `[`").line(self.line)),
+            _ => Err(Error::data("the array is cut short: its `]` is missing")
+                .line(self.line)
+                .byte(self.byte)
+                .hint("check whether the file is complete")),
+        }
+    }
+
+    fn fault(&self, what: &str, rest: &[u8]) -> Error {
+        Error::data(what).line(self.line).byte(self.byte).text(&rest[..rest.len().min(40)])
+    }
+
+    fn text_not_closed(&self) -> Error {
+        let (byte, line) = self.scan.text_from.unwrap_or((self.byte, self.line));
+        Error::data("a text is not closed on its line")
+            .line(line)
+            .byte(byte)
+            .hint("close it with \", or write the line end in it as \\n")
+    }
+}
+
+/// The layout of a file that begins with `text`; `None` if it takes more text to tell. `[` begins an array. Otherwise
+/// it is one object a line, unless the first line ends inside an object at a place where people break lines, or more
+/// than one object stands in it.
+fn layout_of(text: &[u8], complete: bool, max_record: usize) -> Option<Layout> {
+    let blank = text.iter().take_while(|byte| is_space(**byte)).count();
+    match text.get(blank) {
+        None if complete => return Some(Layout::Lines),
+        None => return None,
+        Some(b'[') => return Some(Layout::Array),
+        Some(b'{') => {}
+        Some(_) => return Some(Layout::Lines),
+    }
+    let text = &text[blank..];
+    let considered = &text[..text.len().min(max_record)];
+    let line = match memchr(b'\n', considered) {
+        Some(end) => &considered[..end],
+        None if text.len() > max_record => return Some(Layout::Lines),
+        None if complete => considered,
+        None => return None,
+    };
+    let line = line.trim_ascii_end();
+    let mut depth = 0_usize;
+    let mut in_text = false;
+    let mut at = 0;
+    while let Some(&byte) = line.get(at) {
+        match byte {
+            b'\\' if in_text => at += 1,
+            b'"' => in_text = !in_text,
+            _ if in_text => {}
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    let rest = line[at + 1..].trim_ascii_start();
+                    return Some(if rest.first() == Some(&b'{') { Layout::Objects } else { Layout::Lines });
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    let broken_on_purpose = !in_text && matches!(line.last(), Some(b'{' | b'[' | b',' | b':'));
+    Some(if broken_on_purpose { Layout::Objects } else { Layout::Lines })
+}
+
+/// The line of byte `at` of a record that begins on `line`.
+pub fn line_of(record: &[u8], at: usize, line: u64) -> u64 {
+    line + memchr_iter(b'\n', &record[..at.min(record.len())]).count() as u64
+}
