@@ -105,6 +105,15 @@ impl Registry {
         });
         (codec.map(|(entry, _)| entry), format)
     }
+
+    /// The format of a sink without a format block, and the ending it is known by: what the target's name suggests,
+    /// or csv for standard output, which has no name.
+    pub fn sink_format(&self, target: &str) -> Option<(&'static FormatEntry, &'static str)> {
+        match target {
+            "-" => self.formats.iter().find(|entry| entry.spec.name == "csv").map(|entry| (entry, ".csv")),
+            name => self.by_name(name).1,
+        }
+    }
 }
 
 /// The scheme of `url`: one of `known` before its first colon, `-` for `-`; what has an unknown scheme and `://` keeps

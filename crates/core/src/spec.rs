@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
@@ -280,84 +279,33 @@ impl fmt::Display for Size {
     }
 }
 
-/// A length of time. In the job file text with a unit: `500ms`, `30s`, `5m`, `2h`, `1d`, or a whole number of seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TimeSpan(pub Duration);
-
-/// What a [`TimeSpan`] looks like as text.
-const TIME_SPAN_PATTERN: &str = r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)?$";
-
-impl FromStr for TimeSpan {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let fault = || format!("`{text}` is no length of time: write `500ms`, `30s`, `5m`, `2h`, or seconds");
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at(end);
-        let factor = match unit.strip_prefix(' ').unwrap_or(unit) {
-            "ms" => 0.001,
-            "" | "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3_600.0,
-            "d" => 86_400.0,
-            _ => return Err(fault()),
-        };
-        let seconds = number.parse::<f64>().map_err(|_| fault())? * factor;
-        Duration::try_from_secs_f64(seconds).map(TimeSpan).map_err(|_| fault())
+impl Serialize for Size {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
     }
 }
 
-impl fmt::Display for TimeSpan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let milliseconds = self.0.as_millis();
-        match milliseconds {
-            0 => f.write_str("0s"),
-            _ if milliseconds % 1_000 != 0 => write!(f, "{milliseconds}ms"),
-            _ if milliseconds % 86_400_000 == 0 => write!(f, "{}d", milliseconds / 86_400_000),
-            _ if milliseconds % 3_600_000 == 0 => write!(f, "{}h", milliseconds / 3_600_000),
-            _ if milliseconds % 60_000 == 0 => write!(f, "{}m", milliseconds / 60_000),
-            _ => write!(f, "{}s", milliseconds / 1_000),
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(text) => text.parse(),
+            other => other.to_string().parse(),
         }
+        .map_err(serde::de::Error::custom)
     }
 }
 
-/// Gives a type that is written as text with a unit, or as a whole number, its serde and schemars implementations.
-macro_rules! number_or_text {
-    ($type:ident, $name:literal, $pattern:expr, $number:expr, $whole:expr) => {
-        impl Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                #[allow(clippy::redundant_closure_call)]
-                $whole(self).serialize(serializer)
-            }
-        }
+impl JsonSchema for Size {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Size".into()
+    }
 
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                match Value::deserialize(deserializer)? {
-                    Value::Number(number) => number.to_string().parse(),
-                    Value::String(text) => text.parse(),
-                    other => other.to_string().parse(),
-                }
-                .map_err(serde::de::Error::custom)
-            }
-        }
-
-        impl JsonSchema for $type {
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                $name.into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                schemars::json_schema!({
-                    "anyOf": [{"type": $number, "minimum": 0}, {"type": "string", "pattern": $pattern}]
-                })
-            }
-        }
-    };
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SIZE_PATTERN}]
+        })
+    }
 }
-
-number_or_text!(Size, "Size", SIZE_PATTERN, "integer", |size: &Size| size.0);
-number_or_text!(TimeSpan, "TimeSpan", TIME_SPAN_PATTERN, "number", |span: &TimeSpan| span.to_string());
 
 #[cfg(test)]
 mod tests {
@@ -415,20 +363,5 @@ mod tests {
         assert_eq!(shown, ["0 B", "999 B", "1.00 kB", "12.3 kB", "999 kB", "1.00 MB", "64.0 MB"]);
         assert_eq!(serde_json::from_str::<Size>("5").expect("a number"), Size(5));
         assert!(serde_json::from_str::<Size>("-5").is_err() && serde_json::from_str::<Size>("true").is_err());
-    }
-
-    #[test]
-    fn lengths_of_time_have_units() {
-        let parsed = |text: &str| text.parse::<TimeSpan>().map(|span| span.0.as_millis());
-        assert_eq!(parsed("30s"), Ok(30_000));
-        assert_eq!(parsed("250ms"), Ok(250));
-        assert_eq!(parsed("1.5 m"), Ok(90_000));
-        assert_eq!(parsed("7"), Ok(7_000));
-        for bad in ["", "s", "-1s", "1 week", "999999999999999999999999999d"] {
-            assert!(parsed(bad).is_err(), "{bad}");
-        }
-        for text in ["0s", "250ms", "30s", "5m", "2h", "1d"] {
-            assert_eq!(text.parse::<TimeSpan>().expect("valid").to_string(), text);
-        }
     }
 }
