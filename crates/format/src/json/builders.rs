@@ -21,8 +21,8 @@ use arrow::array::{
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Decimal256Type, Field, FieldRef, Fields as ArrowFields, Float32Type,
-    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimeUnit,
-    TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type, i256,
+    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type, i256,
 };
 use millstream_core::{Error, Result};
 
@@ -55,9 +55,21 @@ fn append(builder: &mut dyn Builder, cursor: &mut Cursor<'_>, scratch: &mut Stri
     builder.value(cursor, scratch)
 }
 
+/// How the values of a column are read, beside its type.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading<'a> {
+    /// How dates and times are written (strftime); `None` for ISO 8601.
+    pub format: Option<&'a str>,
+    /// What a key that is no field means, in the objects of this column.
+    pub extra: Extra,
+}
+
 /// A builder for the values of `field`.
-pub fn builder(field: &Field) -> Result<Box<dyn Builder>> {
+pub fn builder(field: &Field, reading: Reading<'_>) -> Result<Box<dyn Builder>> {
     let data_type = field.data_type();
+    if let Some(format) = reading.format {
+        return formatted(field, format.to_owned());
+    }
     Ok(match data_type {
         DataType::Boolean => Box::new(Truths::default()),
         DataType::Int8 => Integers::<Int8Type>::boxed(),
@@ -72,35 +84,55 @@ pub fn builder(field: &Field) -> Result<Box<dyn Builder>> {
         DataType::Float64 => Floats::<Float64Type>::boxed(),
         DataType::Utf8View => Box::new(Texts::default()),
         DataType::Binary => Box::new(Binaries::default()),
-        DataType::Date32 => Converted::<Date32Type>::boxed(field, false, convert::date),
+        DataType::Date32 => Converted::<Date32Type, _>::boxed(field, false, convert::date),
         DataType::Time64(TimeUnit::Microsecond) => {
-            Converted::<Time64MicrosecondType>::boxed(field, false, convert::time)
+            Converted::<Time64MicrosecondType, _>::boxed(field, false, convert::time)
         }
-        DataType::Timestamp(TimeUnit::Microsecond, None) => {
-            Converted::<TimestampMicrosecondType>::boxed(field, false, convert::timestamp)
-        }
-        DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => {
-            Converted::<TimestampMicrosecondType>::boxed(field, false, convert::timestamp_with_zone)
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            Converted::<TimestampMicrosecondType, _>::boxed(field, false, convert::timestamp)
         }
         DataType::Decimal128(precision, scale) => {
             let (precision, scale) = (*precision, *scale);
-            Converted::<Decimal128Type>::boxed(field, true, move |text| {
+            Converted::<Decimal128Type, _>::boxed(field, true, move |text| {
                 convert::decimal(text, precision, scale, |digits| i128::from_str(digits).ok())
             })
         }
         DataType::Decimal256(precision, scale) => {
             let (precision, scale) = (*precision, *scale);
-            Converted::<Decimal256Type>::boxed(field, true, move |text| {
+            Converted::<Decimal256Type, _>::boxed(field, true, move |text| {
                 convert::decimal(text, precision, scale, i256::from_string)
             })
         }
-        DataType::List(item) => Box::new(Lists::new(item)?),
-        DataType::Struct(fields) => Box::new(Structs::new(fields)?),
-        other => {
-            return Err(Error::job(format!("column {} has the type {other}, which json cannot read", field.name()))
-                .column(field.name()));
-        }
+        DataType::List(item) => Box::new(Lists::new(item, reading)?),
+        DataType::Struct(fields) => Box::new(Structs::new(fields, reading)?),
+        _ => return Err(unreadable(field)),
     })
+}
+
+/// A builder for dates and times that are written in a `format` of strftime.
+fn formatted(field: &Field, format: String) -> Result<Box<dyn Builder>> {
+    Ok(match field.data_type() {
+        DataType::Date32 => {
+            Converted::<Date32Type, _>::boxed(field, false, move |text| convert::formatted_date(text, &format))
+        }
+        DataType::Time64(TimeUnit::Microsecond) => {
+            Converted::<Time64MicrosecondType, _>::boxed(field, false, move |text| {
+                convert::formatted_time(text, &format)
+            })
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            Converted::<TimestampMicrosecondType, _>::boxed(field, false, move |text| {
+                convert::formatted_timestamp(text, &format)
+            })
+        }
+        _ => return Err(unreadable(field)),
+    })
+}
+
+fn unreadable(field: &Field) -> Error {
+    Error::job(format!("json cannot read values of the type {}", crate::columns::type_name(field.data_type())))
+        .column(field.name())
+        .hint(format!("valid types: {}", crate::columns::TYPE_NAMES.join(", ")))
 }
 
 /// What a key that is no field means.
@@ -138,10 +170,14 @@ impl fmt::Debug for Fields {
 }
 
 impl Fields {
-    /// The fields that `wanted` says have builders, the others are only known by name.
-    pub fn new(fields: &ArrowFields, wanted: impl Fn(usize) -> bool, extra: Extra) -> Result<Self> {
+    /// The fields for which `reading` gives an answer get a builder, the others are only known by name.
+    pub fn new<'r>(
+        fields: &ArrowFields,
+        extra: Extra,
+        reading: impl Fn(usize, &Field) -> Option<Reading<'r>>,
+    ) -> Result<Self> {
         let slot = |(index, field): (usize, &FieldRef)| {
-            let builder = if wanted(index) { Some(builder(field)?) } else { None };
+            let builder = reading(index, field).map(|reading| builder(field, reading)).transpose()?;
             Ok(Slot { name: field.name().clone(), builder, last_seen: 0 })
         };
         let slots = fields.iter().enumerate().map(slot).collect::<Result<Vec<_>>>()?;
@@ -242,7 +278,7 @@ fn wrong_kind(expected: &str, cursor: &mut Cursor<'_>, scratch: &mut String) -> 
     };
     let at = cursor.at();
     match cursor.raw(scratch) {
-        Ok(text) => Fault::new(at, format!("expected {expected}, found {found}")).text(text),
+        Ok(text) => Fault::new(at, format!("expected {expected}, found {found}")).text(text).hint(TEXT_TAKES_ALL),
         Err(fault) => fault,
     }
 }
@@ -253,16 +289,14 @@ fn unfit(expected: &str, why: &Unfit, at: usize, text: &str) -> Fault {
         Unfit::OutOfRange => Fault::new(at, format!("out of the range of {expected}")),
         Unfit::Fraction => Fault::new(at, format!("{expected} cannot hold all its digits after the point")),
     };
-    fault.text(text)
+    fault.text(text).hint(TEXT_TAKES_ALL)
 }
+
+const TEXT_TAKES_ALL: &str = "a column declared as utf8 takes every value as its text";
 
 /// A number that is next, or a number written as a text: its characters.
 #[inline]
-fn number_text<'s, 'a: 's>(
-    expected: &str,
-    cursor: &mut Cursor<'a>,
-    scratch: &'s mut String,
-) -> Result<&'s str, Fault> {
+fn number_text<'s, 'a: 's>(expected: &str, cursor: &mut Cursor<'a>, scratch: &'s mut String) -> Result<&'s str, Fault> {
     match cursor.kind()? {
         Kind::Number => cursor.number(),
         Kind::Text => cursor.string(scratch),
@@ -294,9 +328,8 @@ where
         cursor.kind()?;
         let at = cursor.at();
         let value = match cursor.short_integer() {
-            Some(value) => T::Native::try_from(value).map_err(|_| {
-                unfit(&self.expected, &Unfit::OutOfRange, at, cursor.between(at..cursor.at()))
-            })?,
+            Some(value) => T::Native::try_from(value)
+                .map_err(|_| unfit(&self.expected, &Unfit::OutOfRange, at, cursor.between(at..cursor.at())))?,
             None => {
                 let text = number_text(&self.expected, cursor, scratch)?;
                 convert::integer(text)
@@ -593,11 +626,11 @@ struct Lists {
 }
 
 impl Lists {
-    fn new(item: &FieldRef) -> Result<Self> {
+    fn new(item: &FieldRef, reading: Reading<'_>) -> Result<Self> {
         Ok(Lists {
             item: Arc::clone(item),
             offsets: vec![0],
-            items: builder(item)?,
+            items: builder(item, reading)?,
             count: 0,
             nulls: NullBufferBuilder::new(0),
         })
@@ -652,8 +685,8 @@ struct Structs {
 }
 
 impl Structs {
-    fn new(names: &ArrowFields) -> Result<Self> {
-        let fields = Fields::new(names, |_| true, Extra::Ignore)?;
+    fn new(names: &ArrowFields, reading: Reading<'_>) -> Result<Self> {
+        let fields = Fields::new(names, reading.extra, |_, _| Some(reading))?;
         Ok(Structs { names: names.clone(), fields, rows: 0, nulls: NullBufferBuilder::new(0) })
     }
 }

@@ -289,12 +289,7 @@ impl<'a> Cursor<'a> {
         self.escaped_string(start, end, scratch)
     }
 
-    fn escaped_string<'s>(
-        &mut self,
-        start: usize,
-        mut end: usize,
-        scratch: &'s mut String,
-    ) -> Result<&'s str, Fault> {
+    fn escaped_string<'s>(&mut self, start: usize, mut end: usize, scratch: &'s mut String) -> Result<&'s str, Fault> {
         let bytes = self.text.as_bytes();
         scratch.clear();
         let mut piece = start;
@@ -472,7 +467,9 @@ impl<'a> Cursor<'a> {
         let shown: String = self.text[self.at..].chars().take(20).collect();
         match self.peek() {
             None => self.cut_short("inside an object"),
-            Some(b'\'') => Fault::new(self.at, "a key in single quotes").text(&shown).hint("JSON has only double quotes"),
+            Some(b'\'') => {
+                Fault::new(self.at, "a key in single quotes").text(&shown).hint("JSON has only double quotes")
+            }
             Some(_) => Fault::new(self.at, "expected a key in double quotes").text(&shown),
         }
     }
@@ -533,14 +530,15 @@ impl<'a> Cursor<'a> {
     fn cut_short(&self, place: &str) -> Fault {
         Fault::new(self.text.len(), format!("the record is cut short {place}"))
             .text(tail(self.text))
-            .hint("check whether the file is complete")
+            .hint("check whether the file is complete; objects that span lines need `layout: objects`")
     }
 
     /// What stands here is no value at all.
     fn no_value(&self) -> Fault {
         let rest = &self.text[self.at..];
         let Some(first) = rest.chars().next() else { return self.cut_short("where a value is expected") };
-        let is_part = |character: &char| character.is_ascii_alphanumeric() || matches!(character, '-' | '+' | '_' | '.');
+        let is_part =
+            |character: &char| character.is_ascii_alphanumeric() || matches!(character, '-' | '+' | '_' | '.');
         let mut shown: String = rest.chars().take_while(is_part).take(40).collect();
         let cut = shown.len() == rest.len();
         if cut && ["null", "true", "false", "-"].iter().any(|word| word.starts_with(&shown)) {

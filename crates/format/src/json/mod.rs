@@ -1,1 +1,98 @@
-//! The json format: lines and arrays of objects.
+//! The json format: objects, one a line, in an array, or following each other.
+//!
+//! ```text
+//!  text ─ records.rs ─▶ records ─ parser.rs ─▶ cursor.rs + builders.rs (convert.rs) ─▶ batches ─ writer.rs ─▶ text
+//! ```
+//! This file only ties the parts together.
+
+mod builders;
+mod convert;
+mod cursor;
+mod infer;
+mod parser;
+mod records;
+mod spec;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use millstream_core::format::{Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, StreamFormat};
+use millstream_core::registry::{Built, FormatEntry};
+use millstream_core::spec::{self as core_spec, Fault, SpecInfo};
+use millstream_core::{Error, Result};
+use serde_json::Value;
+
+pub use self::spec::{Decimals, JsonSpec, Layout, MaxRecord, Nulls};
+use crate::columns::{Column, schema_of};
+
+/// The format's entry in the registry.
+pub const ENTRY: FormatEntry = FormatEntry {
+    spec: SpecInfo::of::<JsonSpec>(),
+    extensions: &[".json", ".jsonl", ".ndjson"],
+    suggested: |_| Value::Object(serde_json::Map::new()),
+    build: |settings| {
+        let spec: JsonSpec = core_spec::parse(settings)?;
+        let built: Built<dyn Format> = Ok(Arc::new(JsonFormat::new(spec)?));
+        built
+    },
+};
+
+/// JSON with its settings.
+#[derive(Debug)]
+pub struct JsonFormat {
+    spec: JsonSpec,
+    columns: Vec<Column>,
+}
+
+impl JsonFormat {
+    /// The format with these settings, or all their faults.
+    pub fn new(spec: JsonSpec) -> Result<Self, Vec<Fault>> {
+        let columns = spec.columns.resolve().map_err(|_| spec.columns.check("columns"))?;
+        Ok(JsonFormat { spec, columns })
+    }
+
+    /// The most bytes of one record.
+    fn max_record(&self) -> usize {
+        usize::try_from(self.spec.max_record.0.0).unwrap_or(usize::MAX)
+    }
+}
+
+impl Format for JsonFormat {
+    fn name(&self) -> &'static str {
+        "json"
+    }
+
+    fn declared(&self) -> Option<SchemaRef> {
+        (!self.columns.is_empty()).then(|| schema_of(&self.columns))
+    }
+
+    fn reading(&self) -> Reading<'_> {
+        Reading::Stream(self)
+    }
+
+    fn splittable(&self) -> bool {
+        self.spec.layout != Layout::Array
+    }
+
+    fn encoder(&self, schema: SchemaRef, begin: bool) -> Result<Box<dyn RowEncoder>> {
+        if !begin && !self.splittable() {
+            return Err(Error::internal("a json array was asked for in pieces"));
+        }
+        Ok(Box::new(writer::JsonEncoder::new(&self.spec, &schema)?))
+    }
+}
+
+impl StreamFormat for JsonFormat {
+    /// In JSON a key may be missing, so the columns are the keys of all samples, whatever `on_drift` says.
+    fn infer(&self, samples: &[Sample], _on_drift: OnDrift) -> Result<SchemaRef> {
+        infer::infer(samples, self.spec.layout, self.max_record())
+    }
+
+    fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>> {
+        Ok(Box::new(parser::JsonParser::new(self, request)?))
+    }
+}

@@ -396,7 +396,9 @@ impl Splitter {
             Between::InRecord | Between::InWord => self.take_value(&[], take),
             Between::AfterEnd => Ok(()),
             _ if self.layout == Layout::Objects => Ok(()),
-            Between::Beginning => Err(Error::data("the text is empty, and `layout: array` expects `[`").line(self.line)),
+            Between::Beginning => {
+                Err(Error::data("the text is empty, and `layout: array` expects `[`").line(self.line))
+            }
             _ => Err(Error::data("the array is cut short: its `]` is missing")
                 .line(self.line)
                 .byte(self.byte)

@@ -1,0 +1,166 @@
+//! Records to batches: one pass over the text of a record checks its grammar and fills the columns.
+//!
+//! (Tried first: arrow-json's decoder. Its tape takes `{"a":1,,}` and `{"a":1 "b":2}`, the last of two equal keys,
+//! 2.7 as the int64 2 and texts with raw line ends, and it says neither the byte nor the path of what it refuses, so
+//! a strict scan would have had to go before it anyway.)
+//!
+//! Owns what becomes a row and what a reject. Finding the records is `records.rs`, reading their values `builders.rs`.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use millstream_core::format::{OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, Validate};
+use millstream_core::{Error, Result};
+
+use super::JsonFormat;
+use super::builders::{Extra, Fields, Reading};
+use super::cursor::{Cursor, Fault, Kind};
+use super::records::{Record, Splitter, line_of};
+
+/// Text whose rows make a full batch, even if they are few: 16 MiB.
+const BATCH_BYTES: usize = 16 << 20;
+
+/// Parses one unit.
+pub struct JsonParser {
+    splitter: Splitter,
+    maker: RowMaker,
+}
+
+/// Fills the columns.
+struct RowMaker {
+    fields: Fields,
+    schema: SchemaRef,
+    projection: Vec<usize>,
+    batch_rows: usize,
+    max_record: u64,
+    rows: usize,
+    bytes: usize,
+    lines: Option<Vec<i64>>,
+    scratch: String,
+}
+
+impl JsonParser {
+    /// At the beginning of a unit.
+    pub fn new(format: &JsonFormat, request: &ParseRequest) -> Result<Self> {
+        let extra = match request.on_drift {
+            OnDrift::Null => Extra::Ignore,
+            OnDrift::Fail if format.columns.is_empty() => Extra::Refuse(
+                "no record of the sample has it: declare `columns` (`millstream guess` writes them), or leave it out \
+                 with `on_drift: null`",
+            ),
+            OnDrift::Fail => Extra::Refuse("add it to `columns`, or leave it out with `on_drift: null`"),
+            OnDrift::Widen => Extra::Refuse(
+                "no sample has it, not even with `on_drift: widen`: add it to `columns`, or leave it out with \
+                 `on_drift: null`",
+            ),
+        };
+        let format_of = |name: &str| {
+            let column = format.columns.iter().find(|column| column.name == name);
+            column.and_then(|column| column.format.as_deref())
+        };
+        let fields = Fields::new(request.schema.fields(), extra, |index, field| {
+            let used = request.validate == Validate::All || request.projection.contains(&index);
+            used.then(|| Reading { format: format_of(field.name()), extra })
+        })?;
+        Ok(JsonParser {
+            splitter: Splitter::new(format.spec.layout, format.max_record()),
+            maker: RowMaker {
+                fields,
+                schema: request.output_schema(),
+                projection: request.projection.clone(),
+                batch_rows: request.batch_rows.max(1),
+                max_record: format.max_record() as u64,
+                rows: 0,
+                bytes: 0,
+                lines: request.lines.then(Vec::new),
+                scratch: String::new(),
+            },
+        })
+    }
+}
+
+impl Parser for JsonParser {
+    fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {
+        let maker = &mut self.maker;
+        self.splitter.push(&text, &mut |record| maker.take(record, parsed))
+    }
+
+    fn finish(&mut self, parsed: &mut Parsed) -> Result<()> {
+        let maker = &mut self.maker;
+        self.splitter.finish(&mut |record| maker.take(record, parsed))?;
+        self.maker.flush(parsed)
+    }
+}
+
+impl RowMaker {
+    /// Makes a row of the record, or a reject.
+    fn take(&mut self, record: Record<'_>, parsed: &mut Parsed) -> Result<()> {
+        if let Err(fault) = self.read(record) {
+            self.fields.truncate(self.rows);
+            let line = line_of(record.text, fault.at(), record.line);
+            let reason = fault.into_error(record.byte, line);
+            parsed.rejects.push(Reject { raw: Bytes::copy_from_slice(record.text), reason });
+            return Ok(());
+        }
+        self.rows += 1;
+        self.bytes += record.text.len();
+        if let Some(lines) = &mut self.lines {
+            lines.push(i64::try_from(record.line).unwrap_or(i64::MAX));
+        }
+        if self.rows == self.batch_rows || self.bytes >= BATCH_BYTES {
+            self.flush(parsed)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, record: Record<'_>) -> Result<(), Fault> {
+        if record.too_long {
+            return Err(Fault::new(0, format!("the record is longer than {} bytes", self.max_record))
+                .text(&String::from_utf8_lossy(&record.text[..record.text.len().min(80)]))
+                .hint("a bracket or a line end may be missing; otherwise raise `max_record`"));
+        }
+        let text = simdutf8::basic::from_utf8(record.text).map_err(|_| not_utf8(record.text))?;
+        let mut cursor = Cursor::new(text);
+        match cursor.kind()? {
+            Kind::Object => self.fields.object(&mut cursor, &mut self.scratch)?,
+            other => {
+                let text = cursor.raw(&mut self.scratch)?;
+                return Err(Fault::new(0, format!("the record is {}, not an object", other.name())).text(text));
+            }
+        }
+        cursor.end()
+    }
+
+    /// Hands over what there is as a batch.
+    fn flush(&mut self, parsed: &mut Parsed) -> Result<()> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        let rows = std::mem::take(&mut self.rows);
+        self.bytes = 0;
+        let columns = self.fields.finish()?;
+        let used = self.projection.iter().map(|&index| columns.get(index).cloned().flatten());
+        let used: Option<Vec<ArrayRef>> = used.collect();
+        let columns = used.ok_or_else(|| Error::internal("a column of the projection has no builder"))?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
+            .map_err(|cause| Error::internal("the columns of a json batch do not fit together").cause(cause))?;
+        let lines = self.lines.as_mut().map(|lines| {
+            let lines: ArrayRef = Arc::new(Int64Array::from(std::mem::take(lines)));
+            lines
+        });
+        debug_assert!(lines.as_ref().is_none_or(|lines| lines.len() == rows));
+        parsed.rows.push(Rows { batch, lines });
+        Ok(())
+    }
+}
+
+fn not_utf8(text: &[u8]) -> Fault {
+    let at = std::str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
+    let shown: String = text[at..].iter().take(8).map(|byte| format!("\\x{byte:02x}")).collect();
+    Fault::new(at, "bytes that are not UTF-8")
+        .text(&shown)
+        .hint("JSON must be UTF-8: convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`")
+}
