@@ -1,1 +1,26 @@
-//! Millstream's codecs: gzip, zstd, bzip2, xz and zip
+//! Millstream's codecs: compressed bytes to text, and back where the sinks need it.
+//!
+//! - [`CODECS`]: the compressions of one stream ([`gzip`], [`zstd`], [`bzip2`], [`xz`]), as the registry knows them.
+//! - [`Unpack`]: everything that lies between the bytes of a unit and its text: which codec it is (by its first
+//!   bytes), the [`zip`] container, decoding, and the limits against bombs. It does no I/O.
+//!
+//! Where the bytes come from is left to the sources, what the text means to the formats.
+
+mod bzip2;
+#[cfg(test)]
+mod conformance;
+mod frame;
+mod gzip;
+mod inflate;
+mod room;
+mod unpack;
+mod xz;
+mod zip;
+mod zstd;
+
+use millstream_core::registry::CodecEntry;
+
+pub use unpack::{Limits, Unpack, UnpackOptions, Unpacked, check_members, codec_by_name};
+
+/// All codecs. To add one is to add a folder and a line here.
+pub const CODECS: &[CodecEntry] = &[gzip::ENTRY, zstd::ENTRY, bzip2::ENTRY, xz::ENTRY];

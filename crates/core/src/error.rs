@@ -190,8 +190,14 @@ impl Error {
         let place = &mut self.0.place;
         place.uri.get_or_insert_with(|| crate::redact::url(uri));
         if place.member.is_none() {
-            place.member = member.map(str::to_owned);
+            place.member = member.map(|member| printable(member.as_bytes()));
         }
+        self
+    }
+
+    /// Names the member of an archive, unless it is already known. What cannot be printed is escaped.
+    pub fn in_member(mut self, member: &str) -> Self {
+        self.0.place.member.get_or_insert_with(|| printable(member.as_bytes()));
         self
     }
 

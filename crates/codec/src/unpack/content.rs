@@ -1,0 +1,218 @@
+//! The content of one unit or of one member of an archive: found out by its first bytes, then decoded or handed on.
+
+use bytes::{Buf, Bytes, BytesMut};
+use millstream_core::codec::Decoder;
+use millstream_core::{Error, Result};
+
+use crate::CODECS;
+use crate::frame::corrupt;
+
+/// Text is handed on in pieces of at most this many bytes.
+pub(crate) const PIECE: usize = 512 * 1024;
+
+/// The least memory that is taken for a piece of decoded text.
+const SMALLEST_PIECE: usize = 16 * 1024;
+
+/// How many times larger than its compressed bytes text is taken to be before anything is known.
+const USUAL_RATIO: u64 = 5;
+
+/// Bytes that decide what a content is.
+pub(crate) const HEAD: usize = 16;
+
+/// What a call of [`Content::pull`] gives.
+#[derive(Debug)]
+pub(super) enum Pulled {
+    /// Nothing before more is pushed.
+    Hungry,
+    /// Text, not empty.
+    Text(Bytes),
+    /// The content is complete.
+    End,
+}
+
+/// What the content was found to be.
+enum Kind {
+    Unknown,
+    Plain,
+    Compressed { decoder: Box<dyn Decoder>, more: bool },
+}
+
+/// The content of one unit or member.
+pub(super) struct Content {
+    kind: Kind,
+    codec: &'static str,
+    /// What its name suggests; breaks ties only.
+    expected: Option<&'static str>,
+    in_archive: bool,
+    /// Pushed and not used yet.
+    pending: Bytes,
+    ended: bool,
+    /// Bytes pushed in all.
+    pushed: u64,
+    /// Bytes of text given so far.
+    text: u64,
+}
+
+impl Content {
+    /// Content of which nothing is known yet but what its name suggests.
+    pub(super) fn new(expected: Option<&'static str>, in_archive: bool) -> Self {
+        Content {
+            kind: Kind::Unknown,
+            codec: "",
+            expected,
+            in_archive,
+            pending: Bytes::new(),
+            ended: false,
+            pushed: 0,
+            text: 0,
+        }
+    }
+
+    /// The codec's name; empty until it is known.
+    pub(super) fn codec(&self) -> &'static str {
+        self.codec
+    }
+
+    /// Bytes that were pushed and wait to be decoded.
+    pub(super) fn waiting(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The next bytes. Only to be called when [`Content::pull`] was hungry.
+    pub(super) fn push(&mut self, chunk: Bytes) {
+        self.pushed += chunk.len() as u64;
+        if self.pending.is_empty() {
+            self.pending = chunk;
+            return;
+        }
+        // Only the first few bytes of a content are ever joined, while its codec is not known.
+        let mut joined = BytesMut::with_capacity(self.pending.len() + chunk.len());
+        joined.extend_from_slice(&self.pending);
+        joined.extend_from_slice(&chunk);
+        self.pending = joined.freeze();
+    }
+
+    /// There are no more bytes.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// The next text.
+    pub(super) fn pull(&mut self) -> Result<Pulled> {
+        if let Kind::Unknown = self.kind {
+            if self.pending.len() < HEAD && !self.ended {
+                return Ok(Pulled::Hungry);
+            }
+            self.detect()?;
+        }
+        let text = match &mut self.kind {
+            Kind::Unknown | Kind::Plain => self.pending.split_to(self.pending.len().min(PIECE)),
+            Kind::Compressed { .. } => self.decode()?,
+        };
+        if !text.is_empty() {
+            self.text += text.len() as u64;
+            return Ok(Pulled::Text(text));
+        }
+        if !self.ended {
+            return Ok(Pulled::Hungry);
+        }
+        if let Kind::Compressed { decoder, .. } = &mut self.kind {
+            decoder.finish()?;
+        }
+        Ok(Pulled::End)
+    }
+
+    /// Decodes a piece of what is pending; empty if that gives no text.
+    fn decode(&mut self) -> Result<Bytes> {
+        let size = self.piece_size();
+        let Kind::Compressed { decoder, more } = &mut self.kind else {
+            return Ok(Bytes::new());
+        };
+        if self.pending.is_empty() && !*more {
+            return Ok(Bytes::new());
+        }
+        let mut output = Vec::with_capacity(size);
+        let used = decoder.decode(&self.pending, &mut output, size)?;
+        self.pending.advance(used);
+        *more = output.len() == size;
+        Ok(Bytes::from(output))
+    }
+
+    /// How much memory to take for the text of what is pending: small units are many, and 512 KiB for each would be
+    /// held until their last batch is gone.
+    fn piece_size(&self) -> usize {
+        let used = self.pushed - self.pending.len() as u64;
+        let ratio = if used == 0 { USUAL_RATIO } else { self.text / used + 1 };
+        let estimate = (self.pending.len() as u64).saturating_mul(ratio);
+        usize::try_from(estimate).unwrap_or(PIECE).clamp(SMALLEST_PIECE, PIECE)
+    }
+
+    /// Finds out what the content is by its first bytes.
+    fn detect(&mut self) -> Result<()> {
+        let head = &self.pending[..self.pending.len().min(HEAD)];
+        for entry in CODECS {
+            let codec = (entry.build)();
+            if codec.recognises(head) {
+                self.codec = entry.name;
+                self.kind = Kind::Compressed { decoder: codec.decoder()?, more: false };
+                return Ok(());
+            }
+        }
+        if self.in_archive && crate::zip::recognises(head) {
+            return Err(Error::refused("a member of the archive is itself a zip archive")
+                .hint("leave it out by `members`, or unpack the outer archive first"));
+        }
+        if let Some(name) = unsupported(head) {
+            return Err(Error::refused(format!("the data is {name}, which is not supported"))
+                .text(head)
+                .hint("supported are plain text, gzip, zstd, bzip2, xz and zip; unpack it first"));
+        }
+        self.check_expected(head)?;
+        self.codec = "plain";
+        self.kind = Kind::Plain;
+        Ok(())
+    }
+
+    /// A name that promises a codec and bytes that are neither that nor text mean damage, not plain text. Plain text
+    /// under such a name is taken as it is: servers decompress without being asked.
+    fn check_expected(&self, head: &[u8]) -> Result<()> {
+        let Some(expected) = self.expected else {
+            return Ok(());
+        };
+        if head.is_empty() {
+            return Err(corrupt(format!("the file is empty, but its name promises {expected}"), 0));
+        }
+        if looks_like_text(head) {
+            return Ok(());
+        }
+        Err(corrupt(format!("the data is not {expected}, as its name promises, and no text either"), 0).text(head))
+    }
+}
+
+/// Whether `head`, the beginning of a content, may be text: no control characters but white space, in UTF-8, UTF-16
+/// with a byte order mark, or any encoding that extends ASCII.
+fn looks_like_text(head: &[u8]) -> bool {
+    let wide = head.starts_with(&[0xff, 0xfe]) || head.starts_with(&[0xfe, 0xff]);
+    wide || head.iter().all(|&byte| byte >= 0x20 || matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b))
+}
+
+/// What is known by its first bytes to be neither text nor anything that can be unpacked here.
+fn unsupported(head: &[u8]) -> Option<&'static str> {
+    const KNOWN: &[(&[u8], &str)] = &[
+        (b"\x7fELF", "a program (or a self-extracting archive)"),
+        (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+        (b"Rar!\x1a\x07", "a RAR archive"),
+        (b"\x04\x22\x4d\x18", "compressed by lz4"),
+        (b"\x1f\x9d", "compressed by compress (.Z)"),
+        (b"\x1f\xa0", "compressed by compress (LZH)"),
+        (b"\x1f\x1e", "compressed by pack (.z)"),
+        (b"LZIP\x01", "compressed by lzip"),
+        (b"\x89LZO\x00\r\n\x1a\n", "compressed by lzop"),
+        (b"\xff\x06\x00\x00sNaPpY", "compressed by snappy (framed)"),
+        (b"PK\x07\x08PK\x03\x04", "a part of a split zip archive"),
+    ];
+    let known = KNOWN.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| *name);
+    // "MZ" alone may begin a text.
+    let program = head.starts_with(b"MZ") && head.contains(&0);
+    known.or(program.then_some("a program (or a self-extracting archive)"))
+}

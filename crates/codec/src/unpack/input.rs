@@ -1,0 +1,106 @@
+//! The compressed bytes of a unit that have been fed and not been used yet.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// A queue of chunks that knows its place in the unit.
+#[derive(Debug, Default)]
+pub(crate) struct Input {
+    /// None is empty.
+    chunks: VecDeque<Bytes>,
+    available: usize,
+    position: u64,
+    ended: bool,
+}
+
+impl Input {
+    /// The next bytes of the unit.
+    pub(crate) fn feed(&mut self, chunk: Bytes) {
+        if !chunk.is_empty() {
+            self.available += chunk.len();
+            self.chunks.push_back(chunk);
+        }
+    }
+
+    /// There are no more.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Whether everything has been fed. What is [`Input::available`] may still be used.
+    pub(crate) fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Bytes that are here.
+    pub(crate) fn available(&self) -> usize {
+        self.available
+    }
+
+    /// The byte of the unit that comes next.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The first chunk; empty if there is none.
+    pub(crate) fn first(&self) -> &[u8] {
+        self.chunks.front().map_or(&[], |chunk| chunk.as_ref())
+    }
+
+    /// The next bytes in one piece: `count`, or as many as there are.
+    pub(crate) fn head(&mut self, count: usize) -> &[u8] {
+        let count = count.min(self.available);
+        if self.first().len() < count {
+            let mut joined = BytesMut::with_capacity(count);
+            while joined.len() < count
+                && let Some(chunk) = self.chunks.front_mut()
+            {
+                let part = chunk.split_to(chunk.len().min(count - joined.len()));
+                joined.extend_from_slice(&part);
+                if chunk.is_empty() {
+                    self.chunks.pop_front();
+                }
+            }
+            self.chunks.push_front(joined.freeze());
+        }
+        &self.first()[..count]
+    }
+
+    /// Counts `count` bytes of the first chunks as used.
+    pub(crate) fn used(&mut self, mut count: usize) {
+        while count > 0
+            && let Some(chunk) = self.chunks.front_mut()
+        {
+            let part = count.min(chunk.len());
+            chunk.advance(part);
+            if chunk.is_empty() {
+                self.chunks.pop_front();
+            }
+            self.available -= part;
+            self.position += part as u64;
+            count -= part;
+        }
+    }
+
+    /// Takes at most `most` bytes out of the first chunk, without a copy.
+    pub(crate) fn take(&mut self, most: usize) -> Option<Bytes> {
+        let chunk = self.chunks.front_mut()?;
+        let part = chunk.split_to(chunk.len().min(most));
+        if chunk.is_empty() {
+            self.chunks.pop_front();
+        }
+        self.available -= part.len();
+        self.position += part.len() as u64;
+        Some(part)
+    }
+
+    /// Puts back bytes that were taken last: they come next again.
+    pub(crate) fn give_back(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.available += bytes.len();
+            self.position -= bytes.len() as u64;
+            self.chunks.push_front(bytes);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Unpacks one unit: bytes in, text out. Detection, container, decoding and limits are all here; no I/O is.
+//!
+//! ```text
+//!  feed ─▶ Input ─▶ container ─────────▶ content ────────────▶ limits ─▶ Begin, Text…, End, …, Done
+//!                   raw: the unit itself  plain, or a codec,
+//!                   zip: member by member by its first bytes
+//! ```
+//!
+//! It is pulled: each call of [`Unpack::next`] does a bounded piece of work and holds a bounded amount of memory,
+//! whatever the data says.
+
+mod content;
+mod input;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use millstream_core::spec::Fault;
+use millstream_core::{Error, Result};
+
+pub(crate) use content::{HEAD, PIECE};
+pub(crate) use input::Input;
+pub use spec::Limits;
+
+use crate::CODECS;
+use crate::zip::{Walk, names};
+use content::{Content, Pulled};
+
+/// How a unit is unpacked.
+#[derive(Debug, Clone, Default)]
+pub struct UnpackOptions {
+    /// Globs of the members of an archive that are wanted, as for paths: `*` stays inside a folder, `**` does not.
+    /// Empty: all files, without what macOS adds of its own (`__MACOSX/…`, `.DS_Store`).
+    pub members: Vec<String>,
+    /// Limits against bombs.
+    pub limits: Limits,
+    /// The codec (or `zip`) that the unit's name suggests, see [`codec_by_name`]. It only breaks ties: bytes that are
+    /// neither a known codec nor text are then an error, and so is an empty file.
+    pub expected: Option<&'static str>,
+}
+
+/// The codec, or `zip`, that the ending of `path` (a path or URL) suggests.
+pub fn codec_by_name(path: &str) -> Option<&'static str> {
+    let path = path.split(['?', '#']).next().unwrap_or(path).to_ascii_lowercase();
+    let codec = CODECS.iter().find(|entry| entry.extensions.iter().any(|ending| path.ends_with(ending)));
+    codec.map(|entry| entry.name).or_else(|| path.ends_with(".zip").then_some("zip"))
+}
+
+/// All faults of the globs of `members`; their paths are indices into the list.
+pub fn check_members(globs: &[String]) -> Vec<Fault> {
+    names::check(globs)
+}
+
+/// What unpacking a unit gives next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unpacked {
+    /// Nothing before more bytes are fed, or the end is told.
+    Hungry,
+    /// A content begins: the unit itself (`None`), or a member of an archive. A member's name is data: it may hold
+    /// `..` or begin with `/`, and is never to become a path.
+    Begin {
+        /// The member's name.
+        member: Option<String>,
+    },
+    /// The next text of the content: never empty, at most 512 KiB.
+    Text(Bytes),
+    /// The content is complete, and its checksums are right.
+    End,
+    /// The unit is complete.
+    Done,
+}
+
+/// A step of the outer layer.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// More bytes are needed.
+    Hungry,
+    /// A content begins.
+    Begin(Option<String>),
+    /// Bytes of the content.
+    Bytes(Bytes),
+    /// The content is complete.
+    End,
+    /// The unit is complete.
+    Done,
+}
+
+enum Container {
+    Unknown,
+    Raw(Raw),
+    Zip(Box<Walk>),
+}
+
+/// The unit is its own only content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Raw {
+    Begin,
+    Inside,
+    Ended,
+}
+
+/// Unpacks one unit. Errors name the byte of the unit (and the member); the caller adds the unit.
+///
+/// ```
+/// use millstream_codec::{Unpack, UnpackOptions, Unpacked};
+///
+/// let mut unpack = Unpack::new(UnpackOptions::default());
+/// unpack.feed("some text".into());
+/// unpack.end();
+/// assert_eq!(unpack.next()?, Unpacked::Begin { member: None });
+/// assert_eq!(unpack.next()?, Unpacked::Text("some text".into()));
+/// assert_eq!(unpack.next()?, Unpacked::End);
+/// assert_eq!(unpack.next()?, Unpacked::Done);
+/// # Ok::<(), millstream_core::Error>(())
+/// ```
+pub struct Unpack {
+    options: UnpackOptions,
+    input: Input,
+    container: Container,
+    content: Option<Content>,
+    member: Option<String>,
+    /// Where the content begins.
+    content_at: u64,
+    content_text: u64,
+    unit_text: u64,
+    codec: &'static str,
+    /// The largest position so far: what was read too far in an archive is read again.
+    furthest: u64,
+    failed: Option<Error>,
+}
+
+impl std::fmt::Debug for Unpack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unpack")
+            .field("codec", &self.codec)
+            .field("position", &self.compressed_position())
+            .field("member", &self.member)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Unpack {
+    /// Nothing has been fed yet.
+    pub fn new(options: UnpackOptions) -> Self {
+        Unpack {
+            options,
+            input: Input::default(),
+            container: Container::Unknown,
+            content: None,
+            member: None,
+            content_at: 0,
+            content_text: 0,
+            unit_text: 0,
+            codec: "",
+            furthest: 0,
+            failed: None,
+        }
+    }
+
+    /// The next bytes of the unit.
+    pub fn feed(&mut self, chunk: Bytes) {
+        self.input.feed(chunk);
+    }
+
+    /// There are no more bytes.
+    pub fn end(&mut self) {
+        self.input.end();
+    }
+
+    /// What comes next. After an error, the same error again; after [`Unpacked::Done`], that again.
+    #[allow(clippy::should_implement_trait, reason = "it is pulled like an iterator, but fed in between")]
+    pub fn next(&mut self) -> Result<Unpacked> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let result = self.step();
+        self.furthest = self.compressed_position();
+        result.map_err(|error| {
+            let error = match self.current_member() {
+                Some(member) => error.in_member(member),
+                None => error,
+            };
+            self.failed = Some(error.clone());
+            error
+        })
+    }
+
+    /// How the unit is compressed: `plain`, `gzip`, `zstd`, `bzip2`, `xz` or `zip`; empty until it is known.
+    pub fn codec(&self) -> &'static str {
+        self.codec
+    }
+
+    /// Bytes of the unit that have been used so far. It only grows.
+    pub fn compressed_position(&self) -> u64 {
+        self.furthest.max(self.position())
+    }
+
+    fn position(&self) -> u64 {
+        let waiting = match (&self.container, &self.content) {
+            (Container::Raw(_), Some(content)) => content.waiting() as u64,
+            _ => 0,
+        };
+        self.input.position() - waiting
+    }
+
+    fn current_member(&self) -> Option<&str> {
+        match &self.container {
+            Container::Zip(walk) => self.member.as_deref().or_else(|| walk.current_member()),
+            _ => None,
+        }
+    }
+
+    fn step(&mut self) -> Result<Unpacked> {
+        loop {
+            if let Some(content) = &mut self.content {
+                let pulled = content.pull().map_err(|error| match &self.container {
+                    // The byte of a codec inside of a member would be that of the member.
+                    Container::Zip(_) => error.byte(self.input.position()),
+                    _ => error,
+                })?;
+                if let Container::Raw(_) = self.container {
+                    self.codec = content.codec();
+                }
+                match pulled {
+                    Pulled::Text(text) => {
+                        self.check_limits(text.len() as u64)?;
+                        return Ok(Unpacked::Text(text));
+                    }
+                    Pulled::End => {
+                        self.content = None;
+                        self.member = None;
+                        return Ok(Unpacked::End);
+                    }
+                    Pulled::Hungry => {}
+                }
+            }
+            match self.next_piece()? {
+                Piece::Hungry => return Ok(Unpacked::Hungry),
+                Piece::Begin(member) => {
+                    self.content = Some(Content::new(self.expected_content(), member.is_some()));
+                    self.content_at = self.input.position();
+                    self.content_text = 0;
+                    self.member.clone_from(&member);
+                    return Ok(Unpacked::Begin { member });
+                }
+                Piece::Bytes(bytes) => {
+                    if let Some(content) = &mut self.content {
+                        content.push(bytes);
+                    }
+                }
+                Piece::End => {
+                    if let Some(content) = &mut self.content {
+                        content.end();
+                    }
+                }
+                Piece::Done => return Ok(Unpacked::Done),
+            }
+        }
+    }
+
+    /// What the unit's name says of the content; a member's own checksum says more than its name.
+    fn expected_content(&self) -> Option<&'static str> {
+        match self.container {
+            Container::Zip(_) => None,
+            _ => self.options.expected,
+        }
+    }
+
+    fn next_piece(&mut self) -> Result<Piece> {
+        let input = &mut self.input;
+        match &mut self.container {
+            Container::Unknown => {
+                if input.available() < HEAD && !input.ended() {
+                    return Ok(Piece::Hungry);
+                }
+                if crate::zip::recognises(input.head(HEAD)) {
+                    self.codec = "zip";
+                    let walk = Walk::new(&self.options.members, self.options.limits.max_members)?;
+                    self.container = Container::Zip(Box::new(walk));
+                } else {
+                    self.container = Container::Raw(Raw::Begin);
+                }
+                self.next_piece()
+            }
+            Container::Raw(raw) => Ok(match raw {
+                Raw::Begin => {
+                    *raw = Raw::Inside;
+                    Piece::Begin(None)
+                }
+                Raw::Inside => match input.take(usize::MAX) {
+                    Some(chunk) => Piece::Bytes(chunk),
+                    None if !input.ended() => Piece::Hungry,
+                    None => {
+                        *raw = Raw::Ended;
+                        Piece::End
+                    }
+                },
+                Raw::Ended => Piece::Done,
+            }),
+            Container::Zip(walk) => walk.next(input),
+        }
+    }
+
+    /// Counts `text` bytes and holds them against the limits.
+    fn check_limits(&mut self, text: u64) -> Result<()> {
+        self.unit_text += text;
+        self.content_text += text;
+        let position = self.position();
+        let limits = &self.options.limits;
+        if let Some(most) = limits.max_bytes
+            && self.unit_text > most.0
+        {
+            return Err(Error::refused(format!("the unit unpacks to more than {} bytes", most.0))
+                .byte(position)
+                .hint("raise `limits: {max_bytes: …}` of the source if the data is honest"));
+        }
+        let ratio = u64::from(limits.max_ratio);
+        let is_bomb = |text: u64, bytes: u64| text > spec::RATIO_APPLIES_FROM && text / bytes.max(1) > ratio;
+        if is_bomb(self.unit_text, position) || is_bomb(self.content_text, position.saturating_sub(self.content_at)) {
+            return Err(Error::refused(format!(
+                "the data unpacks to more than {ratio} times its size: it may be a bomb"
+            ))
+            .byte(position)
+            .hint("raise `limits: {max_ratio: …}` of the source if the data is honest"));
+        }
+        Ok(())
+    }
+}

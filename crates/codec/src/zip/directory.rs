@@ -1,0 +1,176 @@
+//! The directory at the end of a zip archive, compared with the members that were read before it came.
+//!
+//! The directory decides what is in an archive: a member that stands before it but is not listed was deleted, and one
+//! that is listed twice or elsewhere is not what other tools would read. All of this is an error, since the rows have
+//! been given out by then.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use millstream_core::{Error, Result};
+
+use super::record::{END_SIZE, Header, u16_at, u32_at, u64_at};
+use crate::frame::corrupt;
+
+/// Of a name, this many bytes are kept for messages.
+const SHOWN: usize = 120;
+
+/// What is remembered of a member that was read.
+#[derive(Debug)]
+pub(super) struct Walked {
+    /// Where its local header is.
+    at: u64,
+    digest: u64,
+    wanted: bool,
+    listed: bool,
+    name: Box<str>,
+}
+
+/// Everything that the directory must agree on, as one number.
+fn digest(header: &Header) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&header.name, header.method, header.crc, header.compressed, header.size).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Compares, entry by entry.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    /// In the order of the archive, hence of `at`.
+    walked: Vec<Walked>,
+    begin: Option<u64>,
+    entries: u64,
+    wide: Option<Totals>,
+}
+
+/// What the end of the directory says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Totals {
+    entries: u64,
+    size: u64,
+    begin: u64,
+}
+
+impl Directory {
+    /// Members read so far.
+    pub(super) fn members(&self) -> usize {
+        self.walked.len()
+    }
+
+    /// Remembers a member. Its header says what was found in its data.
+    pub(super) fn walked(&mut self, at: u64, header: &Header, name: &str, wanted: bool) {
+        let end = name.floor_char_boundary(SHOWN);
+        self.walked.push(Walked { at, digest: digest(header), wanted, listed: false, name: name[..end].into() });
+    }
+
+    /// Names of the members that hold data, for messages.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.walked.iter().map(|walked| walked.name.as_ref()).filter(|name| !name.ends_with('/'))
+    }
+
+    /// The directory begins at this byte, unless it already has.
+    pub(super) fn begins(&mut self, at: u64) {
+        self.begin.get_or_insert(at);
+    }
+
+    /// An entry, whose bytes begin at `at`.
+    pub(super) fn entry(&mut self, at: u64, header: &Header, name: &str) -> Result<()> {
+        self.entries += 1;
+        let fault = |what: &str| Err(corrupt(what, at).in_member(name));
+        let Ok(index) = self.walked.binary_search_by_key(&header.offset, |walked| walked.at) else {
+            return fault("the zip directory lists a member where the archive has none");
+        };
+        let walked = &mut self.walked[index];
+        if walked.listed {
+            return fault("the zip directory lists a member twice");
+        }
+        walked.listed = true;
+        if walked.digest != digest(header) {
+            return fault("the zip directory and the member's own header disagree");
+        }
+        Ok(())
+    }
+
+    /// The zip64 end record, with its [`super::record::WIDE_END_SIZE`] bytes.
+    pub(super) fn wide_end(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.begins(at);
+        if u32_at(bytes, 16) != 0 || u32_at(bytes, 20) != 0 {
+            return Err(split(at));
+        }
+        let totals = Totals { entries: u64_at(bytes, 32), size: u64_at(bytes, 40), begin: u64_at(bytes, 48) };
+        let is = self.totals(at);
+        if totals != is {
+            return Err(disagrees(totals, is, at));
+        }
+        self.wide = Some(totals);
+        Ok(())
+    }
+
+    /// The end record, with its fixed bytes; `directory_end` is where the entries ended.
+    pub(super) fn end(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        debug_assert!(bytes.len() >= END_SIZE);
+        self.begins(at);
+        let is = match self.wide {
+            Some(totals) => totals,
+            None => self.totals(at),
+        };
+        let disks = [u16_at(bytes, 4), u16_at(bytes, 6)];
+        if disks.iter().any(|&disk| disk != 0 && !(disk == u16::MAX && self.wide.is_some())) {
+            return Err(split(at));
+        }
+        // Fields that are too small for their value hold all ones, with the value in the zip64 record; writers
+        // without zip64 hold what fits.
+        let wide = self.wide.is_some();
+        let agrees = |said: u64, is: u64, ones: u64| said == is & ones || (wide && said == ones);
+        let said = Totals {
+            entries: u16_at(bytes, 10).into(),
+            size: u32_at(bytes, 12).into(),
+            begin: u32_at(bytes, 16).into(),
+        };
+        let small = u64::from(u16::MAX);
+        let large = u64::from(u32::MAX);
+        if !agrees(said.entries, is.entries, small)
+            || !agrees(said.size, is.size, large)
+            || !agrees(said.begin, is.begin, large)
+        {
+            return Err(disagrees(said, is, at));
+        }
+        self.check_listed(at)
+    }
+
+    /// What was found, with the entries ending at `end`.
+    fn totals(&self, end: u64) -> Totals {
+        let begin = self.begin.unwrap_or(end);
+        Totals { entries: self.entries, size: end - begin, begin }
+    }
+
+    /// A member that was given out and is not listed has been deleted.
+    fn check_listed(&self, at: u64) -> Result<()> {
+        let Some(lost) = self.walked.iter().find(|walked| walked.wanted && !walked.listed) else {
+            return Ok(());
+        };
+        Err(Error::data("the member is not in the zip directory: it was deleted, or the archive is damaged")
+            .in_member(&lost.name)
+            .byte(at)
+            .hint(format!(
+                "its data is still at byte {} of the archive; pack the archive again, or leave the member out by \
+                 `members`",
+                lost.at
+            )))
+    }
+}
+
+fn split(at: u64) -> Error {
+    Error::refused("the zip archive is split into several files, which is not supported")
+        .byte(at)
+        .hint("join the parts first: `zip -s 0 split.zip --out whole.zip`")
+}
+
+fn disagrees(said: Totals, is: Totals, at: u64) -> Error {
+    corrupt(
+        format!(
+            "the end of the zip says {} members in {} bytes from byte {}, but the directory has {} in {} from {}",
+            said.entries, said.size, said.begin, is.entries, is.size, is.begin
+        ),
+        at,
+    )
+}

@@ -1,0 +1,308 @@
+//! zip archives, unpacked while they arrive.
+//!
+//! An archive's directory is at its end, but every member also has a header of its own before its data, so the members
+//! are read in passing:
+//!
+//! ```text
+//!  local header │ data │ [descriptor] │ … │ directory entry │ … │ [zip64 end │ locator] │ end, comment
+//!  ── Begin ──── Text… ──── End ─────   ── compared with what was read ───────────────── Done
+//! ```
+//!
+//! A member whose length is only told behind it (its descriptor) ends where its compressed data does; a stored one is
+//! searched for its descriptor, see `member`. When the directory comes, it must list what was read, no more and no
+//! less, see `directory`. What a member's name may be, and that it is never a path, is told in `names`.
+//!
+//! Supported: stored, deflate, bzip2, zstd and xz; zip64. Refused: encryption, split archives, a program before the
+//! first member. Folders are skipped.
+
+mod directory;
+mod member;
+pub(crate) mod names;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use millstream_core::{Error, Result};
+
+use crate::frame::{Frame, begins_with, corrupt, cut};
+use crate::unpack::{Input, Piece};
+use directory::Directory;
+use member::{Data, Member};
+use names::Wanted;
+use record::Header;
+
+/// Names shown when none of the members is wanted.
+const NAMES_SHOWN: usize = 8;
+
+/// Whether a unit that begins with `head` is a zip archive: a member, or the end of an empty one.
+pub(crate) fn recognises(head: &[u8]) -> bool {
+    // "PK" alone may be a text.
+    let begins = |magic: &[u8]| head.len() >= 3 && begins_with(head, magic) != Some(false);
+    begins(&record::LOCAL) || begins(&record::END)
+}
+
+/// Where in the archive we are; it never goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Members,
+    Entries,
+    Signature,
+    WideEnd,
+    WideLocator,
+    End,
+}
+
+/// A walk through an archive.
+pub(crate) struct Walk {
+    wanted: Wanted,
+    max_members: u32,
+    any_wanted: bool,
+    member: Option<Member>,
+    /// A decoder of the last member, with its method.
+    spare: Option<Box<dyn Frame>>,
+    spare_method: u16,
+    phase: Phase,
+    directory: Directory,
+}
+
+impl Walk {
+    /// A walk that gives the members that match `globs` (all if there are none), of at most `max_members`.
+    pub(crate) fn new(globs: &[String], max_members: u32) -> Result<Self> {
+        Ok(Walk {
+            wanted: Wanted::new(globs)?,
+            max_members,
+            any_wanted: false,
+            member: None,
+            spare: None,
+            spare_method: 0,
+            phase: Phase::Members,
+            directory: Directory::default(),
+        })
+    }
+
+    /// The member that is being read, wanted or not.
+    pub(crate) fn current_member(&self) -> Option<&str> {
+        self.member.as_ref().map(|member| member.name.as_str())
+    }
+
+    /// The next step.
+    pub(crate) fn next(&mut self, input: &mut Input) -> Result<Piece> {
+        loop {
+            let step = match self.member {
+                Some(_) => self.member_data(input)?,
+                None if self.phase == Phase::End => self.after_end(input)?,
+                None => self.record(input)?,
+            };
+            if let Some(piece) = step {
+                return Ok(piece);
+            }
+        }
+    }
+
+    fn member_data(&mut self, input: &mut Input) -> Result<Option<Piece>> {
+        let Some(member) = &mut self.member else {
+            return Ok(None);
+        };
+        Ok(match member.next(input, &mut self.spare)? {
+            Data::Hungry => Some(Piece::Hungry),
+            Data::Text(text) => member.wanted.then_some(Piece::Bytes(text)),
+            Data::Again => None,
+            Data::End => {
+                self.directory.walked(member.at, &member.header, &member.name, member.wanted);
+                let piece = member.wanted.then_some(Piece::End);
+                self.spare_method = member.header.method;
+                self.member = None;
+                piece
+            }
+        })
+    }
+
+    /// Reads the record that comes next. `None`: go on.
+    fn record(&mut self, input: &mut Input) -> Result<Option<Piece>> {
+        let at = input.position();
+        let Some(bytes) = take(input, 4, "the directory at its end is missing")? else {
+            return Ok(Some(Piece::Hungry));
+        };
+        let signature = [bytes[0], bytes[1], bytes[2], bytes[3]];
+        let phase = match signature {
+            record::LOCAL => Phase::Members,
+            record::ENTRY => Phase::Entries,
+            record::SIGNATURE => Phase::Signature,
+            record::WIDE_END => Phase::WideEnd,
+            record::WIDE_LOCATOR => Phase::WideLocator,
+            record::END => Phase::End,
+            record::ENCRYPTION => {
+                return Err(Error::refused("the directory of the zip is encrypted, which is not supported").byte(at));
+            }
+            _ => {
+                return Err(corrupt("neither a member nor the directory of the zip begins here", at).text(signature));
+            }
+        };
+        if phase < self.phase {
+            return Err(corrupt("the records of the zip are out of order", at).text(signature));
+        }
+        let begun = match phase {
+            Phase::Members => return self.local_header(input),
+            Phase::Entries => self.entry(input)?,
+            Phase::Signature => skip_signature(input)?,
+            Phase::WideEnd => self.wide_end(input)?,
+            Phase::WideLocator => skip_locator(input)?,
+            Phase::End => self.end(input)?,
+        };
+        if !begun {
+            return Ok(Some(Piece::Hungry));
+        }
+        self.phase = phase;
+        Ok(None)
+    }
+
+    fn local_header(&mut self, input: &mut Input) -> Result<Option<Piece>> {
+        let at = input.position();
+        let Some(bytes) = whole(input, record::LOCAL_SIZE, Header::local_size, "a member's header breaks off")? else {
+            return Ok(Some(Piece::Hungry));
+        };
+        let header = Header::local(bytes);
+        let size = bytes.len();
+        if self.directory.members() >= self.max_members as usize {
+            return Err(Error::refused(format!("the archive has more than {} members", self.max_members))
+                .byte(at)
+                .hint("raise `limits: {max_members: …}` of the source if the data is honest"));
+        }
+        input.used(size);
+        let name = names::decode(&header.name, header.flags, &header.extra);
+        let wanted = !header.is_folder() && self.wanted.wants(&name);
+        self.any_wanted |= wanted;
+        let spare = self.spare.take().filter(|_| self.spare_method == header.method);
+        let member = Member::new(at, input.position(), header, name, wanted, spare)?;
+        let begin = wanted.then(|| Piece::Begin(Some(member.name.clone())));
+        self.member = Some(member);
+        Ok(begin)
+    }
+
+    fn entry(&mut self, input: &mut Input) -> Result<bool> {
+        let at = input.position();
+        let missing = "an entry of its directory breaks off";
+        let Some(bytes) = whole(input, record::ENTRY_SIZE, Header::entry_size, missing)? else {
+            return Ok(false);
+        };
+        let header = Header::entry(bytes);
+        let size = bytes.len();
+        self.directory.begins(at);
+        let name = names::decode(&header.name, header.flags, &header.extra);
+        self.directory.entry(at, &header, &name)?;
+        input.used(size);
+        Ok(true)
+    }
+
+    fn wide_end(&mut self, input: &mut Input) -> Result<bool> {
+        let at = input.position();
+        let missing = "the zip64 end of its directory breaks off";
+        let size = |fixed: &[u8]| {
+            let rest = record::u64_at(fixed, 4).max((record::WIDE_END_SIZE - 12) as u64);
+            usize::try_from(rest).unwrap_or(usize::MAX).saturating_add(12)
+        };
+        let Some(fixed) = take(input, record::WIDE_END_SIZE, missing)? else {
+            return Ok(false);
+        };
+        // Data of other makers may follow in the record, but never much.
+        if size(fixed) > 1 << 16 {
+            return Err(corrupt("the zip64 end of the directory has an impossible size", at));
+        }
+        let Some(bytes) = whole(input, record::WIDE_END_SIZE, size, missing)? else {
+            return Ok(false);
+        };
+        let size = bytes.len();
+        self.directory.wide_end(at, bytes)?;
+        input.used(size);
+        Ok(true)
+    }
+
+    fn end(&mut self, input: &mut Input) -> Result<bool> {
+        let at = input.position();
+        let size = |fixed: &[u8]| record::END_SIZE + usize::from(record::u16_at(fixed, 20));
+        let Some(bytes) = whole(input, record::END_SIZE, size, "the end of its directory breaks off")? else {
+            return Ok(false);
+        };
+        let size = bytes.len();
+        self.directory.end(at, bytes)?;
+        input.used(size);
+        Ok(true)
+    }
+
+    /// Nothing may follow the end.
+    fn after_end(&mut self, input: &mut Input) -> Result<Option<Piece>> {
+        let at = input.position();
+        if input.available() > 0 {
+            let shown = input.head(16);
+            return Err(Error::data("garbage after the end of the zip").byte(at).text(shown).hint(
+                "the archive is complete up to this byte; cut the file there if the rest is not needed, else get it \
+                 again",
+            ));
+        }
+        if !input.ended() {
+            return Ok(Some(Piece::Hungry));
+        }
+        if self.wanted.asks() && !self.any_wanted {
+            return Err(self.none_wanted());
+        }
+        Ok(Some(Piece::Done))
+    }
+
+    fn none_wanted(&self) -> Error {
+        let error = Error::refused("no member of the zip matches `members`");
+        let shown: Vec<&str> = self.directory.names().take(NAMES_SHOWN).collect();
+        let more = self.directory.names().count() - shown.len();
+        if shown.is_empty() {
+            return error.hint("the archive has no members");
+        }
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let names = millstream_core::error::printable(shown.join(", ").as_bytes());
+        error.hint(format!("the archive has {names}{rest}; `*` stays inside a folder, `**/*` does not"))
+    }
+}
+
+/// The next `count` bytes; `None` if they have not come yet, an error if they never will.
+fn take<'a>(input: &'a mut Input, count: usize, missing: &str) -> Result<Option<&'a [u8]>> {
+    if input.available() < count {
+        if input.ended() {
+            return Err(cut("zip", missing, input.position() + input.available() as u64));
+        }
+        return Ok(None);
+    }
+    Ok(Some(input.head(count)))
+}
+
+/// The next record: `size` tells its length from its fixed part.
+fn whole<'a>(
+    input: &'a mut Input,
+    fixed: usize,
+    size: impl Fn(&[u8]) -> usize,
+    missing: &str,
+) -> Result<Option<&'a [u8]>> {
+    match take(input, fixed, missing)? {
+        None => Ok(None),
+        Some(bytes) => {
+            let size = size(bytes);
+            take(input, size, missing)
+        }
+    }
+}
+
+/// A signature of the directory: length and data, which nobody checks.
+fn skip_signature(input: &mut Input) -> Result<bool> {
+    let size = |fixed: &[u8]| 6 + usize::from(record::u16_at(fixed, 4));
+    skip(input, 6, size, "the signature of its directory breaks off")
+}
+
+fn skip_locator(input: &mut Input) -> Result<bool> {
+    skip(input, record::WIDE_LOCATOR_SIZE, |_| record::WIDE_LOCATOR_SIZE, "the zip64 locator breaks off")
+}
+
+fn skip(input: &mut Input, fixed: usize, size: impl Fn(&[u8]) -> usize, missing: &str) -> Result<bool> {
+    let Some(bytes) = whole(input, fixed, size, missing)? else {
+        return Ok(false);
+    };
+    let size = bytes.len();
+    input.used(size);
+    Ok(true)
+}

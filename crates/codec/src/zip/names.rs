@@ -1,0 +1,100 @@
+//! The names of members: how they are read, and which are wanted.
+//!
+//! A name is data. It goes into messages and into the column that a source adds for it, and is never used as a path:
+//! nothing is written by a member's name. So `../../x`, `/etc/passwd` and `C:\x` are read like any other member
+//! (`zip ../x` makes such archives honestly), and whoever makes a path of it must check it. Only a NUL is refused:
+//! tools disagree on where such a name ends, so that two of them would see different members.
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use millstream_core::spec::Fault;
+use millstream_core::{Error, Result};
+
+use super::record::{EXTRA_UNICODE_NAME, FLAG_UTF8, extra_field, u32_at};
+
+/// The upper half of code page 437, from byte 128.
+const CODE_PAGE_437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧\
+╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
+
+/// A name as text. A Unicode name in the extra fields wins if it belongs to this name. Otherwise what is valid UTF-8
+/// is taken as such, with or without the flag that says so (macOS does not set it); the rest is code page 437 if the
+/// flag is clear, as the specification has it, and has its bad bytes replaced if the flag is set.
+pub(super) fn decode(name: &[u8], flags: u16, extra: &[u8]) -> String {
+    if let Some(unicode) = unicode_name(name, extra) {
+        return unicode;
+    }
+    match std::str::from_utf8(name) {
+        Ok(name) => name.to_owned(),
+        Err(_) if flags & FLAG_UTF8 != 0 => String::from_utf8_lossy(name).into_owned(),
+        Err(_) => name.iter().map(|&byte| from_code_page_437(byte)).collect(),
+    }
+}
+
+/// Info-ZIP's Unicode path field: version 1, the checksum of the name it stands for, the name.
+fn unicode_name(name: &[u8], extra: &[u8]) -> Option<String> {
+    let field = extra_field(extra, EXTRA_UNICODE_NAME)?;
+    let belongs = field.first() == Some(&1) && u32_at(field, 1) == crc32fast::hash(name);
+    belongs.then(|| std::str::from_utf8(field.get(5..)?).ok().map(str::to_owned)).flatten()
+}
+
+fn from_code_page_437(byte: u8) -> char {
+    match byte {
+        0..=127 => char::from(byte),
+        high => CODE_PAGE_437.chars().nth(usize::from(high) - 128).unwrap_or(char::REPLACEMENT_CHARACTER),
+    }
+}
+
+/// Which members are wanted.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// `None`: all that are data.
+    globs: Option<GlobSet>,
+}
+
+impl Wanted {
+    /// Those that match one of `globs`; all if there are none.
+    pub(super) fn new(globs: &[String]) -> Result<Self> {
+        if globs.is_empty() {
+            return Ok(Wanted { globs: None });
+        }
+        let broken = |cause: globset::Error| Error::job("a glob of `members` is not valid").cause(cause);
+        let mut set = GlobSetBuilder::new();
+        for glob in globs {
+            set.add(build(glob).map_err(broken)?);
+        }
+        Ok(Wanted { globs: Some(set.build().map_err(broken)?) })
+    }
+
+    /// Whether the member of that name is wanted.
+    pub(super) fn wants(&self, name: &str) -> bool {
+        match &self.globs {
+            Some(globs) => globs.is_match(name),
+            None => !is_of_macos(name),
+        }
+    }
+
+    /// Whether some members were asked for by name, so that finding none is an error.
+    pub(super) fn asks(&self) -> bool {
+        self.globs.is_some()
+    }
+}
+
+fn build(glob: &str) -> std::result::Result<globset::Glob, globset::Error> {
+    GlobBuilder::new(glob).literal_separator(true).build()
+}
+
+/// All faults of `globs`; their paths are indices.
+pub(crate) fn check(globs: &[String]) -> Vec<Fault> {
+    let fault = |(index, glob): (usize, &String)| {
+        let cause = build(glob).err()?;
+        Some(
+            Fault::new(&index.to_string(), format!("`{glob}` is no valid glob: {}", cause.kind()))
+                .hint("`*` is any text inside a folder, `**` any folders, `?` one character, `{a,b}` a choice"),
+        )
+    };
+    globs.iter().enumerate().filter_map(fault).collect()
+}
+
+/// What the Finder of macOS adds to archives: attributes of the files, never data.
+fn is_of_macos(name: &str) -> bool {
+    name.starts_with("__MACOSX/") || name == ".DS_Store" || name.ends_with("/.DS_Store")
+}

@@ -1,0 +1,219 @@
+//! Decodes one zstd frame. Its header is read here first, so that what cannot be decoded (a window that is too large,
+//! a dictionary) is refused with its reason before any memory is taken; the rest is left to libzstd.
+
+use millstream_core::{Error, ErrorKind, Result};
+use zstd::stream::raw::{Decoder as Context, InBuffer, Operation, OutBuffer};
+
+use super::{MAGIC, begins};
+use crate::frame::{Frame, Progress, corrupt};
+use crate::room;
+
+/// The largest window, in bytes: 128 MiB, the most that `zstd -d` itself takes without being asked.
+const WINDOW_LIMIT: u64 = 128 << 20;
+
+/// Magic (4), descriptor (1), window (1), dictionary (4), content size (8).
+const HEADER_LIMIT: usize = 18;
+
+#[derive(Debug)]
+enum State {
+    /// The header's bytes so far.
+    Header(Vec<u8>),
+    /// In a skippable frame.
+    Skip { left: u64 },
+    /// In the blocks. `more` says that libzstd may still hold text.
+    Blocks { more: bool },
+}
+
+/// Decodes frames, one after the other.
+pub(crate) struct ZstdFrame {
+    context: Context<'static>,
+    state: State,
+    position: u64,
+}
+
+impl ZstdFrame {
+    /// A decoder; fails if there is no memory for it.
+    pub(crate) fn new() -> Result<Self> {
+        let context =
+            Context::new().map_err(|cause| Error::new(ErrorKind::Memory, "zstd cannot get its memory").cause(cause))?;
+        Ok(ZstdFrame { context, state: State::Header(Vec::new()), position: 0 })
+    }
+
+    /// Reads the header from `input`; returns how many bytes were used.
+    fn header(&mut self, input: &[u8]) -> Result<usize> {
+        let State::Header(gathered) = &mut self.state else {
+            return Ok(0);
+        };
+        // A header that lies whole in the input stays there: given the whole frame at once, libzstd decodes it
+        // straight into the output.
+        if gathered.is_empty()
+            && let Header::Data { length } = read_header(input, self.position)?
+            && length <= input.len()
+        {
+            self.state = State::Blocks { more: true };
+            return Ok(0);
+        }
+        let mut used = 0;
+        for &byte in input {
+            gathered.push(byte);
+            used += 1;
+            self.position += 1;
+            match read_header(gathered, self.position - gathered.len() as u64)? {
+                Header::Skippable { left } => {
+                    self.state = State::Skip { left };
+                    return Ok(used);
+                }
+                Header::Data { length } if length == gathered.len() => {
+                    let header = std::mem::take(gathered);
+                    self.state = State::Blocks { more: true };
+                    self.blocks(&header, &mut Vec::new(), 0, false)?;
+                    return Ok(used);
+                }
+                _ => {}
+            }
+        }
+        Ok(used)
+    }
+
+    /// Gives `input` to libzstd.
+    fn blocks(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize, counted: bool) -> Result<Progress> {
+        let context = &mut self.context;
+        let mut source = InBuffer::around(input);
+        // SAFETY: the buffer's position is what libzstd has written to the slice, from its beginning.
+        let (hint, written) = unsafe {
+            room::append(output, room, |spare| {
+                let mut spare = room::Spare::new(spare);
+                let mut target = OutBuffer::around(&mut spare);
+                let hint = context.run(&mut source, &mut target);
+                let written = target.pos();
+                (written, (hint, written))
+            })
+        };
+        let used = source.pos();
+        if counted {
+            self.position += used as u64;
+        }
+        let hint = hint.map_err(|cause| corrupt("the zstd data is corrupt", self.position).cause(cause))?;
+        self.state = State::Blocks { more: written == room };
+        Ok(Progress { used, ended: hint == 0 })
+    }
+
+    fn skip(&mut self, input: &[u8]) -> Progress {
+        let State::Skip { left } = &mut self.state else {
+            return Progress { used: 0, ended: false };
+        };
+        let used = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+        *left -= used as u64;
+        self.position += used as u64;
+        Progress { used, ended: *left == 0 }
+    }
+}
+
+impl Frame for ZstdFrame {
+    fn begin(&mut self, at: u64) {
+        // Resetting the session of a context cannot fail; if it could, the next frame's decoding would say so.
+        let _ = self.context.reinit();
+        self.state = State::Header(Vec::new());
+        self.position = at;
+    }
+
+    fn decode(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize) -> Result<Progress> {
+        let mut used = self.header(input)?;
+        match self.state {
+            State::Header(_) => Ok(Progress { used, ended: false }),
+            State::Skip { .. } => {
+                let progress = self.skip(&input[used..]);
+                used += progress.used;
+                Ok(Progress { used, ended: progress.ended })
+            }
+            State::Blocks { more } => {
+                let rest = &input[used..];
+                // libzstd calls it an error to be called again and again without anything to do.
+                if room == 0 || (rest.is_empty() && !more) {
+                    return Ok(Progress { used, ended: false });
+                }
+                let progress = self.blocks(rest, output, room, true)?;
+                Ok(Progress { used: used + progress.used, ended: progress.ended })
+            }
+        }
+    }
+
+    fn missing(&self) -> String {
+        match &self.state {
+            State::Header(_) => "the header of a frame breaks off".to_owned(),
+            State::Skip { left } => format!("{left} bytes of a skippable frame are missing"),
+            State::Blocks { .. } => "the compressed data breaks off".to_owned(),
+        }
+    }
+}
+
+/// What the beginning of a frame says.
+#[derive(Debug, PartialEq, Eq)]
+enum Header {
+    /// Not enough bytes yet.
+    Short,
+    /// A skippable frame with `left` bytes after its header.
+    Skippable { left: u64 },
+    /// A frame whose header has this length.
+    Data { length: usize },
+}
+
+/// Reads the header at the beginning of `bytes` (RFC 8878, 3.1.1.1), which lie at byte `at` of the unit.
+fn read_header(bytes: &[u8], at: u64) -> Result<Header> {
+    match begins(bytes) {
+        None => return Ok(Header::Short),
+        Some(false) => {
+            return Err(corrupt("not zstd: the first bytes are wrong", at).text(&bytes[..bytes.len().min(4)]));
+        }
+        Some(true) => {}
+    }
+    if bytes[..4] != MAGIC {
+        let left = bytes.get(4..8).map(number);
+        return Ok(left.map_or(Header::Short, |left| Header::Skippable { left }));
+    }
+    let Some(&descriptor) = bytes.get(4) else {
+        return Ok(Header::Short);
+    };
+    let single_segment = descriptor & 0x20 != 0;
+    let dictionary_size = [0, 1, 2, 4][usize::from(descriptor & 3)];
+    let content_size = match descriptor >> 6 {
+        0 => usize::from(single_segment),
+        power => 1 << power,
+    };
+    let dictionary_at = 5 + usize::from(!single_segment);
+    let content_at = dictionary_at + dictionary_size;
+    let length = content_at + content_size;
+    debug_assert!(length <= HEADER_LIMIT);
+    if bytes.len() < length {
+        return Ok(Header::Short);
+    }
+    let window = match single_segment {
+        true => number(&bytes[content_at..length]),
+        false => window_size(bytes[5]),
+    };
+    if window > WINDOW_LIMIT {
+        return Err(Error::refused(format!(
+            "a zstd frame needs a window of {window} bytes; at most {WINDOW_LIMIT} are allowed"
+        ))
+        .byte(at)
+        .hint("compress it again with a window of at most 128 MiB: `zstd --long=27`, or without `--long`"));
+    }
+    let dictionary = number(&bytes[dictionary_at..content_at]);
+    if dictionary != 0 {
+        return Err(Error::refused(format!("a zstd frame needs dictionary {dictionary}, which is not at hand"))
+            .byte(at)
+            .hint("compress it again without a dictionary"));
+    }
+    Ok(Header::Data { length })
+}
+
+/// The window's size in bytes from its descriptor: a power of two and eighths of it.
+fn window_size(descriptor: u8) -> u64 {
+    let base = 1u64 << (10 + (descriptor >> 3));
+    base + base / 8 * u64::from(descriptor & 7)
+}
+
+/// Up to eight bytes, the lowest first.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
