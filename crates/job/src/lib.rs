@@ -1,1 +1,217 @@
-//! Millstream's job file: from YAML to a linted, typed graph
+//! Millstream's job file: from YAML text to every lint that needs no engine, and to a typed graph.
+//!
+//! ```text
+//!  text ─tree─▶ nodes with places ─variables─▶ filled ─walk (schema)─▶ ─build─▶ steps ─links─▶ Job
+//!                    └──────────────┴───────────────┴────────────┴─────────────┴──▶ lints, all at once
+//! ```
+//! The crate is handed the registry of components and imports none of them. SQL is the engine's: [`load`] is given a
+//! function that tells which tables a query names. Rendering of lints is the command line's.
+
+pub mod entries;
+pub mod graph;
+pub mod lint;
+pub mod reference;
+pub mod schema;
+pub mod text;
+pub mod tree;
+
+mod build;
+mod exposed;
+mod links;
+mod patterns;
+mod variables;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use millstream_core::Registry;
+use millstream_core::hint::did_you_mean;
+use serde_json::{Map, Value};
+
+pub use entries::{AddColumn, Keep, Limits, UnionBy};
+pub use graph::{Job, Located, SelectColumn, SinkStep, SortKey, SourceStep, SqlFault, Transform, TransformStep};
+pub use lint::{Lint, Severity};
+pub use reference::reference;
+pub use schema::schema;
+pub use text::{JobText, Position, Span, decode};
+
+use links::{References, Sections};
+use tree::{Entry, Kind, Node};
+
+/// What loading needs beside the text.
+pub struct LoadOptions<'a> {
+    /// Variables that the command line gives: they come before the environment's.
+    pub set: &'a BTreeMap<String, String>,
+    /// The environment.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// The tables that a SQL query names (as SQL reads them: folded to lower case unless quoted), or why it is no
+    /// query.
+    pub references: &'a References<'a>,
+    /// Whether the job is about to run: a secret that is not there is then an error, else a warning.
+    pub running: bool,
+}
+
+/// What came of a job file.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The job, if there are no errors.
+    pub job: Option<Job>,
+    /// All lints, sorted by place, each once.
+    pub lints: Vec<Lint>,
+    /// The text, for lints that others find.
+    pub text: JobText,
+}
+
+/// Loads the job file `text` that was read from `path`. Never fails: what is wrong is in the lints.
+pub fn load(path: &str, text: &str, registry: &Registry, options: &LoadOptions<'_>) -> Loaded {
+    let job_text = JobText::new(path, text);
+    let mut loader = Loader { text: &job_text, registry, options, lints: Vec::new() };
+    let job = loader.load(text);
+    let mut lints = loader.lints;
+    lint::tidy(&mut lints);
+    let job = job.filter(|_| !lints.iter().any(Lint::is_error));
+    Loaded { job, lints, text: job_text }
+}
+
+struct Loader<'a> {
+    text: &'a JobText,
+    registry: &'a Registry,
+    options: &'a LoadOptions<'a>,
+    lints: Vec<Lint>,
+}
+
+/// The sections of a job file, in the order in which a job reads.
+const SECTIONS: [&str; 3] = ["sources", "transforms", "sinks"];
+
+impl Loader<'_> {
+    fn error(&mut self, span: Span, what: impl Into<String>, hint: impl Into<String>) {
+        self.lints.push(self.text.error(span, what).hint(hint));
+    }
+
+    fn load(&mut self, source: &str) -> Option<Job> {
+        let (root, lints) = tree::parse(self.text, source);
+        self.lints.extend(lints);
+        let mut root = root.filter(|root| !root.is_null());
+        if root.is_none() && self.lints.is_empty() {
+            self.error(
+                Span::default(),
+                "the job file is empty",
+                "a job has `sources:` and `sinks:`; see `millstream guess`",
+            );
+        }
+        let root = root.as_mut()?;
+        let variables = variables::Variables { set: self.options.set, environment: self.options.environment };
+        self.lints.extend(variables::fill(root, self.text, &variables));
+        let job = self.root(root);
+        exposed::hide_passwords(&mut self.lints);
+        job
+    }
+
+    fn root(&mut self, root: &Node) -> Option<Job> {
+        if !matches!(root.kind, Kind::Block(_)) {
+            let what = format!("expected a block of keys, found {}", walk::in_words(root));
+            self.error(root.span, what, "a job has `sources:`, `transforms:` (if any) and `sinks:`");
+            return None;
+        }
+        for entry in root.entries() {
+            if !SECTIONS.contains(&entry.key.as_str()) {
+                let hint = did_you_mean(&entry.key, "valid keys", &SECTIONS);
+                self.error(entry.key_span, format!("unknown key `{}` in the job", entry.key), hint);
+            }
+        }
+        let sections = Sections {
+            sources: self.section(root, "sources"),
+            transforms: self.section(root, "transforms"),
+            sinks: self.section(root, "sinks"),
+        };
+        for entry in sections.sources.iter().chain(sections.transforms).chain(sections.sinks) {
+            self.name(entry);
+        }
+        let schema = schema(self.registry);
+        let none = Map::new();
+        let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
+        self.steps(&sections, definitions)
+    }
+
+    /// The entries of a section.
+    fn section<'n>(&mut self, root: &'n Node, name: &str) -> &'n [Entry] {
+        let entry = root.entry(name);
+        match entry.map(|entry| (entry, &entry.value)) {
+            Some((_, node)) if matches!(node.kind, Kind::Block(_)) && !node.entries().is_empty() => node.entries(),
+            Some((entry, node)) if !node.is_null() && !matches!(node.kind, Kind::Block(_)) => {
+                let what = format!("expected a block of named entries for `{name}`, found {}", walk::in_words(node));
+                self.error(entry.report_span(), what, "give each entry a name: `name:`, and its keys below it");
+                &[]
+            }
+            // An unknown key is probably this section with a slip of the pen.
+            _ if name != "transforms" && !self.has_misspelt(root, name) => {
+                let span = entry.map_or(Span::default(), |entry| entry.key_span);
+                self.error(
+                    span,
+                    format!("the job has no {name}"),
+                    match name {
+                        "sources" => "add `sources:` with at least one entry: what to read",
+                        _ => "add `sinks:` with at least one entry: where to write",
+                    },
+                );
+                &[]
+            }
+            _ => &[],
+        }
+    }
+
+    fn has_misspelt(&self, root: &Node, name: &str) -> bool {
+        root.entries()
+            .iter()
+            .filter(|entry| !SECTIONS.contains(&entry.key.as_str()))
+            .any(|entry| millstream_core::hint::nearest(&entry.key, SECTIONS) == Some(name))
+    }
+
+    fn name(&mut self, entry: &Entry) {
+        let mut characters = entry.key.chars();
+        let is_good = characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+            && characters.all(|one| one.is_ascii_alphanumeric() || one == '_');
+        if !is_good {
+            let what = format!("`{}` cannot be a name", millstream_core::error::printable(entry.key.as_bytes()));
+            self.error(entry.key_span, what, "a name has letters, digits and `_`, and does not begin with a digit");
+        }
+    }
+
+    fn steps(&mut self, sections: &Sections<'_>, definitions: &Map<String, Value>) -> Option<Job> {
+        let mut builder =
+            build::Builder { text: self.text, registry: self.registry, definitions, found: walk::Found::default() };
+        let sources: Vec<SourceStep> = sections.sources.iter().filter_map(|entry| builder.source(entry)).collect();
+        let transforms: Vec<_> =
+            sections.transforms.iter().filter_map(|entry| Some((entry, builder.transform(entry)?))).collect();
+        let sinks: Vec<SinkStep> = sections.sinks.iter().filter_map(|entry| builder.sink(entry)).collect();
+        builder.targets(&sinks);
+        let found = builder.found;
+        self.lints.extend(found.lints);
+        self.secrets(&found.secrets);
+        let mut links = links::link(sections, self.text, self.options.references);
+        self.lints.append(&mut links.lints);
+        exposed::hide(&mut self.lints, &found.exposed);
+        let transforms = transforms.into_iter().map(|(entry, transform)| TransformStep {
+            name: build::name_of(entry),
+            transform,
+            uses: links.uses.remove(&entry.key).unwrap_or_default(),
+        });
+        Some(Job { text: self.text.clone(), transforms: transforms.collect(), sources, sinks })
+    }
+
+    /// Secrets of the environment that are not there.
+    fn secrets(&mut self, secrets: &[(String, Span)]) {
+        for (reference, span) in secrets {
+            let Some(name) = reference.strip_prefix("env:") else { continue };
+            if (self.options.environment)(name).is_some() {
+                continue;
+            }
+            let severity = if self.options.running { Severity::Error } else { Severity::Warning };
+            let lint = self.text.lint(severity, *span, format!("the secret's variable {name} is not set"));
+            self.lints.push(lint.hint(format!("set it in the environment before the job runs: export {name}=…")));
+        }
+    }
+}

@@ -1,0 +1,638 @@
+//! From linted entries to steps: every entry by itself. How entries depend on each other is [`crate::links`]'s.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millstream_core::format::Format;
+use millstream_core::hint::did_you_mean;
+use millstream_core::registry::{FormatEntry, SinkEntry};
+use millstream_core::sink::{Sink, SinkParts};
+use millstream_core::spec::Fault;
+use millstream_core::{Registry, redact};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::entries::{DedupeKeys, SortSpec, SourceKeys, UnionForm};
+use crate::graph::{Located, SelectColumn, SinkStep, SortKey, SourceStep, Transform};
+use crate::lint::Lint;
+use crate::patterns;
+use crate::schema::{SOURCE, TRANSFORM, compressions, sink_definition};
+use crate::text::{JobText, Span};
+use crate::tree::{Entry, Kind, Node, Typed};
+use crate::walk::{Found, Walker};
+
+/// Builds the steps of one file and collects what is wrong.
+pub struct Builder<'a> {
+    /// The file.
+    pub text: &'a JobText,
+    /// All components.
+    pub registry: &'a Registry,
+    /// The definitions of the schema.
+    pub definitions: &'a Map<String, Value>,
+    /// What was found so far.
+    pub found: Found,
+}
+
+impl<'a> Builder<'a> {
+    fn error(&mut self, span: Span, what: impl Into<String>, hint: impl Into<String>) {
+        self.found.lints.push(self.text.error(span, what).hint(hint));
+    }
+
+    /// Lints `entry` against a definition. Whether nothing was wrong.
+    fn walk(&mut self, entry: &Entry, definition: &str) -> bool {
+        let walker = Walker { text: self.text, definitions: self.definitions };
+        let Some(schema) = self.definitions.get(definition) else { return true };
+        if !matches!(entry.value.kind, Kind::Block(_)) {
+            let what = if entry.value.is_null() {
+                format!("`{}` is empty", entry.key)
+            } else {
+                format!("expected a block of keys for `{}`, found {}", entry.key, crate::walk::in_words(&entry.value))
+            };
+            let keys: Vec<&str> =
+                schema["properties"].as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+            self.error(entry.report_span(), what, format!("its keys can be: {}", keys.join(", ")));
+            return false;
+        }
+        let mut found = walker.entry(entry, schema);
+        let good = found.lints.is_empty() && !entry.value.has_unknown();
+        self.found.lints.append(&mut found.lints);
+        self.found.exposed.append(&mut found.exposed);
+        self.found.secrets.append(&mut found.secrets);
+        good
+    }
+
+    fn faults(&mut self, faults: Vec<Fault>, node: &Node, here: Span) {
+        for fault in faults {
+            let mut lint = self.text.error(node.at_path(&fault.path, here), fault.what);
+            lint.hint = fault.hint;
+            self.found.lints.push(lint);
+        }
+    }
+
+    /// An entry of `sources`.
+    pub fn source(&mut self, entry: &Entry) -> Option<SourceStep> {
+        let before = self.found.lints.len();
+        self.walk(entry, SOURCE);
+        let node = &entry.value;
+        let read = texts(node.get("read"));
+        for pattern in &read {
+            self.pattern(pattern);
+        }
+        let format = self.format(entry, None);
+        let places = self.places(entry, &read);
+        if self.found.lints[before..].iter().any(Lint::is_error) || node.has_unknown() {
+            return None;
+        }
+        let keys: SourceKeys = self.keys(node)?;
+        Some(SourceStep {
+            name: name_of(entry),
+            read,
+            places,
+            format,
+            members: keys.members.into_vec(),
+            limits: keys.limits,
+            allow_empty: keys.allow_empty,
+            on_drift: keys.on_drift,
+            validate: keys.validate,
+            add: keys.add,
+            max_rejects: keys.max_rejects,
+            settings: node.to_value(),
+        })
+    }
+
+    /// What the schema allows parses, or the schema is wrong: then the parser's words are the lint.
+    fn keys<T: DeserializeOwned>(&mut self, node: &Node) -> Option<T> {
+        match serde_json::from_value(node.to_value()) {
+            Ok(keys) => Some(keys),
+            Err(cause) => {
+                self.found.lints.push(self.text.error(node.span, cause.to_string()));
+                None
+            }
+        }
+    }
+
+    fn pattern(&mut self, pattern: &Located<String>) {
+        let text = &pattern.value;
+        if let Err((what, hint)) = patterns::check(text) {
+            return self.error(pattern.span, what, hint);
+        }
+        let is_list = text.starts_with('@');
+        if !is_list && self.registry.source_for(text).is_none() {
+            let schemes = schemes(self.registry.sources.iter().flat_map(|entry| entry.schemes));
+            let choices: Vec<&str> = schemes.iter().map(String::as_str).collect();
+            let scheme = text.split("://").next().unwrap_or_default();
+            self.error(
+                pattern.span,
+                format!("nothing reads `{scheme}://`"),
+                did_you_mean(&format!("{scheme}://"), "places to read from", &choices),
+            );
+        }
+        if redact::url(text) != *text {
+            let warning = self.text.warning(pattern.span, "this URL holds a password or a signature");
+            self.found.lints.push(warning.hint("keep it out of the file: put `${NAME}` in its place, or use a secret"));
+        }
+    }
+
+    /// Every kind of source, from its block or its defaults.
+    fn places(
+        &mut self,
+        entry: &Entry,
+        read: &[Located<String>],
+    ) -> Vec<(&'static millstream_core::registry::SourceEntry, Arc<dyn millstream_core::source::Source>)> {
+        let registry = self.registry;
+        let is_list = read.iter().any(|pattern| pattern.value.starts_with('@'));
+        let mut places = Vec::new();
+        for kind in registry.sources {
+            let name = kind.spec.name;
+            let is_used =
+                read.iter().any(|pattern| registry.source_for(&pattern.value).is_some_and(|one| one.spec.name == name));
+            let Some(block) = entry.value.entry(name) else {
+                match (kind.build)(&Value::Object(Map::new())) {
+                    Ok(source) => places.push((kind, source)),
+                    Err(faults) if is_used => self.faults(faults, &entry.value, entry.key_span),
+                    Err(_) => {}
+                }
+                continue;
+            };
+            if !is_used && !is_list && !entry.value.has_unknown() && !read.is_empty() {
+                let lint =
+                    self.text.warning(block.key_span, format!("`{name}` has no effect: nothing here is read that way"));
+                let schemes = schemes(kind.schemes.iter());
+                self.found.lints.push(lint.hint(format!("it is for: {}", schemes.join(", "))));
+            }
+            if let Some(source) = self.build(block, |settings| (kind.build)(settings)) {
+                places.push((kind, source));
+            }
+        }
+        places
+    }
+
+    /// Builds a component from its block, unless the block has faults already.
+    fn build<T: ?Sized>(
+        &mut self,
+        block: &Entry,
+        build: impl FnOnce(&Value) -> Result<Arc<T>, Vec<Fault>>,
+    ) -> Option<Arc<T>> {
+        if self.is_faulty(block) {
+            return None;
+        }
+        let settings = if block.value.is_null() { Value::Object(Map::new()) } else { block.value.to_value() };
+        match build(&settings) {
+            Ok(built) => Some(built),
+            Err(faults) => {
+                self.faults(faults, &block.value, block.key_span);
+                None
+            }
+        }
+    }
+
+    /// Whether the schema walk found a fault inside of `block`.
+    fn is_faulty(&self, block: &Entry) -> bool {
+        let mut quiet = Found::default();
+        if let Some(schema) = self.block_schema(&block.key) {
+            quiet = Walker { text: self.text, definitions: self.definitions }.entry(block, schema);
+        }
+        !quiet.lints.is_empty() || block.value.has_unknown()
+    }
+
+    fn block_schema(&self, name: &str) -> Option<&'a Value> {
+        self.definitions.get(SOURCE)?.get("properties")?.get(name)
+    }
+
+    /// The format block of an entry; what the names of its files suggest is filled in where the block says nothing.
+    fn format(&mut self, entry: &Entry, target: Option<&str>) -> Option<Arc<dyn Format>> {
+        let registry = self.registry;
+        let blocks: Vec<(&Entry, &'static FormatEntry)> = entry
+            .value
+            .entries()
+            .iter()
+            .filter_map(|block| registry.formats.iter().find(|one| one.spec.name == block.key).map(|one| (block, one)))
+            .collect();
+        for (second, _) in blocks.iter().skip(1) {
+            let first = &blocks[0].0.key;
+            self.error(
+                second.key_span,
+                format!("`{}` has two formats: `{first}` and `{}`", entry.key, second.key),
+                "keep one of them",
+            );
+        }
+        let (block, format) = *blocks.first()?;
+        let suggested = match target {
+            Some(target) => suggestion(registry, target, format),
+            None => common_suggestion(registry, &texts(entry.value.get("read")), format),
+        };
+        self.build(block, |settings| (format.build)(&merged(suggested, settings)))
+    }
+
+    /// An entry of `sinks`.
+    pub fn sink(&mut self, entry: &Entry) -> Option<SinkStep> {
+        let before = self.found.lints.len();
+        let node = &entry.value;
+        let write = text(node.get("write"));
+        let Some(kind) = self.sink_kind(entry, write.as_ref()) else {
+            if write.is_none() {
+                // Without a target nothing is known but what every sink has.
+                let kind = self.registry.sinks.first()?;
+                self.walk(entry, &sink_definition(kind));
+                let strays = node.entries().iter().map(|one| one.key_span).collect::<Vec<_>>();
+                let is_stray =
+                    |lint: &Lint| strays.iter().any(|span| (span.line, span.column) == (lint.line, lint.column));
+                let found = self.found.lints.split_off(before);
+                self.found
+                    .lints
+                    .extend(found.into_iter().filter(|lint| !is_stray(lint) || lint.what.contains("`write`")));
+            }
+            return None;
+        };
+        let definition = sink_definition(kind);
+        self.walk(entry, &definition);
+        self.explain_foreign_keys(entry, kind, before);
+        let write = write?;
+        if redact::url(&write.value) != write.value {
+            let warning = self.text.warning(write.span, "this target holds a password");
+            self.found.lints.push(warning.hint("keep it out of the file: put `${NAME}` in its place, or use a secret"));
+        }
+        let format = self.sink_format(entry, kind, &write.value);
+        if self.found.lints[before..].iter().any(Lint::is_error) || node.has_unknown() {
+            return None;
+        }
+        let codec = self.sink_codec(node, kind, &write.value);
+        let parts = SinkParts { target: write.value.clone(), format, codec };
+        let settings = self.sink_settings(node, kind);
+        let sink: Arc<dyn Sink> = match (kind.build)(&settings, parts) {
+            Ok(sink) => sink,
+            Err(faults) => {
+                self.faults(faults, node, entry.key_span);
+                return None;
+            }
+        };
+        let from = text(node.get("from"))?;
+        let settings = without(node, &["from", "write"]);
+        Some(SinkStep { name: name_of(entry), from, write, entry: kind, sink, settings })
+    }
+
+    fn sink_kind(&mut self, entry: &Entry, write: Option<&Located<String>>) -> Option<&'static SinkEntry> {
+        let write = write?;
+        if entry.value.get("write").is_some_and(Node::has_unknown) {
+            return None;
+        }
+        let kind = self.registry.sink_for(&write.value);
+        if kind.is_none() {
+            let schemes = schemes(self.registry.sinks.iter().flat_map(|entry| entry.schemes));
+            let choices: Vec<&str> = schemes.iter().map(String::as_str).collect();
+            let scheme = write.value.split("://").next().unwrap_or_default();
+            self.error(
+                write.span,
+                format!("nothing writes to `{scheme}://`"),
+                did_you_mean(&format!("{scheme}:"), "places to write to", &choices),
+            );
+        }
+        kind
+    }
+
+    /// A key that this kind of sink lacks and another has is told as such.
+    fn explain_foreign_keys(&mut self, entry: &Entry, kind: &SinkEntry, before: usize) {
+        let registry = self.registry;
+        for key in entry.value.entries() {
+            let place = (key.key_span.line, key.key_span.column);
+            let Some(lint) = self.found.lints[before..]
+                .iter_mut()
+                .find(|lint| (lint.line, lint.column) == place && lint.what.starts_with("unknown key"))
+            else {
+                continue;
+            };
+            let is_format = registry.formats.iter().any(|one| one.spec.name == key.key) || key.key == "compress";
+            if is_format && !kind.formats {
+                lint.what = format!("`{}` is for files, and this sink writes to {}", key.key, kind.spec.name);
+                lint.hint = Some("remove it".to_owned());
+                continue;
+            }
+            let others: Vec<&str> = registry
+                .sinks
+                .iter()
+                .filter(|other| {
+                    self.definitions
+                        .get(&sink_definition(other))
+                        .is_some_and(|schema| schema["properties"].get(&key.key).is_some())
+                })
+                .map(|other| other.spec.name)
+                .collect();
+            if !others.is_empty() {
+                lint.what = format!(
+                    "`{}` is a key of {} sinks, and this one is a {} sink",
+                    key.key,
+                    others.join(" and "),
+                    kind.spec.name
+                );
+                let write = schemes(
+                    registry.sinks.iter().filter(|one| others.contains(&one.spec.name)).flat_map(|one| one.schemes),
+                );
+                lint.hint = Some(format!("remove it, or let `write` begin with {}", write.join(" or ")));
+            }
+        }
+    }
+
+    fn sink_format(&mut self, entry: &Entry, kind: &SinkEntry, target: &str) -> Option<Arc<dyn Format>> {
+        if !kind.formats {
+            return None;
+        }
+        let has_block = self.registry.formats.iter().any(|one| entry.value.entry(one.spec.name).is_some());
+        if has_block {
+            return self.format(entry, Some(target));
+        }
+        let (format, ending) = self.registry.by_name(target).1?;
+        match (format.build)(&(format.suggested)(ending)) {
+            Ok(format) => Some(format),
+            Err(faults) => {
+                self.faults(faults, &entry.value, entry.key_span);
+                None
+            }
+        }
+    }
+
+    fn sink_codec(
+        &self,
+        node: &Node,
+        kind: &SinkEntry,
+        target: &str,
+    ) -> Option<Arc<dyn millstream_core::codec::Codec>> {
+        if !kind.formats {
+            return None;
+        }
+        match node.get("compress").and_then(Node::scalar) {
+            Some(name) => self.registry.codec(&name.text).map(|codec| (codec.build)()),
+            None => {
+                let codec = self.registry.by_name(target).0?;
+                compressions(self.registry).contains(&codec.name).then(|| (codec.build)())
+            }
+        }
+    }
+
+    /// What the sink's own spec says.
+    fn sink_settings(&self, node: &Node, kind: &SinkEntry) -> Value {
+        let mut shared = vec!["from", "write"];
+        if kind.formats {
+            shared.push("compress");
+            shared.extend(self.registry.formats.iter().map(|format| format.spec.name));
+        }
+        without(node, &shared)
+    }
+
+    /// An entry of `transforms`.
+    pub fn transform(&mut self, entry: &Entry) -> Option<Transform> {
+        let before = self.found.lints.len();
+        self.walk(entry, TRANSFORM);
+        self.one_kind(entry, before);
+        let sort_keys = self.sort_keys(entry);
+        if self.found.lints[before..].iter().any(Lint::is_error) || entry.value.has_unknown() {
+            return None;
+        }
+        let kind = entry.value.entries().first()?;
+        let from = text(kind.value.get("from"));
+        Some(match kind.key.as_str() {
+            "sql" => Transform::Sql(text(Some(&kind.value))?),
+            "filter" => Transform::Filter { from: from?, r#where: text(kind.value.get("where"))? },
+            "select" => Transform::Select { from: from?, columns: select_columns(kind.value.get("columns")?) },
+            "union" => match self.keys(&kind.value)? {
+                UnionForm::List(_) => {
+                    Transform::Union { of: texts(Some(&kind.value)), by: Default::default(), distinct: false }
+                }
+                UnionForm::Keys(keys) => {
+                    Transform::Union { of: texts(kind.value.get("of")), by: keys.by, distinct: keys.distinct }
+                }
+            },
+            "sort" => {
+                let keys: SortSpec = self.keys(&kind.value)?;
+                Transform::Sort { from: from?, by: sort_keys, limit: keys.limit }
+            }
+            "dedupe" => {
+                let keys: DedupeKeys = self.keys(&kind.value)?;
+                Transform::Dedupe { from: from?, by: texts(kind.value.get("by")), keep: keys.keep, order: sort_keys }
+            }
+            _ => return None,
+        })
+    }
+
+    /// A transform is of exactly one kind.
+    fn one_kind(&mut self, entry: &Entry, before: usize) {
+        let Some(schema) = self.definitions.get(TRANSFORM) else { return };
+        let properties = schema["properties"].as_object();
+        let kinds: Vec<&str> = properties.into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+        let Kind::Block(entries) = &entry.value.kind else { return };
+        // The schema counts keys; this tells which.
+        self.found.lints.retain({
+            let mut index = 0;
+            move |lint| {
+                index += 1;
+                index <= before || !lint.what.contains(" keys, and needs ")
+            }
+        });
+        let known: Vec<&Entry> = entries.iter().filter(|one| kinds.contains(&one.key.as_str())).collect();
+        if let [first, second, ..] = known[..] {
+            self.error(
+                second.key_span,
+                format!("`{}` does two things: `{}` and `{}`", entry.key, first.key, second.key),
+                "make two entries of it, of which one reads the other",
+            );
+        } else if entries.is_empty() {
+            self.error(
+                entry.key_span,
+                format!("`{}` is empty", entry.key),
+                format!("give it one of: {}", kinds.join(", ")),
+            );
+        }
+    }
+
+    /// The keys of a `sort`, or the order of a `dedupe`.
+    fn sort_keys(&mut self, entry: &Entry) -> Vec<SortKey> {
+        let node = &entry.value;
+        let by = node.get("sort").and_then(|sort| sort.get("by"));
+        let order = node.get("dedupe").and_then(|dedupe| dedupe.get("order"));
+        if let (None, Some(keep)) = (order, node.get("dedupe").and_then(|dedupe| dedupe.entry("keep"))) {
+            self.error(
+                keep.key_span,
+                "`keep` says nothing without `order`: rows of several files have no order of their own",
+                "add `order: [COLUMN desc]`, or remove `keep` if any of the equal rows will do",
+            );
+        }
+        let mut keys = Vec::new();
+        for key in texts(by.or(order)) {
+            match sort_key(&key) {
+                Ok(sort_key) => keys.push(sort_key),
+                Err((what, hint)) => self.error(key.span, what, hint),
+            }
+        }
+        keys
+    }
+
+    /// Two sinks must not write to the same place.
+    pub fn targets(&mut self, sinks: &[SinkStep]) {
+        let mut seen: BTreeMap<(String, String), &SinkStep> = BTreeMap::new();
+        for sink in sinks {
+            let table = sink.settings.get("table").map(Value::to_string).unwrap_or_default();
+            let target = sink.write.value.trim_start_matches("./").to_owned();
+            match seen.get(&(target.clone(), table.clone())) {
+                Some(first) => {
+                    let what = format!("`{}` writes to the same place as `{}`", sink.name.value, first.name.value);
+                    let hint = if table.is_empty() {
+                        "give each sink a target of its own, or put their rows together with a `union`"
+                    } else {
+                        "give each sink a table of its own, or put their rows together with a `union`"
+                    };
+                    self.error(sink.write.span, what, hint);
+                }
+                None => {
+                    seen.insert((target, table), sink);
+                }
+            }
+        }
+    }
+}
+
+/// The name of an entry.
+pub fn name_of(entry: &Entry) -> Located<String> {
+    let characters = (0..entry.key_span.length)
+        .map(|index| crate::text::Position { line: entry.key_span.line, column: entry.key_span.column + index })
+        .collect();
+    Located { value: entry.key.clone(), span: entry.key_span, characters }
+}
+
+/// A text and its place, if the node is one that is known.
+pub fn text(node: Option<&Node>) -> Option<Located<String>> {
+    let node = node?;
+    let scalar = node.scalar().filter(|scalar| scalar.typed == Typed::Text)?;
+    Some(Located { value: scalar.text.clone(), span: node.span, characters: scalar.positions.as_slice().into() })
+}
+
+/// One text or a list of them; what is no text is left out.
+pub fn texts(node: Option<&Node>) -> Vec<Located<String>> {
+    match node.map(|node| (&node.kind, node)) {
+        Some((Kind::List(items), _)) => items.iter().filter_map(|item| text(Some(item))).collect(),
+        Some((_, node)) => text(Some(node)).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+fn select_columns(node: &Node) -> Vec<SelectColumn> {
+    match &node.kind {
+        Kind::Block(entries) => entries
+            .iter()
+            .filter_map(|entry| {
+                Some(SelectColumn { name: Some(name_of(entry)), expression: expression(&entry.value)? })
+            })
+            .collect(),
+        _ => texts(Some(node)).into_iter().map(|expression| SelectColumn { name: None, expression }).collect(),
+    }
+}
+
+/// An expression may be a number or `true`, which YAML does not take for text.
+fn expression(node: &Node) -> Option<Located<String>> {
+    let scalar = node.scalar()?;
+    Some(Located { value: scalar.text.clone(), span: node.span, characters: scalar.positions.as_slice().into() })
+}
+
+/// `EXPRESSION [asc|desc] [nulls first|last]`.
+fn sort_key(key: &Located<String>) -> Result<SortKey, (String, String)> {
+    let mut rest = key.value.trim_end();
+    let nulls = take_words(&mut rest, "nulls", &["first", "last"]);
+    let direction = take_word(&mut rest, &["asc", "desc"]);
+    if rest.trim().is_empty() {
+        return Err((
+            format!("`{}` names no column to sort by", key.value.trim()),
+            "write a column, then `asc` or `desc`, then `nulls first` or `nulls last`".to_owned(),
+        ));
+    }
+    if has_bare_comma(rest) {
+        return Err((
+            "several sort keys stand in one text".to_owned(),
+            "make it a list: [first_key desc, second_key]".to_owned(),
+        ));
+    }
+    let descending = direction == Some("desc");
+    let leading = rest.len() - rest.trim_start().len();
+    let skipped = rest[..leading].chars().count();
+    let expression = Located {
+        value: rest.trim_start().to_owned(),
+        span: key.span,
+        characters: key.characters.get(skipped..).unwrap_or_default().into(),
+    };
+    let nulls_first = nulls.map_or(descending, |nulls| nulls == "first");
+    Ok(SortKey { expression, descending, nulls_first })
+}
+
+/// Takes one of `words` off the end of `rest`.
+fn take_word(rest: &mut &str, words: &[&'static str]) -> Option<&'static str> {
+    let last = rest.rsplit(char::is_whitespace).next()?;
+    let word = words.iter().find(|word| word.eq_ignore_ascii_case(last))?;
+    *rest = rest[..rest.len() - last.len()].trim_end();
+    Some(word)
+}
+
+fn take_words(rest: &mut &str, first: &'static str, words: &[&'static str]) -> Option<&'static str> {
+    let mut shorter = *rest;
+    let word = take_word(&mut shorter, words)?;
+    take_word(&mut shorter, &[first])?;
+    *rest = shorter;
+    Some(word)
+}
+
+/// Whether a comma stands outside of parentheses and quotes.
+fn has_bare_comma(text: &str) -> bool {
+    let (mut depth, mut quote) = (0_usize, None);
+    for character in text.chars() {
+        match (quote, character) {
+            (Some(open), _) if open == character => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(character),
+            (None, '(' | '[') => depth += 1,
+            (None, ')' | ']') => depth = depth.saturating_sub(1),
+            (None, ',') if depth == 0 => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+fn without(node: &Node, keys: &[&str]) -> Value {
+    let kept = node.entries().iter().filter(|entry| !keys.contains(&entry.key.as_str()));
+    Value::Object(kept.map(|entry| (entry.key.clone(), entry.value.to_value())).collect())
+}
+
+/// What the name of `target` suggests for `format`.
+fn suggestion(registry: &Registry, target: &str, format: &FormatEntry) -> Value {
+    match registry.by_name(target).1 {
+        Some((named, ending)) if named.spec.name == format.spec.name => (format.suggested)(ending),
+        _ => Value::Null,
+    }
+}
+
+/// What the names of all patterns suggest, if they agree.
+fn common_suggestion(registry: &Registry, patterns: &[Located<String>], format: &FormatEntry) -> Value {
+    let mut suggestions = patterns.iter().map(|pattern| suggestion(registry, &pattern.value, format));
+    let Some(first) = suggestions.next() else { return Value::Null };
+    if suggestions.all(|other| other == first) { first } else { Value::Null }
+}
+
+/// `settings` with what is only suggested where they say nothing.
+fn merged(suggested: Value, settings: &Value) -> Value {
+    let mut all = match suggested {
+        Value::Object(suggested) => suggested,
+        _ => Map::new(),
+    };
+    for (key, value) in settings.as_object().into_iter().flatten() {
+        all.insert(key.clone(), value.clone());
+    }
+    Value::Object(all)
+}
+
+/// Schemes as a user writes them.
+fn schemes<'b>(schemes: impl Iterator<Item = &'b &'static str>) -> Vec<String> {
+    schemes
+        .map(|scheme| match *scheme {
+            "" => "a path".to_owned(),
+            "-" => "`-`".to_owned(),
+            "http" | "https" => format!("{scheme}://"),
+            other => format!("{other}:"),
+        })
+        .collect()
+}

@@ -1,0 +1,276 @@
+//! What the entries of a job file may say beside the settings of components.
+//!
+//! The doc comments are the reference, the types the schema. Values are read through these structs once a lint walk
+//! has found nothing wrong; places come from the tree.
+
+use std::collections::BTreeMap;
+
+use millstream_core::format::{OnDrift, Validate};
+use millstream_core::spec::Size;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One text, or a list of texts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Texts {
+    /// One.
+    One(String),
+    /// Several.
+    Several(Vec<String>),
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        Texts::Several(Vec::new())
+    }
+}
+
+impl Texts {
+    /// All of them.
+    pub fn into_vec(self) -> Vec<String> {
+        match self {
+            Texts::One(text) => vec![text],
+            Texts::Several(texts) => texts,
+        }
+    }
+}
+
+/// A column that tells where a row is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum AddColumn {
+    /// The path or URL of the unit, passwords left out (`utf8`).
+    #[serde(rename = "_uri")]
+    Uri,
+    /// The member of the archive; null if the unit is none (`utf8`).
+    #[serde(rename = "_member")]
+    Member,
+    /// The line on which the record begins, from 1; for parquet the number of the row (`int64`).
+    #[serde(rename = "_line")]
+    Line,
+}
+
+impl AddColumn {
+    /// The column's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            AddColumn::Uri => "_uri",
+            AddColumn::Member => "_member",
+            AddColumn::Line => "_line",
+        }
+    }
+}
+
+/// How much a unit may unpack to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// The most decoded bytes for each compressed byte of a unit.
+    #[schemars(range(min = 1))]
+    pub ratio: Option<u64>,
+    /// The most decoded bytes of one unit or member.
+    pub bytes: Option<Size>,
+    /// The most members of one archive.
+    #[schemars(range(min = 1))]
+    pub members: Option<u64>,
+}
+
+/// An entry of `sources`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct SourceKeys {
+    /// What to read: paths, globs (`**` for any folders), URLs, `{a,b}` and `{000..999}`, `@FILE` for a list of them
+    /// (one a line), or `-` for standard input.
+    pub read: Texts,
+    /// Which members of archives to read, as globs; all if left out.
+    #[serde(default)]
+    pub members: Texts,
+    /// How much a unit may unpack to.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Whether it is fine if nothing matches.
+    #[serde(default)]
+    pub allow_empty: bool,
+    /// What it means if the files' columns differ.
+    #[serde(default)]
+    pub on_drift: OnDrift,
+    /// Which values are checked.
+    #[serde(default)]
+    pub validate: Validate,
+    /// Columns that tell where a row is from, added behind the others.
+    #[serde(default)]
+    pub add: Vec<AddColumn>,
+    /// How many records may be rejected before the run ends.
+    #[serde(default)]
+    pub max_rejects: u64,
+}
+
+/// The keys that every entry of `sinks` has.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct SinkKeys {
+    /// The source or transform whose rows are written.
+    pub from: String,
+    /// Where to: a path, `-` for standard output, or a target with its scheme, such as `sqlite:out/result.db`.
+    pub write: String,
+}
+
+/// Keeps the rows that meet a condition.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FilterKeys {
+    /// The source or transform it reads.
+    pub from: String,
+    /// The condition: a SQL expression over the columns.
+    #[schemars(length(min = 1))]
+    pub r#where: String,
+}
+
+/// Chooses, renames and computes columns.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SelectKeys {
+    /// The source or transform it reads.
+    pub from: String,
+    /// The columns in their order: names or SQL expressions, or names with their expressions.
+    pub columns: Columns,
+}
+
+/// Columns of a `select`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Columns {
+    /// Names or SQL expressions, with `AS name` where they need a name.
+    List(#[schemars(length(min = 1))] Vec<String>),
+    /// New names and their SQL expressions.
+    Named(#[schemars(extend("minProperties" = 1))] BTreeMap<String, Expression>),
+}
+
+/// A SQL expression. Numbers and `true` need no quotes.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Expression {
+    /// An expression.
+    Text(#[schemars(length(min = 1))] String),
+    /// A number.
+    Number(f64),
+    /// `true` or `false`.
+    Flag(bool),
+}
+
+/// The rows of several steps, one after the other.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum UnionForm {
+    /// The steps.
+    List(#[schemars(length(min = 2))] Vec<String>),
+    /// The steps and how they are put together.
+    Keys(UnionKeys),
+}
+
+/// The rows of several steps, one after the other.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnionKeys {
+    /// The steps.
+    #[schemars(length(min = 2))]
+    pub of: Vec<String>,
+    /// How columns find each other.
+    #[serde(default)]
+    pub by: UnionBy,
+    /// Whether rows that are equal come out once.
+    #[serde(default)]
+    pub distinct: bool,
+}
+
+/// How the columns of a union find each other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UnionBy {
+    /// By their names; a column that a step lacks is null.
+    #[default]
+    Name,
+    /// By their places; all steps have as many columns.
+    Position,
+}
+
+/// Sorts the rows.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SortSpec {
+    /// The source or transform it reads.
+    pub from: String,
+    /// What to sort by, most important first: a column or SQL expression, then `asc` (the default) or `desc`, then
+    /// `nulls first` or `nulls last` (nulls count as the largest value if nothing is said).
+    pub by: KeyTexts,
+    /// How many rows to keep; all if left out.
+    #[serde(default)]
+    pub limit: Option<u64>,
+}
+
+/// One sort key, or a list of at least one.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum KeyTexts {
+    /// One.
+    One(#[schemars(length(min = 1))] String),
+    /// Several.
+    Several(#[schemars(length(min = 1))] Vec<String>),
+}
+
+/// Keeps one row of those that are equal in some columns.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DedupeKeys {
+    /// The source or transform it reads.
+    pub from: String,
+    /// The columns in which rows are equal; all columns if left out.
+    #[serde(default)]
+    pub by: Texts,
+    /// Which of the equal rows stays, in the order that `order` gives.
+    #[serde(default)]
+    pub keep: Keep,
+    /// The order of equal rows, written as in `sort`. Without it any one of them stays.
+    #[serde(default)]
+    pub order: Texts,
+}
+
+/// Which row a dedupe keeps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    /// The first.
+    #[default]
+    First,
+    /// The last.
+    Last,
+}
+
+/// An entry of `transforms`: exactly one of these keys.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+pub struct TransformKeys {
+    /// A SQL query; the other entries are its tables.
+    #[serde(default)]
+    #[schemars(with = "String", length(min = 1))]
+    pub sql: Option<String>,
+    /// Keeps the rows that meet a condition.
+    #[serde(default)]
+    #[schemars(with = "FilterKeys")]
+    pub filter: Option<FilterKeys>,
+    /// Chooses, renames and computes columns.
+    #[serde(default)]
+    #[schemars(with = "SelectKeys")]
+    pub select: Option<SelectKeys>,
+    /// The rows of several steps, one after the other.
+    #[serde(default)]
+    #[schemars(with = "UnionForm")]
+    pub union: Option<UnionForm>,
+    /// Sorts the rows.
+    #[serde(default)]
+    #[schemars(with = "SortSpec")]
+    pub sort: Option<SortSpec>,
+    /// Keeps one row of those that are equal in some columns.
+    #[serde(default)]
+    #[schemars(with = "DedupeKeys")]
+    pub dedupe: Option<DedupeKeys>,
+}

@@ -1,0 +1,351 @@
+//! How the entries of a job depend on each other: unknown names, rings, entries that nothing uses.
+//!
+//! It works on the tree, so that one broken entry does not hide what is wrong with the names of the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millstream_core::hint::did_you_mean;
+
+use crate::build::text;
+use crate::graph::{Located, SqlFault};
+use crate::lint::Lint;
+use crate::text::{JobText, Span};
+use crate::tree::{Entry, Node};
+
+/// Which tables a SQL query names, or why it is none.
+pub type References<'a> = dyn Fn(&str) -> Result<Vec<String>, SqlFault> + 'a;
+
+/// The three sections of a job file, as far as they are there.
+pub struct Sections<'a> {
+    /// Entries of `sources`.
+    pub sources: &'a [Entry],
+    /// Entries of `transforms`.
+    pub transforms: &'a [Entry],
+    /// Entries of `sinks`.
+    pub sinks: &'a [Entry],
+}
+
+/// What the links of a job are, and what is wrong with them.
+#[derive(Debug, Default)]
+pub struct Links {
+    /// For each transform the sources and transforms it uses, each once, in the order of their naming.
+    pub uses: BTreeMap<String, Vec<String>>,
+    /// The faults.
+    pub lints: Vec<Lint>,
+}
+
+/// Finds what uses what.
+pub fn link(sections: &Sections<'_>, text: &JobText, references: &References<'_>) -> Links {
+    let steps = sections.sources.iter().chain(sections.transforms);
+    let mut linker = Linker {
+        text,
+        references,
+        steps: steps.map(|entry| entry.key.as_str()).collect(),
+        used: BTreeSet::new(),
+        complete: true,
+        links: Links::default(),
+    };
+    linker.twice(sections);
+    for entry in sections.transforms {
+        let uses = linker.transform(entry);
+        linker.links.uses.insert(entry.key.clone(), uses);
+    }
+    for entry in sections.sinks {
+        linker.named(entry.value.get("from"));
+    }
+    linker.rings(sections.transforms);
+    linker.unused(sections);
+    linker.links
+}
+
+struct Linker<'a> {
+    text: &'a JobText,
+    references: &'a References<'a>,
+    steps: Vec<&'a str>,
+    used: BTreeSet<String>,
+    /// Whether all uses are known: a query that does not parse may use anything.
+    complete: bool,
+    links: Links,
+}
+
+impl Linker<'_> {
+    fn error(&mut self, span: Span, what: impl Into<String>, hint: impl Into<String>) {
+        self.links.lints.push(self.text.error(span, what).hint(hint));
+    }
+
+    /// A source and a transform share their names.
+    fn twice(&mut self, sections: &Sections<'_>) {
+        for entry in sections.transforms {
+            if let Some(source) = sections.sources.iter().find(|source| source.key == entry.key) {
+                let what = format!("`{}` is already the name of a source", entry.key);
+                let hint = format!("rename it, or the source in line {}", source.key_span.line);
+                self.error(entry.key_span, what, hint);
+            }
+        }
+    }
+
+    /// A name that is given as such: `from`, or an item of `of`.
+    fn named(&mut self, node: Option<&Node>) -> Option<String> {
+        let Some(name) = text(node) else {
+            self.complete = false;
+            return None;
+        };
+        if self.steps.contains(&name.value.as_str()) {
+            self.used.insert(name.value.clone());
+            return Some(name.value);
+        }
+        self.unknown(&name.value, name.span);
+        None
+    }
+
+    fn unknown(&mut self, name: &str, span: Span) {
+        let hint = did_you_mean(name, "sources and transforms", &self.steps);
+        self.error(span, format!("there is no source or transform `{name}`"), hint);
+        self.complete = false;
+    }
+
+    /// What a transform uses.
+    fn transform(&mut self, entry: &Entry) -> Vec<String> {
+        let mut uses = Vec::new();
+        for kind in entry.value.entries() {
+            let node = &kind.value;
+            match kind.key.as_str() {
+                "sql" => uses.extend(self.query(node)),
+                "union" => {
+                    let of = node.get("of").unwrap_or(node);
+                    match &of.kind {
+                        crate::tree::Kind::List(items) => {
+                            uses.extend(items.iter().filter_map(|item| self.named(Some(item))))
+                        }
+                        _ => self.complete = false,
+                    }
+                }
+                _ => {
+                    let from = self.named(node.get("from"));
+                    for expression in expressions(node) {
+                        uses.extend(self.expression(from.as_deref(), &expression));
+                    }
+                    uses.extend(from);
+                }
+            }
+        }
+        if entry.value.entries().is_empty() {
+            self.complete = false;
+        }
+        let mut once = Vec::new();
+        for name in uses {
+            if !once.contains(&name) {
+                once.push(name);
+            }
+        }
+        once
+    }
+
+    fn query(&mut self, node: &Node) -> Vec<String> {
+        match text(Some(node)) {
+            Some(sql) => self.tables(&sql, &sql.value, 0),
+            None => {
+                self.complete = false;
+                Vec::new()
+            }
+        }
+    }
+
+    /// An expression can hold queries. It is asked about as part of a query, in lines of its own, so that places stay
+    /// right.
+    fn expression(&mut self, from: Option<&str>, expression: &Located<String>) -> Vec<String> {
+        let table = from.unwrap_or("x");
+        let query = format!("SELECT (\n{}\n) FROM \"{table}\"", expression.value);
+        let found = self.tables(expression, &query, 1);
+        found.into_iter().filter(|name| name != table).collect()
+    }
+
+    /// The tables of `query`, which is `sql` behind `lines_before` other lines.
+    fn tables(&mut self, sql: &Located<String>, query: &str, lines_before: usize) -> Vec<String> {
+        let names = match (self.references)(query) {
+            Ok(names) => names,
+            Err(fault) => {
+                self.complete = false;
+                self.sql_fault(sql, &fault, lines_before);
+                return Vec::new();
+            }
+        };
+        let mut known = Vec::new();
+        for name in names {
+            if self.steps.contains(&name.as_str()) {
+                self.used.insert(name.clone());
+                known.push(name);
+            } else if lines_before == 0 || find_word(&sql.value, &name).is_some() {
+                self.unknown_table(sql, &name);
+            }
+        }
+        known
+    }
+
+    fn unknown_table(&mut self, sql: &Located<String>, name: &str) {
+        let span = find_word(&sql.value, name)
+            .map_or(sql.span, |(line, column)| Span::at(sql.locate(line, column), name.chars().count()));
+        // SQL folds names without quotes to lower case.
+        match self.steps.iter().find(|step| step.eq_ignore_ascii_case(name)).copied() {
+            Some(step) => {
+                self.complete = false;
+                self.error(
+                    span,
+                    format!("SQL reads this name as `{name}`, and the entry is called `{step}`"),
+                    format!("write \"{step}\" in double quotes, or name the entry in lower case"),
+                );
+            }
+            None => self.unknown(name, span),
+        }
+    }
+
+    fn sql_fault(&mut self, sql: &Located<String>, fault: &SqlFault, lines_before: usize) {
+        let lines = sql.value.split('\n').count();
+        let span = match fault.line.checked_sub(lines_before) {
+            Some(line) if line > 0 && fault.column > 0 && line <= lines => {
+                Span::at(sql.locate(line, fault.column), word_length(&sql.value, line, fault.column))
+            }
+            // Behind the end: something is missing there.
+            Some(line) if line > lines => Span::at(sql.locate(lines, usize::MAX), 1),
+            _ => sql.span,
+        };
+        let mut lint = self.text.error(span, fault.what.clone());
+        lint.hint = fault.hint.clone();
+        self.links.lints.push(lint);
+    }
+
+    /// Tells each ring once, where its first entry stands.
+    fn rings(&mut self, transforms: &[Entry]) {
+        let mut done = BTreeSet::new();
+        for entry in transforms {
+            let mut way = Vec::new();
+            self.follow(&entry.key, transforms, &mut way, &mut done);
+        }
+    }
+
+    /// Follows all uses of `name` without recursion: a long chain of transforms must not overflow the stack.
+    fn follow(
+        &mut self,
+        name: &str,
+        transforms: &[Entry],
+        way: &mut Vec<(String, usize)>,
+        done: &mut BTreeSet<String>,
+    ) {
+        if done.contains(name) {
+            return;
+        }
+        way.push((name.to_owned(), 0));
+        while let Some((current, next)) = way.last_mut() {
+            let current_name = current.clone();
+            let used = self.links.uses.get(&current_name).and_then(|uses| uses.get(*next)).cloned();
+            *next += 1;
+            let Some(used) = used else {
+                way.pop();
+                done.insert(current_name);
+                continue;
+            };
+            if let Some(start) = way.iter().position(|(step, _)| *step == used) {
+                let ring: Vec<String> = way[start..].iter().map(|(step, _)| step.clone()).collect();
+                self.ring(&ring, transforms);
+            } else if !done.contains(&used) {
+                way.push((used, 0));
+            }
+        }
+    }
+
+    fn ring(&mut self, ring: &[String], transforms: &[Entry]) {
+        let first = transforms.iter().find(|entry| ring.contains(&entry.key));
+        let Some(first) = first else { return };
+        let start = ring.iter().position(|step| *step == first.key).unwrap_or(0);
+        let mut shown: Vec<&str> = ring[start..].iter().chain(&ring[..start]).map(String::as_str).collect();
+        shown.push(&first.key);
+        let what = match ring {
+            [one] => format!("`{one}` reads itself"),
+            _ => format!("`{}` reads itself by way of others: {}", first.key, shown.join(" ← ")),
+        };
+        self.error(first.key_span, what, "a step can only read steps that do not need it");
+    }
+
+    fn unused(&mut self, sections: &Sections<'_>) {
+        if !self.complete {
+            return;
+        }
+        for (entries, kind) in [(sections.sources, "source"), (sections.transforms, "transform")] {
+            for entry in entries.iter().filter(|entry| !self.used.contains(&entry.key)) {
+                let lint = self.text.warning(entry.key_span, format!("nothing uses the {kind} `{}`", entry.key));
+                self.links.lints.push(lint.hint("let a sink or a transform read it, or remove it"));
+            }
+        }
+    }
+}
+
+/// The SQL expressions of a short form.
+fn expressions(node: &Node) -> Vec<Located<String>> {
+    let mut found: Vec<Located<String>> = text(node.get("where")).into_iter().collect();
+    if let Some(columns) = node.get("columns") {
+        found.extend(columns.entries().iter().filter_map(|entry| text(Some(&entry.value))));
+    }
+    found
+}
+
+/// Line and column (from 1) of `word` in `sql`, as a whole word outside of quotes and comments; failing that, quoted.
+fn find_word(sql: &str, word: &str) -> Option<(usize, usize)> {
+    let characters: Vec<char> = sql.chars().collect();
+    let wanted: Vec<char> = word.chars().collect();
+    let is_word = |character: Option<&char>| character.is_some_and(|one| one.is_alphanumeric() || *one == '_');
+    let same = |at: usize| {
+        characters.len() >= at + wanted.len()
+            && characters[at..at + wanted.len()]
+                .iter()
+                .zip(&wanted)
+                .all(|(one, other)| one.to_lowercase().eq(other.to_lowercase()))
+    };
+    let (mut line, mut column, mut quote, mut comment) = (1, 1, None, false);
+    let (mut best, mut previous) = (None, String::new());
+    let mut current = String::new();
+    for (at, &character) in characters.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|index| characters.get(index));
+        let starts = !is_word(before) && same(at) && !is_word(characters.get(at + wanted.len()));
+        if starts && !comment && quote != Some('\'') {
+            let behind_from = matches!(previous.to_ascii_lowercase().as_str(), "from" | "join");
+            if behind_from {
+                return Some((line, column));
+            }
+            best = best.or(Some((line, column)));
+        }
+        match (comment, quote, character) {
+            (true, _, '\n') => comment = false,
+            (true, ..) => {}
+            (_, Some(open), _) if open == character => quote = None,
+            (_, Some(_), _) => {}
+            (_, None, '\'' | '"') => quote = Some(character),
+            (_, None, '-') if characters.get(at + 1) == Some(&'-') => comment = true,
+            _ => {}
+        }
+        if is_word(Some(&character)) {
+            current.push(character);
+        } else if !current.is_empty() {
+            previous = std::mem::take(&mut current);
+        }
+        if character == '\n' {
+            line += 1;
+            column = 1;
+        } else {
+            column += 1;
+        }
+    }
+    best
+}
+
+/// Characters of the word or quoted text at a place; at least 1.
+fn word_length(sql: &str, line: usize, column: usize) -> usize {
+    let rest: Vec<char> = sql.split('\n').nth(line - 1).unwrap_or_default().chars().skip(column - 1).collect();
+    let is_word = |character: &char| character.is_alphanumeric() || *character == '_';
+    match rest.first() {
+        Some(quote @ ('\'' | '"')) => {
+            rest.iter().skip(1).position(|character| character == quote).map_or(1, |end| end + 2)
+        }
+        Some(first) if is_word(first) => rest.iter().take_while(|character| is_word(character)).count(),
+        _ => 1,
+    }
+}

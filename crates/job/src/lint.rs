@@ -1,0 +1,57 @@
+//! What is wrong with a job file, as data: how a lint is shown is the command line's.
+
+use serde::Serialize;
+
+/// How bad a lint is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The job cannot run.
+    Error,
+    /// The job can run, but probably does not do what was meant.
+    Warning,
+}
+
+/// One fault of a job file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lint {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The job file.
+    pub path: String,
+    /// The line, from 1; 0 if the lint is about the file as a whole.
+    pub line: usize,
+    /// The column in characters, from 1; 0 if the lint is about the file as a whole.
+    pub column: usize,
+    /// Characters that are at fault, within the line.
+    pub length: usize,
+    /// What is wrong, in lower case, without a full stop.
+    pub what: String,
+    /// The offending text; empty if there is none or if it is a secret.
+    pub text: String,
+    /// The whole line, with secrets replaced by `***`.
+    pub source_line: String,
+    /// What to do; valid choices are listed.
+    pub hint: Option<String>,
+}
+
+impl Lint {
+    /// Adds what to do.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Whether it keeps the job from running.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+/// Sorts by place and leaves every lint once: a block that is used twice through an alias has its faults once.
+pub fn tidy(lints: &mut Vec<Lint>) {
+    lints.sort_by(|a, b| {
+        (a.line, a.column, a.severity, &a.what, &a.hint).cmp(&(b.line, b.column, b.severity, &b.what, &b.hint))
+    });
+    lints.dedup_by(|a, b| (a.line, a.column, &a.what) == (b.line, b.column, &b.what));
+}

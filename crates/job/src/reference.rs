@@ -1,0 +1,234 @@
+//! The reference of the job file, in Markdown, generated from the specs: every key, its type, its default, what it is
+//! for, and an example of each component.
+
+use std::fmt::Write;
+
+use millstream_core::Registry;
+use millstream_core::spec::SpecInfo;
+use serde_json::{Map, Value};
+
+use crate::schema::{SOURCE, TRANSFORM, resolve, schema, sink_definition};
+
+/// The reference as one Markdown document.
+pub fn reference(registry: &Registry) -> String {
+    let schema = schema(registry);
+    let none = Map::new();
+    let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
+    let mut writer = Writer { definitions, output: String::new() };
+    writer.document(registry);
+    writer.output
+}
+
+struct Writer<'a> {
+    definitions: &'a Map<String, Value>,
+    output: String,
+}
+
+impl Writer<'_> {
+    fn line(&mut self, line: &str) {
+        self.output.push_str(line);
+        self.output.push('\n');
+    }
+
+    fn document(&mut self, registry: &Registry) {
+        self.line("# The job file\n");
+        self.line("<!-- Generated from the specs of the components. Change those, not this file. -->\n");
+        self.line(
+            "A job is a YAML file in three parts: `sources` (where rows come from), `transforms` (what is done with \
+             them; may be left out) and `sinks` (where they go). Each entry has a name of letters, digits and `_`; \
+             other entries use the name, and SQL sees it as a table.\n\n\
+             `${NAME}` and `${NAME:-default}` in a value stand for a variable, from `--set NAME=value` or from the \
+             environment; `$${` stands for `${` itself. A secret is a reference: `{secret: env:NAME}` or \
+             `{secret: file:PATH}`.\n",
+        );
+        let components: Vec<&str> = registry
+            .sources
+            .iter()
+            .map(|entry| entry.spec.name)
+            .chain(registry.formats.iter().map(|entry| entry.spec.name))
+            .collect();
+        self.line("## Sources\n");
+        self.table(SOURCE, &components);
+        self.line(
+            "At most one format block says how the files are read; without one their names or a sample decide.\n",
+        );
+        for entry in registry.sources {
+            self.component("Source", &entry.spec);
+        }
+        self.line("## Formats\n");
+        self.line("A format block stands in a source or in a sink that writes files.\n");
+        for entry in registry.formats {
+            self.component("Format", &entry.spec);
+        }
+        self.line("## Transforms\n");
+        self.line("Each entry has exactly one of these keys.\n");
+        self.table(TRANSFORM, &[]);
+        self.transforms();
+        self.line("## Sinks\n");
+        self.line("What `write` begins with says which kind of sink it is.\n");
+        for entry in registry.sinks {
+            let formats: Vec<&str> = registry.formats.iter().map(|format| format.spec.name).collect();
+            self.heading("Sink", &entry.spec);
+            self.table(&sink_definition(entry), &formats);
+            if entry.formats {
+                self.line("It takes one format block; without one the ending of the file's name decides.\n");
+            }
+            self.example(&entry.spec);
+        }
+        self.compressions(registry);
+    }
+
+    fn heading(&mut self, kind: &str, spec: &SpecInfo) {
+        self.line(&format!("### {kind} `{}`\n\n{}\n", spec.name, spec.summary));
+    }
+
+    fn component(&mut self, kind: &str, spec: &SpecInfo) {
+        self.heading(kind, spec);
+        let mut generator = schemars::SchemaGenerator::default();
+        let schema = (spec.schema)(&mut generator).to_value();
+        let definitions = generator.take_definitions(true);
+        let schema = resolve(&schema, &definitions).clone();
+        let mut inner = Writer { definitions: &definitions, output: String::new() };
+        inner.keys(&schema, &[]);
+        let output = inner.output;
+        self.output.push_str(&output);
+        self.example(spec);
+    }
+
+    fn example(&mut self, spec: &SpecInfo) {
+        self.line(&format!("```yaml\n{}\n```\n", spec.example.trim_matches('\n')));
+    }
+
+    fn table(&mut self, definition: &str, without: &[&str]) {
+        if let Some(schema) = self.definitions.get(definition).cloned() {
+            self.keys(&schema, without);
+        }
+    }
+
+    /// A table of the keys of a block.
+    fn keys(&mut self, schema: &Value, without: &[&str]) {
+        let none = Map::new();
+        let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+        let required: Vec<&str> =
+            schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let rows: Vec<(&String, &Value)> =
+            properties.iter().filter(|(key, _)| !without.contains(&key.as_str())).collect();
+        if rows.is_empty() {
+            return self.line("It has no keys.\n");
+        }
+        self.line("| key | value | default | |\n|---|---|---|---|");
+        for (key, property) in rows {
+            let default = match property.get("default") {
+                _ if required.contains(&key.as_str()) => "required".to_owned(),
+                Some(Value::Null) | None => String::new(),
+                Some(default) => format!("`{default}`"),
+            };
+            let row = [format!("`{key}`"), self.value(property), default, self.description(property)];
+            let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
+            self.line(&format!("| {} |", cells.join(" | ")));
+        }
+        self.line("");
+    }
+
+    fn description(&self, schema: &Value) -> String {
+        let own = schema.get("description").or_else(|| resolve(schema, self.definitions).get("description"));
+        own.and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+
+    /// The type of a value in words.
+    fn value(&self, schema: &Value) -> String {
+        let schema = resolve(schema, self.definitions);
+        if let Some(constant) = schema.get("const").and_then(Value::as_str) {
+            return format!("`{constant}`");
+        }
+        if let Some(choices) = schema.get("enum").and_then(Value::as_array) {
+            let choices: Vec<String> = choices.iter().filter_map(Value::as_str).map(|one| format!("`{one}`")).collect();
+            return choices.join(", ");
+        }
+        for keyword in ["oneOf", "anyOf"] {
+            if let Some(branches) = schema.get(keyword).and_then(Value::as_array) {
+                let all_constant = branches.iter().all(|one| one.get("const").is_some() || one.get("enum").is_some());
+                let mut words: Vec<String> = Vec::new();
+                for word in branches.iter().map(|one| self.value(one)).filter(|word| !word.is_empty()) {
+                    if !words.contains(&word) {
+                        words.push(word);
+                    }
+                }
+                return words.join(if all_constant { ", " } else { " or " });
+            }
+        }
+        if schema.get("properties").is_some_and(|keys| keys.get("secret").is_some()) {
+            return "a secret".to_owned();
+        }
+        let types: Vec<&str> = match schema.get("type") {
+            Some(Value::String(one)) => vec![one],
+            Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
+            _ => return String::new(),
+        };
+        let words: Vec<String> =
+            types.into_iter().filter(|one| *one != "null").map(|one| self.type_in_words(one, schema)).collect();
+        words.join(" or ")
+    }
+
+    fn type_in_words(&self, name: &str, schema: &Value) -> String {
+        match name {
+            "string" => "text".to_owned(),
+            "integer" => "whole number".to_owned(),
+            "number" => "number".to_owned(),
+            "boolean" => "`true`, `false`".to_owned(),
+            "array" => match schema.get("items").map(|items| self.value(items)) {
+                Some(items) if !items.is_empty() => format!("list of {items}"),
+                _ => "list".to_owned(),
+            },
+            "object" => self.block_in_words(schema),
+            other => other.to_owned(),
+        }
+    }
+
+    fn block_in_words(&self, schema: &Value) -> String {
+        if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+            let keys: Vec<String> = properties.keys().map(|key| format!("`{key}`")).collect();
+            return format!("block of {}", keys.join(", "));
+        }
+        match schema.get("additionalProperties").filter(|inner| inner.is_object()) {
+            Some(inner) => format!("names with {}", self.value(inner)),
+            None => "block".to_owned(),
+        }
+    }
+
+    fn transforms(&mut self) {
+        let Some(transform) = self.definitions.get(TRANSFORM) else { return };
+        let kinds: Vec<(String, Value)> = transform["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, schema)| (name.clone(), resolve(schema, self.definitions).clone()))
+            .collect();
+        for (name, schema) in kinds {
+            let block = match schema.get("anyOf").and_then(Value::as_array) {
+                Some(branches) => branches
+                    .iter()
+                    .map(|one| resolve(one, self.definitions))
+                    .find(|one| one.get("properties").is_some())
+                    .cloned(),
+                None => Some(schema.clone()),
+            };
+            let Some(block) = block.filter(|block| block.get("properties").is_some()) else { continue };
+            let description = self.description(&schema);
+            self.line(&format!("### Transform `{name}`\n\n{description}\n"));
+            self.keys(&block, &[]);
+        }
+    }
+
+    fn compressions(&mut self, registry: &Registry) {
+        self.line("## Compression\n");
+        self.line("A codec is known by its first bytes when reading, and by the ending of the name when writing.\n");
+        self.line("| codec | endings | |\n|---|---|---|");
+        let writes = crate::schema::compressions(registry);
+        for entry in registry.codecs {
+            let endings: Vec<String> = entry.extensions.iter().map(|ending| format!("`{ending}`")).collect();
+            let direction = if writes.contains(&entry.name) { "reads and writes" } else { "reads" };
+            let _ = writeln!(self.output, "| `{}` | {} | {direction} |", entry.name, endings.join(", "));
+        }
+    }
+}

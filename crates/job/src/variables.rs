@@ -1,0 +1,190 @@
+//! `${NAME}` and `${NAME:-default}` in values; `$${` stands for `${` itself.
+//!
+//! They are filled into parsed scalars, not into the text of the file: a value cannot add keys, and columns in
+//! messages stay right. Keys are left as they are. A value comes from `--set` first, then from the environment. A
+//! default ends at the first `}` and is not looked into again, nor is a value.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millstream_core::hint;
+
+use crate::lint::Lint;
+use crate::text::{JobText, Position, Span};
+use crate::tree::{Kind, Node, Scalar, Typed, type_of_plain};
+
+/// Where values come from.
+pub struct Variables<'a> {
+    /// What `--set` gave.
+    pub set: &'a BTreeMap<String, String>,
+    /// The environment.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// Fills every scalar below `node`. The lints tell what is missing or not well-formed, and which `--set` named
+/// nothing.
+pub fn fill(node: &mut Node, text: &JobText, variables: &Variables<'_>) -> Vec<Lint> {
+    let mut filler = Filler { text, variables, lints: Vec::new(), used: BTreeSet::new() };
+    filler.node(node);
+    let used = std::mem::take(&mut filler.used);
+    let unused = variables.set.keys().filter(|name| !used.contains(*name));
+    let names: Vec<&str> = used.iter().map(String::as_str).collect();
+    for name in unused {
+        let mut lint = text.warning(Span::default(), format!("`--set {name}=…` is used by nothing in this job"));
+        lint.text = name.clone();
+        filler.lints.push(lint.hint(hint::did_you_mean(name, "variables of this job", &names)));
+    }
+    filler.lints
+}
+
+struct Filler<'a> {
+    text: &'a JobText,
+    variables: &'a Variables<'a>,
+    lints: Vec<Lint>,
+    used: BTreeSet<String>,
+}
+
+/// A piece of a scalar.
+enum Piece<'a> {
+    /// Text as it is.
+    Text(&'a str),
+    /// `${NAME}` or `${NAME:-default}`, without the frame.
+    Variable(&'a str),
+    /// `${` without an end.
+    Unclosed(&'a str),
+}
+
+impl Filler<'_> {
+    fn node(&mut self, node: &mut Node) {
+        let span = node.span;
+        match &mut node.kind {
+            Kind::Scalar(scalar) if scalar.text.contains("${") => self.scalar(scalar, span),
+            Kind::Scalar(_) => {}
+            Kind::List(items) => items.iter_mut().for_each(|item| self.node(item)),
+            Kind::Block(entries) => entries.iter_mut().for_each(|entry| self.node(&mut entry.value)),
+        }
+    }
+
+    fn scalar(&mut self, scalar: &mut Scalar, span: Span) {
+        let source = std::mem::take(&mut scalar.text);
+        let places = std::mem::take(&mut scalar.positions);
+        let (mut variables, mut texts, mut unknown) = (0, 0, false);
+        let mut before = 0;
+        for piece in pieces(&source) {
+            let place = places.get(before).copied();
+            let length = piece.characters();
+            match piece {
+                Piece::Text(text) => {
+                    texts += 1;
+                    scalar.text.push_str(text);
+                    let skipped = length - text.chars().count();
+                    scalar.positions.extend(places.iter().skip(before + skipped).take(length - skipped));
+                }
+                Piece::Variable(inside) => {
+                    variables += 1;
+                    match self.value(inside, place, span) {
+                        Some(value) => {
+                            let known = scalar.positions.len() == scalar.text.chars().count();
+                            if let (Some(place), true) = (place, known) {
+                                scalar.positions.extend(value.chars().map(|_| place));
+                            }
+                            scalar.text.push_str(&value);
+                        }
+                        None => unknown = true,
+                    }
+                }
+                Piece::Unclosed(rest) => {
+                    unknown = true;
+                    self.fault(place, span, rest.chars().count(), "`${` is not closed").hint =
+                        Some("write `${NAME}` or `${NAME:-default}`; `$${` stands for `${` itself".to_owned());
+                }
+            }
+            before += length;
+        }
+        if variables > 0 {
+            if scalar.plain && texts == 0 && variables == 1 {
+                scalar.typed = match type_of_plain(&scalar.text) {
+                    Typed::Null => Typed::Text,
+                    typed => typed,
+                };
+            }
+            scalar.unfilled = Some(source);
+        }
+        if unknown {
+            scalar.typed = Typed::Unknown;
+        }
+    }
+
+    fn value(&mut self, inside: &str, place: Option<Position>, span: Span) -> Option<String> {
+        let (name, default) = match inside.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inside, None),
+        };
+        let length = inside.chars().count() + 3;
+        let is_name = name.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
+            && name.starts_with(|character: char| character.is_ascii_alphabetic() || character == '_');
+        if !is_name {
+            self.fault(place, span, length, format!("`{name}` is no name of a variable")).hint =
+                Some("a name has letters, digits and `_`; `$${` stands for `${` itself".to_owned());
+            return None;
+        }
+        self.used.insert(name.to_owned());
+        let set = self.variables.set.get(name).cloned();
+        let value = set.or_else(|| (self.variables.environment)(name)).or_else(|| default.map(str::to_owned));
+        if value.is_none() {
+            self.fault(place, span, length, format!("the variable {name} is not set")).hint = Some(format!(
+                "give it with `--set {name}=…`, set it in the environment, or write a default: `${{{name}:-…}}`"
+            ));
+        }
+        value
+    }
+
+    fn fault(&mut self, place: Option<Position>, span: Span, length: usize, what: impl Into<String>) -> &mut Lint {
+        let span = place.map_or(span, |place| Span::at(place, length));
+        self.lints.push(self.text.error(span, what));
+        let last = self.lints.len() - 1;
+        &mut self.lints[last]
+    }
+}
+
+impl Piece<'_> {
+    /// Characters it takes in the source. The one text that is shorter than its source is `${` from `$${`.
+    fn characters(&self) -> usize {
+        match self {
+            Piece::Text("${") => 3,
+            Piece::Text(text) | Piece::Unclosed(text) => text.chars().count(),
+            Piece::Variable(inside) => inside.chars().count() + 3,
+        }
+    }
+}
+
+fn pieces(source: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let mut rest = source;
+    while let Some(start) = rest.find("${") {
+        let escaped = rest[..start].ends_with('$');
+        let before = if escaped { &rest[..start - 1] } else { &rest[..start] };
+        if !before.is_empty() {
+            pieces.push(Piece::Text(before));
+        }
+        let inside = &rest[start + 2..];
+        if escaped {
+            pieces.push(Piece::Text(&rest[start..start + 2]));
+            rest = inside;
+            continue;
+        }
+        match inside.find('}') {
+            Some(end) => {
+                pieces.push(Piece::Variable(&inside[..end]));
+                rest = &inside[end + 1..];
+            }
+            None => {
+                pieces.push(Piece::Unclosed(&rest[start..]));
+                return pieces;
+            }
+        }
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Text(rest));
+    }
+    pieces
+}
