@@ -20,7 +20,8 @@ mod zstd;
 
 use millstream_core::registry::CodecEntry;
 
-pub use unpack::{Limits, Unpack, UnpackOptions, Unpacked, check_members, codec_by_name};
+pub use millstream_core::codec::Limits;
+pub use unpack::{Unpack, UnpackOptions, Unpacked, check_members, codec_by_name};
 
 /// All codecs. To add one is to add a folder and a line here.
 pub const CODECS: &[CodecEntry] = &[gzip::ENTRY, zstd::ENTRY, bzip2::ENTRY, xz::ENTRY];

@@ -2,7 +2,41 @@
 
 use std::fmt::Debug;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::Result;
+use crate::spec::Size;
+
+/// Text below this many bytes (64 MiB) is never held against [`Limits::ratio`]: it does no harm, and small files of
+/// zeros or of one repeated line are honest.
+pub const RATIO_APPLIES_FROM: u64 = 64 << 20;
+
+/// How much a unit may unpack to: the `limits` of a source, against bombs.
+///
+/// Memory is not what they protect: unpacking holds little of it however large the text is. They protect the time
+/// and the target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// How many times larger than its compressed bytes the text of a unit, and of each member of an archive, may be
+    /// once there is more than 64 MiB of it. The default of 400 is twice what very regular tables reach, and less
+    /// than half of what a bomb of gzip or zip has (1032, the most that deflate can do).
+    #[schemars(range(min = 1))]
+    pub ratio: u64,
+    /// The most text that a unit may have: a whole number of bytes, or text such as `2GiB`. No limit by default.
+    pub bytes: Option<Size>,
+    /// The most members that an archive may have. What is known of each is held in memory until the archive's
+    /// directory, at its end, has been compared with them.
+    #[schemars(range(min = 1))]
+    pub members: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { ratio: 400, bytes: None, members: 1_000_000 }
+    }
+}
 
 /// A compression of one stream of bytes.
 pub trait Codec: Debug + Send + Sync {

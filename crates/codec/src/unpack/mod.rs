@@ -11,17 +11,16 @@
 
 mod content;
 mod input;
-mod spec;
 #[cfg(test)]
 mod tests;
 
 use bytes::Bytes;
+use millstream_core::codec::{Limits, RATIO_APPLIES_FROM};
 use millstream_core::spec::Fault;
 use millstream_core::{Error, Result};
 
 pub(crate) use content::{HEAD, PIECE};
 pub(crate) use input::Input;
-pub use spec::Limits;
 
 use crate::CODECS;
 use crate::zip::{Walk, names};
@@ -276,7 +275,7 @@ impl Unpack {
                 }
                 if crate::zip::recognises(input.head(HEAD)) {
                     self.codec = "zip";
-                    let walk = Walk::new(&self.options.members, self.options.limits.max_members)?;
+                    let walk = Walk::new(&self.options.members, self.options.limits.members)?;
                     self.container = Container::Zip(Box::new(walk));
                 } else {
                     self.container = Container::Raw(Raw::Begin);
@@ -308,21 +307,21 @@ impl Unpack {
         self.content_text += text;
         let position = self.position();
         let limits = &self.options.limits;
-        if let Some(most) = limits.max_bytes
+        if let Some(most) = limits.bytes
             && self.unit_text > most.0
         {
             return Err(Error::refused(format!("the unit unpacks to more than {} bytes", most.0))
                 .byte(position)
-                .hint("raise `limits: {max_bytes: …}` of the source if the data is honest"));
+                .hint("raise `limits: {bytes: …}` of the source if the data is honest"));
         }
-        let ratio = u64::from(limits.max_ratio);
-        let is_bomb = |text: u64, bytes: u64| text > spec::RATIO_APPLIES_FROM && text / bytes.max(1) > ratio;
+        let ratio = limits.ratio;
+        let is_bomb = |text: u64, bytes: u64| text > RATIO_APPLIES_FROM && text / bytes.max(1) > ratio;
         if is_bomb(self.unit_text, position) || is_bomb(self.content_text, position.saturating_sub(self.content_at)) {
             return Err(Error::refused(format!(
                 "the data unpacks to more than {ratio} times its size: it may be a bomb"
             ))
             .byte(position)
-            .hint("raise `limits: {max_ratio: …}` of the source if the data is honest"));
+            .hint("raise `limits: {ratio: …}` of the source if the data is honest"));
         }
         Ok(())
     }

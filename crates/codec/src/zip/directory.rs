@@ -52,8 +52,8 @@ struct Totals {
 
 impl Directory {
     /// Members read so far.
-    pub(super) fn members(&self) -> usize {
-        self.walked.len()
+    pub(super) fn members(&self) -> u64 {
+        self.walked.len() as u64
     }
 
     /// Remembers a member. Its header says what was found in its data.

@@ -55,7 +55,7 @@ enum Phase {
 /// A walk through an archive.
 pub(crate) struct Walk {
     wanted: Wanted,
-    max_members: u32,
+    max_members: u64,
     any_wanted: bool,
     member: Option<Member>,
     /// A decoder of the last member, with its method.
@@ -67,7 +67,7 @@ pub(crate) struct Walk {
 
 impl Walk {
     /// A walk that gives the members that match `globs` (all if there are none), of at most `max_members`.
-    pub(crate) fn new(globs: &[String], max_members: u32) -> Result<Self> {
+    pub(crate) fn new(globs: &[String], max_members: u64) -> Result<Self> {
         Ok(Walk {
             wanted: Wanted::new(globs)?,
             max_members,
@@ -163,10 +163,10 @@ impl Walk {
         };
         let header = Header::local(bytes);
         let size = bytes.len();
-        if self.directory.members() >= self.max_members as usize {
+        if self.directory.members() >= self.max_members {
             return Err(Error::refused(format!("the archive has more than {} members", self.max_members))
                 .byte(at)
-                .hint("raise `limits: {max_members: …}` of the source if the data is honest"));
+                .hint("raise `limits: {members: …}` of the source if the data is honest"));
         }
         input.used(size);
         let name = names::decode(&header.name, header.flags, &header.extra);
