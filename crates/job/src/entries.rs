@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use millstream_core::codec::Limits;
 use millstream_core::format::{OnDrift, Validate};
-use millstream_core::spec::Size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -59,20 +59,6 @@ impl AddColumn {
             AddColumn::Line => "_line",
         }
     }
-}
-
-/// How much a unit may unpack to.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// The most decoded bytes for each compressed byte of a unit.
-    #[schemars(range(min = 1))]
-    pub ratio: Option<u64>,
-    /// The most decoded bytes of one unit or member.
-    pub bytes: Option<Size>,
-    /// The most members of one archive.
-    #[schemars(range(min = 1))]
-    pub members: Option<u64>,
 }
 
 /// An entry of `sources`.

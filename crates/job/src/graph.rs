@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use millstream_core::codec::Limits;
 use millstream_core::format::{Format, OnDrift, Validate};
 use millstream_core::registry::{SinkEntry, SourceEntry};
 use millstream_core::sink::Sink;
 use millstream_core::source::Source;
 use serde_json::Value;
 
-use crate::entries::{AddColumn, Keep, Limits, UnionBy};
+use crate::entries::{AddColumn, Keep, UnionBy};
 use crate::lint::Lint;
 use crate::text::{JobText, Position, Span};
 
@@ -133,7 +134,7 @@ pub struct SourceStep {
     pub format: Option<Arc<dyn Format>>,
     /// Globs of members; all if empty.
     pub members: Vec<String>,
-    /// How much a unit may unpack to, as far as the entry says.
+    /// How much a unit may unpack to.
     pub limits: Limits,
     /// Whether it is fine if nothing matches.
     pub allow_empty: bool,
