@@ -1,0 +1,78 @@
+//! Batches to a parquet file.
+//!
+//! Rows gather in a row group until it is full; only then bytes come out. The group in progress is in memory, encoded
+//! and compressed as far as whole pages go.
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use millstream_core::format::RowEncoder;
+use millstream_core::{Error, Result};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression as Codec, GzipLevel, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+
+use super::spec::{Compression, ParquetSpec};
+
+/// A row group ends when it takes this many bytes of memory.
+const ROW_GROUP_BYTES: usize = 64 << 20;
+
+/// Encodes the rows of one file.
+pub struct ParquetEncoder {
+    /// Writes into a vector that is emptied after every call; `None` once the file is finished.
+    writer: Option<ArrowWriter<Vec<u8>>>,
+}
+
+impl ParquetEncoder {
+    /// An encoder for rows of `schema`; an error if parquet has no form for one of its types.
+    pub fn new(spec: &ParquetSpec, schema: SchemaRef) -> Result<Self> {
+        let properties = WriterProperties::builder()
+            .set_created_by(concat!("millstream ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_compression(codec(spec.compression))
+            .set_max_row_group_row_count(Some(spec.row_group_rows.max(1) as usize))
+            .build();
+        let writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties)).map_err(|cause| {
+            Error::job("parquet cannot write one of the column types")
+                .cause(cause)
+                .hint("convert the column in SQL before it is written: CAST(… AS VARCHAR)")
+        })?;
+        Ok(ParquetEncoder { writer: Some(writer) })
+    }
+}
+
+fn codec(compression: Compression) -> Codec {
+    match compression {
+        Compression::Snappy => Codec::SNAPPY,
+        Compression::Zstd => Codec::ZSTD(ZstdLevel::default()),
+        Compression::Gzip => Codec::GZIP(GzipLevel::default()),
+        Compression::Lz4 => Codec::LZ4_RAW,
+        Compression::None => Codec::UNCOMPRESSED,
+    }
+}
+
+impl RowEncoder for ParquetEncoder {
+    fn encode(&mut self, batch: &RecordBatch, output: &mut Vec<u8>) -> Result<()> {
+        let Some(writer) = &mut self.writer else { return Err(finished()) };
+        writer.write(batch).map_err(unwritable)?;
+        if writer.memory_size() >= ROW_GROUP_BYTES {
+            writer.flush().map_err(unwritable)?;
+        }
+        output.append(writer.inner_mut());
+        Ok(())
+    }
+
+    fn finish(&mut self, output: &mut Vec<u8>) -> Result<()> {
+        let writer = self.writer.take().ok_or_else(finished)?;
+        let mut rest = writer.into_inner().map_err(unwritable)?;
+        output.append(&mut rest);
+        Ok(())
+    }
+}
+
+fn finished() -> Error {
+    Error::internal("a parquet file was written to after its end")
+}
+
+fn unwritable(cause: ParquetError) -> Error {
+    Error::data("the rows cannot be written as parquet").cause(cause)
+}
