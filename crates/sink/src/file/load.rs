@@ -1,0 +1,597 @@
+//! Rows into temporary files. It owns which file is open, who encodes, and when a file is full.
+//!
+//! There are two ways, and the sink takes one for all its files:
+//!
+//! - *pieces*, for formats whose rows may be encoded apart (csv, json lines, lines): every writer encodes and
+//!   compresses pieces of its own on its own core, and only appending a finished piece takes the file's lock. gzip
+//!   members and zstd frames may follow each other, so a file is simply its pieces.
+//! - *one stream*, for formats with a directory (parquet), for a single writer into a single file (one gzip member
+//!   is smaller than many), and where files end after an exact number of rows: whoever has the file's lock encodes.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use arrow::array::{Array, AsArray, RecordBatch, UInt32Array};
+use arrow::compute::cast;
+use arrow::compute::take_record_batch;
+use arrow::datatypes::{DataType, UInt32Type};
+use async_trait::async_trait;
+use millstream_core::format::{RowEncoder, TEXT};
+use millstream_core::sink::{Load, LoadContext, RoutingKind, Writer};
+use millstream_core::spec::Size;
+use millstream_core::{Error, Result};
+
+use super::naming::{Route, Target};
+use super::spec::{FileSpec, Roll};
+use super::staging::{PlannedFile, Staging};
+use crate::encode::{ENCODE_ROWS, EncodeStream, Encoding};
+use crate::shared::{Charge, blocking, counted, path_error};
+
+/// Text in a piece that is written, or compressed and written, at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// Encoded bytes of a stream that are written at once.
+const WRITE_BYTES: usize = 256 << 10;
+/// Text that all pieces of one writer hold together.
+const WRITER_BYTES: usize = 16 << 20;
+/// What a writer may hold even if the budget is spent.
+const WRITER_FLOOR: usize = 256 << 10;
+
+/// How rows become files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Pieces,
+    Stream,
+}
+
+/// A load into files.
+pub(crate) struct FileLoad(Arc<Shared>);
+
+/// What the load and its writers share.
+struct Shared {
+    target: Target,
+    encoding: Encoding,
+    context: LoadContext,
+    routing: Option<RoutingKind>,
+    roll: Roll,
+    overwrite: bool,
+    max_open: usize,
+    max_files: usize,
+    way: Way,
+    staging: Mutex<Staging>,
+    outputs: Mutex<HashMap<Route, Arc<Output>>>,
+    /// Files that were begun.
+    files: AtomicUsize,
+    /// Outputs that have an encoder (and a file) open.
+    open: AtomicUsize,
+    /// Counts uses, to know which was the last.
+    clock: AtomicU64,
+}
+
+/// The files of one route.
+struct Output {
+    route: Route,
+    used: AtomicU64,
+    state: tokio::sync::Mutex<OutputState>,
+}
+
+/// The file of one route that is being written, and those before it.
+#[derive(Default)]
+struct OutputState {
+    parts: Vec<Part>,
+    /// Whether the last of the parts can take more rows.
+    filling: bool,
+    file: Option<fs_err::File>,
+    stream: Option<EncodeStream>,
+    /// Encoded bytes that are not written yet.
+    pending: Vec<u8>,
+}
+
+/// One file.
+#[derive(Debug)]
+struct Part {
+    number: usize,
+    path: String,
+    rows: u64,
+    /// Bytes written.
+    bytes: u64,
+    /// Whether a stream was begun in it: a second one goes on where the first ended.
+    begun: bool,
+}
+
+impl FileLoad {
+    pub(crate) fn begin(spec: &FileSpec, target: &Target, encoding: &Encoding, context: LoadContext) -> Result<Self> {
+        let staging = Staging::begin(target, &context.run)?;
+        let routing = spec.routing().map(|routing| routing.kind);
+        let roll = spec.roll.clone().unwrap_or_default();
+        let alone = context.partitions <= 1 && routing.is_none();
+        let way = if !encoding.splittable() || alone || roll.rows.is_some() { Way::Stream } else { Way::Pieces };
+        Ok(FileLoad(Arc::new(Shared {
+            target: target.clone(),
+            encoding: encoding.clone(),
+            context,
+            routing,
+            roll,
+            overwrite: spec.overwrite,
+            max_open: spec.max_open.max(1),
+            max_files: spec.max_files.max(1),
+            way,
+            staging: Mutex::new(staging),
+            outputs: Mutex::new(HashMap::new()),
+            files: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            clock: AtomicU64::new(0),
+        })))
+    }
+}
+
+#[async_trait]
+impl Load for FileLoad {
+    async fn writer(&self, _partition: usize) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(FileWriter {
+            charge: Charge::new(&self.0.context.budget, WRITER_FLOOR),
+            shared: Arc::clone(&self.0),
+            pieces: HashMap::new(),
+            held: 0,
+            scratch: Vec::new(),
+        }))
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        let shared = &self.0;
+        shared.make_certain_files().await?;
+        let mut files = Vec::new();
+        for output in shared.all_outputs() {
+            let mut state = output.state.lock().await;
+            shared.close_part(&mut state)?;
+            files.extend(state.parts.iter().map(|part| PlannedFile {
+                staged: part.number,
+                path: part.path.clone(),
+                rows: part.rows,
+                bytes: part.bytes,
+            }));
+        }
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        let context = &shared.context;
+        let set = shared.target.is_set();
+        blocking(|| shared.staging().prepare(&context.run, set, shared.overwrite, files, &context.step))
+    }
+
+    async fn commit(&self) -> Result<String> {
+        blocking(|| {
+            let mut staging = self.0.staging();
+            staging.commit()?;
+            staging.finish();
+            Ok(())
+        })?;
+        Ok(self.0.told().await)
+    }
+
+    async fn abort(&self) {
+        blocking(|| self.0.staging().abort());
+    }
+}
+
+impl Shared {
+    fn staging(&self) -> MutexGuard<'_, Staging> {
+        self.staging.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn outputs(&self) -> MutexGuard<'_, HashMap<Route, Arc<Output>>> {
+        self.outputs.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn all_outputs(&self) -> Vec<Arc<Output>> {
+        self.outputs().values().cloned().collect()
+    }
+
+    fn output(&self, route: &Route) -> Arc<Output> {
+        let mut outputs = self.outputs();
+        if let Some(known) = outputs.get(route) {
+            return Arc::clone(known);
+        }
+        let output =
+            Arc::new(Output { route: route.clone(), used: AtomicU64::new(0), state: tokio::sync::Mutex::default() });
+        outputs.insert(route.clone(), Arc::clone(&output));
+        output
+    }
+
+    /// The lock of a route's files; waiting for it is waiting for the target.
+    async fn lock<'a>(&self, output: &'a Output) -> tokio::sync::MutexGuard<'a, OutputState> {
+        output.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        if let Ok(state) = output.state.try_lock() {
+            return state;
+        }
+        let start = Instant::now();
+        let state = output.state.lock().await;
+        self.context.step.add_waiting_output(start.elapsed());
+        state
+    }
+
+    /// Files that are there even if no row goes to them: the only one, and every shard.
+    async fn make_certain_files(&self) -> Result<()> {
+        let certain: Vec<Route> = match self.routing {
+            None => vec![Route::Only],
+            Some(RoutingKind::Hash(count) | RoutingKind::Mod(count)) => (0..count).map(Route::Shard).collect(),
+            Some(RoutingKind::Value) => Vec::new(),
+        };
+        for route in certain {
+            let output = self.output(&route);
+            let mut state = output.state.lock().await;
+            if state.parts.is_empty() {
+                self.begin_part(&route, &mut state)?;
+                let empty = self.encoding.empty(&self.context.schema)?;
+                self.append(&mut state, &empty)?;
+                state.filling = false;
+                self.close_file(&mut state);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the next file of a route, unless one can take more rows.
+    fn begin_part(&self, route: &Route, state: &mut OutputState) -> Result<()> {
+        if state.filling {
+            return Ok(());
+        }
+        let path = self.target.path(route, state.parts.len())?;
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        if number >= self.max_files {
+            return Err(Error::refused(format!("the sink would make more than {} files", self.max_files))
+                .text(&path)
+                .hint("split by an expression with fewer values, or raise `max_files`"));
+        }
+        let staged = self.staging().file(number);
+        let created = blocking(|| fs_err::OpenOptions::new().append(true).create_new(true).open(&staged));
+        state.file = Some(created.map_err(|error| path_error("make", &staged, &error))?);
+        state.parts.push(Part { number, path, rows: 0, bytes: 0, begun: false });
+        state.filling = true;
+        if self.way == Way::Pieces {
+            let beginning = self.encoding.beginning(&self.context.schema)?;
+            self.append(state, &beginning)?;
+        }
+        Ok(())
+    }
+
+    /// Appends bytes to the file that is being filled.
+    fn append(&self, state: &mut OutputState, bytes: &[u8]) -> Result<()> {
+        let Some(part) = state.parts.last_mut() else {
+            return Err(Error::internal("bytes were written before their file was begun"));
+        };
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let staged = self.staging().file(part.number);
+        let shown = || self.target.folder().join(&part.path);
+        let file = &mut state.file;
+        let written = self.context.step.writing(|| {
+            blocking(|| {
+                let mut opened = match file.take() {
+                    Some(opened) => opened,
+                    None => fs_err::OpenOptions::new().append(true).open(&staged)?,
+                };
+                let written = opened.write_all(bytes);
+                *file = Some(opened);
+                written
+            })
+        });
+        written.map_err(|error| path_error("write", &shown(), &error))?;
+        part.bytes += bytes.len() as u64;
+        self.context.step.add_bytes(bytes.len() as u64);
+        Ok(())
+    }
+
+    fn close_file(&self, state: &mut OutputState) {
+        state.file = None;
+    }
+
+    /// Ends the stream of a file, if it has one. Its bytes are written.
+    fn end_stream(&self, state: &mut OutputState) -> Result<()> {
+        let Some(mut stream) = state.stream.take() else { return Ok(()) };
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        let mut pending = std::mem::take(&mut state.pending);
+        self.context.step.busy(|| stream.finish(&mut Vec::new(), &mut pending))?;
+        self.append(state, &pending)
+    }
+
+    /// Ends the file that is being filled.
+    fn close_part(&self, state: &mut OutputState) -> Result<()> {
+        self.end_stream(state)?;
+        state.filling = false;
+        self.close_file(state);
+        Ok(())
+    }
+
+    /// Appends a piece that is complete, to the next file if it does not fit into this one.
+    async fn append_piece(&self, route: &Route, bytes: &[u8], rows: u64) -> Result<()> {
+        let output = self.output(route);
+        let many = self.outputs().len() > self.max_open;
+        let mut state = self.lock(&output).await;
+        let limit = self.roll.bytes.map_or(u64::MAX, |size| size.0);
+        if let Some(part) = state.parts.last()
+            && part.rows > 0
+            && part.bytes + bytes.len() as u64 > limit
+        {
+            self.close_part(&mut state)?;
+        }
+        self.begin_part(route, &mut state)?;
+        self.append(&mut state, bytes)?;
+        if let Some(part) = state.parts.last_mut() {
+            part.rows += rows;
+        }
+        if many {
+            self.close_file(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Encodes rows into the stream of their file, and begins the next file when one is full.
+    async fn stream_rows(&self, route: &Route, batch: &RecordBatch, scratch: &mut Vec<u8>) -> Result<()> {
+        let output = self.output(route);
+        let mut done = 0;
+        while done < batch.num_rows() {
+            self.make_room(&output).await?;
+            let mut state = self.lock(&output).await;
+            self.begin_part(route, &mut state)?;
+            let taken = self.stream_slice(&mut state, batch, done, scratch)?;
+            done += taken;
+        }
+        Ok(())
+    }
+
+    /// Encodes one slice of `batch` from row `from`; returns its rows.
+    fn stream_slice(
+        &self,
+        state: &mut OutputState,
+        batch: &RecordBatch,
+        from: usize,
+        scratch: &mut Vec<u8>,
+    ) -> Result<usize> {
+        let Some(part) = state.parts.last_mut() else {
+            return Err(Error::internal("rows came before their file was begun"));
+        };
+        let room = self.roll.rows.map_or(u64::MAX, |rows| rows.saturating_sub(part.rows).max(1));
+        let taken = (batch.num_rows() - from).min(ENCODE_ROWS).min(usize::try_from(room).unwrap_or(usize::MAX));
+        let slice = batch.slice(from, taken);
+        if state.stream.is_none() {
+            state.stream = Some(self.encoding.stream(&self.context.schema, !part.begun)?);
+            part.begun = true;
+            self.open.fetch_add(1, Ordering::Relaxed);
+        }
+        let pending = &mut state.pending;
+        if let Some(stream) = &mut state.stream {
+            self.context.step.busy(|| stream.encode(&slice, scratch, pending))?;
+        }
+        part.rows += taken as u64;
+        let rows_full = self.roll.rows.is_some_and(|rows| part.rows >= rows);
+        let bytes_full = self.roll.bytes.is_some_and(|size| part.bytes + state.pending.len() as u64 >= size.0);
+        if rows_full || bytes_full {
+            self.close_part(state)?;
+        } else if state.pending.len() >= WRITE_BYTES {
+            let mut pending = std::mem::take(&mut state.pending);
+            self.append(state, &pending)?;
+            pending.clear();
+            // A buffer that one large row group has blown up is not kept.
+            pending.shrink_to(2 * WRITE_BYTES);
+            state.pending = pending;
+        }
+        Ok(taken)
+    }
+
+    /// Closes the least recently used stream if there are too many for one more. The lock of `wanted` is not held, so
+    /// no two writers can wait for each other.
+    async fn make_room(&self, wanted: &Output) -> Result<()> {
+        if self.open.load(Ordering::Relaxed) < self.max_open
+            || wanted.state.try_lock().is_ok_and(|state| state.stream.is_some())
+        {
+            return Ok(());
+        }
+        if !self.encoding.splittable() {
+            let what = format!(
+                "more than {} files at once, and a {} file cannot be closed and continued",
+                self.max_open,
+                self.encoding.format()
+            );
+            return Err(Error::refused(what).text(self.target.path(&wanted.route, 0)?).hint(
+                "raise `max_open` (each open file holds memory), sort by the expression of `split`, or use shards",
+            ));
+        }
+        let mut others = self.all_outputs();
+        others.retain(|output| output.route != wanted.route);
+        others.sort_by_key(|output| output.used.load(Ordering::Relaxed));
+        for output in others {
+            let mut state = output.state.lock().await;
+            if state.stream.is_some() {
+                self.end_stream(&mut state)?;
+                self.close_file(&mut state);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// What was written, in a line.
+    async fn told(&self) -> String {
+        let (mut files, mut rows, mut bytes) = (0, 0, 0);
+        for output in self.all_outputs() {
+            let state = output.state.lock().await;
+            files += state.parts.len() as u64;
+            rows += state.parts.iter().map(|part| part.rows).sum::<u64>();
+            bytes += state.parts.iter().map(|part| part.bytes).sum::<u64>();
+        }
+        let rows = counted(rows, "row");
+        if self.target.is_set() {
+            format!("{rows} in {} {}, {}", counted(files, "file"), self.target.shown(), Size(bytes))
+        } else {
+            format!("{rows} in {}, {}", self.target.text(), Size(bytes))
+        }
+    }
+}
+
+/// Writes one partition.
+struct FileWriter {
+    shared: Arc<Shared>,
+    pieces: HashMap<Route, Piece>,
+    /// Bytes of text in all pieces.
+    held: usize,
+    charge: Charge,
+    scratch: Vec<u8>,
+}
+
+/// Rows of one route that are encoded and not written yet.
+struct Piece {
+    rows: Box<dyn RowEncoder>,
+    text: Vec<u8>,
+    count: u64,
+    used: u64,
+}
+
+#[async_trait]
+impl Writer for FileWriter {
+    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let routed = shared.context.step.busy(|| routes(batch, shared.routing))?;
+        for (route, rows) in routed {
+            match shared.way {
+                Way::Stream => shared.stream_rows(&route, &rows, &mut self.scratch).await?,
+                Way::Pieces => self.collect(&route, &rows).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        let routes: Vec<Route> = self.pieces.keys().cloned().collect();
+        for route in routes {
+            self.flush(&route).await?;
+        }
+        Ok(())
+    }
+}
+
+impl FileWriter {
+    /// Adds rows to the piece of their route, and writes pieces that are large enough.
+    async fn collect(&mut self, route: &Route, batch: &RecordBatch) -> Result<()> {
+        let full = self.shared.roll.bytes.map_or(PIECE_BYTES, |size| PIECE_BYTES.min(size.0 as usize));
+        for from in (0..batch.num_rows()).step_by(ENCODE_ROWS) {
+            let slice = batch.slice(from, ENCODE_ROWS.min(batch.num_rows() - from));
+            self.limit_pieces(route).await?;
+            if self.encode(route, &slice)? >= full {
+                self.flush(route).await?;
+            }
+            while self.held > WRITER_BYTES || !self.charge.set(self.held) {
+                let Some(largest) = self.largest() else { break };
+                self.flush(&largest).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Encodes rows into the piece of their route; returns the size of its text.
+    fn encode(&mut self, route: &Route, slice: &RecordBatch) -> Result<usize> {
+        let shared = &self.shared;
+        let piece = match self.pieces.entry(route.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(Piece {
+                rows: shared.encoding.rows(&shared.context.schema, false)?,
+                text: Vec::new(),
+                count: 0,
+                used: 0,
+            }),
+        };
+        let before = piece.text.len();
+        shared.context.step.busy(|| piece.rows.encode(slice, &mut piece.text))?;
+        piece.count += slice.num_rows() as u64;
+        piece.used = shared.clock.fetch_add(1, Ordering::Relaxed);
+        self.held += piece.text.len() - before;
+        Ok(piece.text.len())
+    }
+
+    /// Writes the least recently used piece if there are too many for one more.
+    async fn limit_pieces(&mut self, wanted: &Route) -> Result<()> {
+        if self.pieces.len() < self.shared.max_open || self.pieces.contains_key(wanted) {
+            return Ok(());
+        }
+        let oldest = self.pieces.iter().min_by_key(|(_, piece)| piece.used).map(|(route, _)| route.clone());
+        match oldest {
+            Some(route) => self.flush(&route).await,
+            None => Ok(()),
+        }
+    }
+
+    fn largest(&self) -> Option<Route> {
+        self.pieces.iter().max_by_key(|(_, piece)| piece.text.len()).map(|(route, _)| route.clone())
+    }
+
+    /// Finishes, compresses and appends the piece of a route.
+    async fn flush(&mut self, route: &Route) -> Result<()> {
+        let Some(mut piece) = self.pieces.remove(route) else { return Ok(()) };
+        let shared = Arc::clone(&self.shared);
+        self.held -= piece.text.len();
+        let bytes = shared.context.step.busy(|| {
+            piece.rows.finish(&mut piece.text)?;
+            shared.encoding.compress(piece.text)
+        })?;
+        let appended = shared.append_piece(route, &bytes, piece.count).await;
+        // Giving back never fails.
+        let _ = self.charge.set(self.held);
+        appended
+    }
+}
+
+/// The rows of `batch` by the route in its last column, which is taken off.
+fn routes(batch: RecordBatch, routing: Option<RoutingKind>) -> Result<Vec<(Route, RecordBatch)>> {
+    let Some(kind) = routing else { return Ok(vec![(Route::Only, batch)]) };
+    let Some(last) = batch.num_columns().checked_sub(1) else {
+        return Err(Error::internal("a batch came without its route"));
+    };
+    let route = Arc::clone(batch.column(last));
+    let columns: Vec<usize> = (0..last).collect();
+    let rows = batch.project(&columns).map_err(|error| Error::internal(error.to_string()))?;
+    let groups = match kind {
+        RoutingKind::Hash(count) | RoutingKind::Mod(count) => by_shard(&route, count)?,
+        RoutingKind::Value => by_value(&route)?,
+    };
+    groups
+        .into_iter()
+        .map(|(route, indices)| {
+            if indices.len() == rows.num_rows() {
+                return Ok((route, rows.clone()));
+            }
+            let taken = take_record_batch(&rows, &UInt32Array::from(indices));
+            Ok((route, taken.map_err(|error| Error::internal(error.to_string()))?))
+        })
+        .collect()
+}
+
+/// The rows of each shard; a null goes to the first.
+fn by_shard(route: &dyn Array, count: u32) -> Result<Vec<(Route, Vec<u32>)>> {
+    let route = cast(route, &DataType::UInt32).map_err(|error| Error::internal(error.to_string()))?;
+    let mut groups: Vec<Vec<u32>> = vec![Vec::new(); count as usize];
+    for (row, shard) in route.as_primitive::<UInt32Type>().iter().enumerate() {
+        match groups.get_mut(shard.unwrap_or(0) as usize) {
+            Some(group) => group.push(row as u32),
+            None => return Err(Error::internal(format!("a row came for shard {shard:?} of {count}"))),
+        }
+    }
+    let numbered = groups.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());
+    Ok(numbered.map(|(shard, rows)| (Route::Shard(shard as u32), rows)).collect())
+}
+
+/// The rows of each value, in the order in which the values first appear.
+fn by_value(route: &dyn Array) -> Result<Vec<(Route, Vec<u32>)>> {
+    let route = cast(route, &TEXT).map_err(|error| Error::internal(error.to_string()))?;
+    let mut numbers: HashMap<Option<&str>, usize> = HashMap::new();
+    let mut groups: Vec<(Route, Vec<u32>)> = Vec::new();
+    for (row, value) in route.as_string_view().iter().enumerate() {
+        let number = *numbers.entry(value).or_insert_with(|| {
+            groups.push((Route::Value(value.map(str::to_owned)), Vec::new()));
+            groups.len() - 1
+        });
+        groups[number].1.push(row as u32);
+    }
+    Ok(groups)
+}

@@ -1,0 +1,427 @@
+//! Which file a row goes to: from the target of the job file to the paths of its files. It owns the placeholders and
+//! how values become names; it touches no disk.
+//!
+//! ```text
+//!  out/{value}/a.csv.gz     split by country, rolled
+//!  └┬┘ └──────┬───────┘
+//!  folder  pattern ─▶ {value}/a-{part}.csv.gz ─▶ DE/a-00000.csv.gz
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use millstream_core::hint::did_you_mean;
+use millstream_core::spec::Fault;
+use millstream_core::{Error, Result};
+
+use super::spec::FileSpec;
+
+/// The longest name of a file or folder on the usual file systems, in bytes.
+const NAME_LIMIT: usize = 255;
+/// A value longer than this becomes its beginning and its hash.
+const VALUE_LIMIT: usize = 120;
+/// Digits of a part's number.
+const PART_DIGITS: usize = 5;
+/// The least digits of a shard's number.
+const SHARD_DIGITS: usize = 3;
+/// Endings of compressed files.
+const COMPRESSED: &[&str] = &["gz", "gzip", "zst", "zstd", "bz2", "bzip2", "xz"];
+/// What stands for a null in a name. No value can look like it: a leading `_` of a value is escaped before another.
+const NULL_NAME: &str = "__null__";
+/// What stands for an empty text in a name.
+const EMPTY_NAME: &str = "__empty__";
+
+/// Which of the sink's files a row goes to, parts aside.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Route {
+    /// There is only one.
+    Only,
+    /// The shard of that number.
+    Shard(u32),
+    /// The file of that value.
+    Value(Option<String>),
+}
+
+/// A piece of the pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    Text(String),
+    Shard,
+    Value,
+    Part,
+}
+
+/// The paths of a sink's files.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    /// As the job file says it.
+    text: String,
+    /// What all paths begin with: it holds no placeholder.
+    folder: PathBuf,
+    /// What follows the folder, placeholders and slashes included.
+    pattern: Vec<Segment>,
+    /// Names the set of files in the folder.
+    key: String,
+    shard_digits: usize,
+}
+
+impl Target {
+    /// The files that `text` stands for under the settings, or what is wrong with it.
+    pub(crate) fn new(text: &str, spec: &FileSpec) -> Result<Self, Vec<Fault>> {
+        let mut faults = path_faults(text);
+        let cut = text.find('{').unwrap_or(text.len());
+        let cut = text[..cut].rfind('/').map_or(0, |slash| slash + 1);
+        let (folder, rest) = text.split_at(cut);
+        let mut pattern = match segments(rest) {
+            Ok(pattern) => pattern,
+            Err(fault) => {
+                faults.push(fault);
+                return Err(faults);
+            }
+        };
+        if rest.contains('{') && rest.split('/').any(|name| matches!(name, "." | "..")) {
+            faults.push(Fault::new("write", "`.` or `..` behind a placeholder").hint("write the folder without them"));
+        }
+        let uses = [
+            (Segment::Shard, spec.shards.is_some(), "{shard}", "shards"),
+            (Segment::Value, spec.split.is_some(), "{value}", "split"),
+            (Segment::Part, spec.roll.is_some(), "{part}", "roll"),
+        ];
+        for (segment, used, placeholder, setting) in uses {
+            let present = pattern.contains(&segment);
+            if present && !used {
+                let fault = Fault::new("write", format!("`{placeholder}` in the path, but no `{setting}`"));
+                faults.push(fault.hint(format!("add `{setting}`, or leave the placeholder out")));
+            }
+            if used && !present {
+                insert(&mut pattern, segment);
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let count = spec.shards.as_ref().map_or(1, |shards| shards.count);
+        Ok(Target {
+            text: text.to_owned(),
+            folder: PathBuf::from(folder),
+            pattern,
+            key: key(rest),
+            shard_digits: count.saturating_sub(1).to_string().len().max(SHARD_DIGITS),
+        })
+    }
+
+    /// As the job file says it.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The folder that all files are in or below; empty for the working folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Names the set of files in its folder: a text that can be a part of a file's name.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Whether there can be more than one file.
+    pub(crate) fn is_set(&self) -> bool {
+        self.pattern.iter().any(|segment| !matches!(segment, Segment::Text(_)))
+    }
+
+    /// The path of one file below the folder. An error if a name in it is too long.
+    pub(crate) fn path(&self, route: &Route, part: usize) -> Result<String> {
+        let mut path = String::new();
+        for segment in &self.pattern {
+            match (segment, route) {
+                (Segment::Text(text), _) => path.push_str(text),
+                (Segment::Part, _) => path.push_str(&format!("{part:0width$}", width = PART_DIGITS)),
+                (Segment::Shard, Route::Shard(shard)) => {
+                    path.push_str(&format!("{shard:0width$}", width = self.shard_digits));
+                }
+                (Segment::Value, Route::Value(value)) => path.push_str(&value_name(value.as_deref())),
+                (Segment::Shard | Segment::Value, _) => {
+                    return Err(Error::internal("a row came without the number or value of its file"));
+                }
+            }
+        }
+        match path.split('/').find(|name| name.len() > NAME_LIMIT) {
+            Some(name) => Err(Error::refused(format!(
+                "the name of a file is too long: {} bytes, and the most is {NAME_LIMIT}",
+                name.len()
+            ))
+            .text(name)
+            .hint("write to a shorter path")),
+            None => Ok(path),
+        }
+    }
+
+    /// `out/a-{shard}.csv`, as a reader of a report knows it.
+    pub(crate) fn shown(&self) -> String {
+        let mut shown = self.folder.to_string_lossy().into_owned();
+        for segment in &self.pattern {
+            shown.push_str(match segment {
+                Segment::Text(text) => text,
+                Segment::Shard => "{shard}",
+                Segment::Value => "{value}",
+                Segment::Part => "{part}",
+            });
+        }
+        shown
+    }
+}
+
+/// What is wrong with `text` as a path, whatever its placeholders.
+fn path_faults(text: &str) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if text.is_empty() {
+        faults.push(Fault::new("write", "the path is empty").hint("write a path, such as `out/result.csv`"));
+    } else if text.ends_with('/') {
+        faults.push(
+            Fault::new("write", format!("`{text}` is a folder")).hint(format!("name a file in it: `{text}result.csv`")),
+        );
+    } else if matches!(text.rsplit('/').next(), Some("." | "..")) {
+        faults.push(Fault::new("write", format!("`{text}` is a folder")).hint("name a file in it"));
+    }
+    if text.contains('\0') {
+        faults.push(Fault::new("write", "the path holds a NUL byte"));
+    }
+    faults
+}
+
+/// Cuts a pattern at its placeholders.
+fn segments(pattern: &str) -> Result<Vec<Segment>, Fault> {
+    let mut found = Vec::new();
+    let mut rest = pattern;
+    while let Some(start) = rest.find('{') {
+        let Some(length) = rest[start..].find('}') else {
+            return Err(
+                Fault::new("write", "a `{` without its `}` in the path").hint("placeholders: {shard}, {value}, {part}")
+            );
+        };
+        if start > 0 {
+            found.push(Segment::Text(rest[..start].to_owned()));
+        }
+        let name = &rest[start + 1..start + length];
+        found.push(match name {
+            "shard" => Segment::Shard,
+            "value" => Segment::Value,
+            "part" => Segment::Part,
+            _ => {
+                return Err(Fault::new("write", format!("unknown placeholder `{{{name}}}` in the path"))
+                    .hint(did_you_mean(name, "placeholders", &["shard", "value", "part"])));
+            }
+        });
+        rest = &rest[start + length + 1..];
+    }
+    if !rest.is_empty() {
+        found.push(Segment::Text(rest.to_owned()));
+    }
+    Ok(found)
+}
+
+/// Inserts `-PLACEHOLDER` before the endings of the file's name.
+fn insert(pattern: &mut Vec<Segment>, placeholder: Segment) {
+    // The name begins behind the last slash, wherever that is; endings are looked for in the last text only, since
+    // what comes out of a placeholder is no ending.
+    let alone = pattern.len() == 1;
+    let Some(Segment::Text(last)) = pattern.last_mut() else {
+        pattern.extend([Segment::Text("-".into()), placeholder]);
+        return;
+    };
+    let at = endings(last, alone || last.contains('/'));
+    let tail = last.split_off(at);
+    last.push('-');
+    pattern.push(placeholder);
+    if !tail.is_empty() {
+        pattern.push(Segment::Text(tail));
+    }
+}
+
+/// Where the endings of the name in `text` begin: one, or two if the last is a compression's. A text that holds the
+/// whole name may begin with a dot that hides the file.
+fn endings(text: &str, whole_name: bool) -> usize {
+    let name_start = text.rfind('/').map_or(0, |slash| slash + 1);
+    let first = if whole_name { name_start + 1 } else { name_start };
+    let dot_before = |end: usize| text[..end].rfind('.').filter(|dot| *dot >= first.min(text.len()));
+    let Some(last) = dot_before(text.len()) else { return text.len() };
+    let compressed = COMPRESSED.iter().any(|ending| text[last + 1..].eq_ignore_ascii_case(ending));
+    match (compressed, dot_before(last)) {
+        (true, Some(before)) => before,
+        _ => last,
+    }
+}
+
+/// A value as a name: letters, digits, `-`, `_` and `.` of ASCII stay, every other byte becomes `%XX`. Nothing that
+/// comes out is `.`, `..`, hidden, or has a slash, so a value can never leave its folder.
+pub(crate) fn value_name(value: Option<&str>) -> String {
+    let Some(value) = value else { return NULL_NAME.to_owned() };
+    if value.is_empty() {
+        return EMPTY_NAME.to_owned();
+    }
+    let reserved = value.starts_with("__");
+    let mut name = String::with_capacity(value.len());
+    for (index, byte) in value.bytes().enumerate() {
+        let escaped = match byte {
+            b'.' => index == 0,
+            b'_' => index == 0 && reserved,
+            b'-' => false,
+            other => !other.is_ascii_alphanumeric(),
+        };
+        if escaped { name.push_str(&format!("%{byte:02X}")) } else { name.push(char::from(byte)) }
+    }
+    shortened(name, VALUE_LIMIT)
+}
+
+/// `name`, or its beginning, `~` (which no name has) and its hash if it is longer than `limit`.
+fn shortened(mut name: String, limit: usize) -> String {
+    if name.len() <= limit {
+        return name;
+    }
+    let hash = fnv1a(name.as_bytes());
+    name.truncate(limit - 33);
+    // An escape that was cut in two would be read as another text.
+    if let Some(cut) = name.rfind('%').filter(|at| name.len() - at < 3) {
+        name.truncate(cut);
+    }
+    name.push_str(&format!("~{hash:032x}"));
+    name
+}
+
+/// The name of a set of files in its folder.
+fn key(rest: &str) -> String {
+    let mut key = String::with_capacity(rest.len());
+    for character in rest.chars() {
+        match character {
+            '/' => key.push_str("%2F"),
+            '%' => key.push_str("%25"),
+            other => key.push(other),
+        }
+    }
+    if key.len() <= 200 {
+        return key;
+    }
+    let mut cut = 160;
+    while !key.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    format!("{}~{:032x}", &key[..cut], fnv1a(key.as_bytes()))
+}
+
+/// The 128-bit hash FNV-1a (Fowler, Noll, Vo): short, and the same on every machine and in every version, so that a
+/// value keeps its name.
+fn fnv1a(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {
+        (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::file::spec::{Roll, Shards};
+
+    fn sharded() -> FileSpec {
+        let shards = Shards { count: 12, hash: Some("a".into()), modulo: None };
+        FileSpec { shards: Some(shards), ..FileSpec::default() }
+    }
+
+    fn split() -> FileSpec {
+        FileSpec { split: Some("a".into()), ..FileSpec::default() }
+    }
+
+    fn rolled() -> FileSpec {
+        FileSpec { roll: Some(Roll { rows: Some(10), bytes: None }), ..FileSpec::default() }
+    }
+
+    fn path(text: &str, spec: &FileSpec, route: Route) -> String {
+        let target = Target::new(text, spec).expect("valid");
+        format!("{}{}", target.folder().display(), target.path(&route, 7).expect("short"))
+    }
+
+    #[test]
+    fn placeholders_are_filled_or_inserted_before_the_endings() {
+        let value = || Route::Value(Some("DE".into()));
+        assert_eq!(path("out/a.csv", &FileSpec::default(), Route::Only), "out/a.csv");
+        assert_eq!(path("out/a.csv.gz", &sharded(), Route::Shard(3)), "out/a-003.csv.gz");
+        assert_eq!(path("out/{shard}.csv", &sharded(), Route::Shard(3)), "out/003.csv");
+        assert_eq!(path("a.csv", &split(), value()), "a-DE.csv");
+        assert_eq!(path("out/c={value}/a.csv", &split(), value()), "out/c=DE/a.csv");
+        assert_eq!(path("o.d/a", &rolled(), Route::Only), "o.d/a-00007");
+        assert_eq!(path("a.2024.csv", &rolled(), Route::Only), "a.2024-00007.csv");
+        assert_eq!(path("out/.a", &rolled(), Route::Only), "out/.a-00007");
+        let both = FileSpec { roll: rolled().roll, ..split() };
+        assert_eq!(path("a.csv.zst", &both, value()), "a-DE-00007.csv.zst");
+        assert_eq!(path("out/{value}.csv", &both, value()), "out/DE-00007.csv");
+        assert_eq!(path("out/{value}", &both, value()), "out/DE-00007");
+        assert_eq!(path("out/{part}-{value}.csv", &both, value()), "out/00007-DE.csv");
+    }
+
+    #[test]
+    fn what_cannot_be_a_target_is_told() {
+        let faults = |text: &str, spec: &FileSpec| -> Vec<String> {
+            Target::new(text, spec).expect_err(text).into_iter().map(|fault| fault.what).collect()
+        };
+        assert_eq!(faults("a-{shard}.csv", &split()), ["`{shard}` in the path, but no `shards`"]);
+        assert_eq!(faults("a-{shrad}.csv", &sharded()), ["unknown placeholder `{shrad}` in the path"]);
+        assert_eq!(faults("a-{shard.csv", &sharded()), ["a `{` without its `}` in the path"]);
+        assert_eq!(faults("", &sharded()), ["the path is empty"]);
+        assert_eq!(faults("out/", &sharded()), ["`out/` is a folder"]);
+        assert_eq!(faults("out/..", &sharded()), ["`out/..` is a folder"]);
+    }
+
+    #[test]
+    fn names_that_are_too_long_are_told_before_they_are_used() {
+        let text = format!("out/{}.csv", "n".repeat(250));
+        let target = Target::new(&text, &FileSpec::default()).expect("a path");
+        let error = target.path(&Route::Only, 0).expect_err("254 bytes and more");
+        assert!(error.what().contains("too long"), "{error}");
+        assert!(target.key().len() < 240);
+    }
+
+    #[test]
+    fn no_value_leaves_its_folder_or_looks_like_another() {
+        assert_eq!(value_name(Some("../../etc/passwd")), "%2E.%2F..%2Fetc%2Fpasswd");
+        assert_eq!(value_name(Some("Zürich 1")), "Z%C3%BCrich%201");
+        assert_eq!(value_name(None), "__null__");
+        assert_eq!(value_name(Some("__null__")), "%5F_null__");
+        assert_eq!(value_name(Some("")), "__empty__");
+        assert_eq!(value_name(Some("_a")), "_a");
+        let (a, b) = (format!("{}a", "x".repeat(500)), format!("{}b", "x".repeat(500)));
+        assert_ne!(value_name(Some(&a)), value_name(Some(&b)));
+        assert!(value_name(Some(&a)).len() <= VALUE_LIMIT);
+    }
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        // From the FNV test vectors of its authors.
+        assert_eq!(fnv1a(b""), 0x6c62272e07bb014262b821756295c58d);
+        assert_eq!(fnv1a(b"a"), 0xd228cb696f1a8caf78912b704e4a8964);
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_safe_and_distinct(values in prop::collection::hash_set(".{0,200}", 2)) {
+            let names: Vec<String> = values.iter().map(|value| value_name(Some(value))).collect();
+            prop_assert_ne!(&names[0], &names[1]);
+            for name in names {
+                prop_assert!(!name.is_empty() && name.len() <= VALUE_LIMIT && !name.starts_with('.'));
+                prop_assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b"%-_.~".contains(&b)), "{}", name);
+            }
+        }
+
+        #[test]
+        fn no_target_panics(text in "[a{}./\\-shardvlueptäX]{0,40}") {
+            for spec in [FileSpec::default(), sharded(), split(), rolled()] {
+                if let Ok(target) = Target::new(&text, &spec) {
+                    let _ = target.shown();
+                    for route in [Route::Only, Route::Shard(1), Route::Value(None)] {
+                        let _ = target.path(&route, 1);
+                    }
+                }
+            }
+        }
+    }
+}

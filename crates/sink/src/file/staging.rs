@@ -1,0 +1,397 @@
+//! From temporary names to final ones. It owns the lock, the temporary files, the list of a committed set, and what
+//! earlier runs left behind; what is in the files is others'.
+//!
+//! All that a load writes lies in one hidden folder beside its result, on the same file system, so that a rename is
+//! atomic:
+//!
+//! ```text
+//!  out/.a.csv.tmp/lock            held while the run lives; the system lets go of it when the process dies
+//!                 000000 000001   the files, under numbers
+//!                 plan.new        the list of files and their final names, written and synced by `prepare`
+//!                 plan.json       the same, renamed: from here on the set is committed
+//!  out/a-000.csv out/a-001.csv    renamed one by one
+//!  out/.a.csv.millstream.json     the plan at last, if the result is a set: what a later run replaces
+//! ```
+//! A process that dies before `plan.json` has changed nothing, and the next run removes its folder. One that dies
+//! behind it has committed, and the next run finishes the renames before it begins. The folder's name holds no run:
+//! that way one lock decides who may write, without a race between the cleaning and the beginning of two runs.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::TryLockError;
+use std::io::{ErrorKind as Io, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use millstream_core::{Error, Result, Step};
+use serde::{Deserialize, Serialize};
+
+use super::naming::Target;
+use crate::shared::{create_folders, path_error, remove_folders, sync_folder};
+
+/// The list of the files of one committed load.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// The version of this list's form.
+    pub(crate) version: u32,
+    /// The run that wrote them.
+    pub(crate) run: String,
+    /// Whether the result is a set of files, so that the list stays beside them.
+    pub(crate) set: bool,
+    /// The files.
+    pub(crate) files: Vec<PlannedFile>,
+}
+
+/// One file of a load.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PlannedFile {
+    /// Its number while it was being written.
+    pub(crate) staged: usize,
+    /// Its path below the target's folder.
+    pub(crate) path: String,
+    /// Rows in it.
+    pub(crate) rows: u64,
+    /// Its size in bytes.
+    pub(crate) bytes: u64,
+}
+
+/// The version of [`Plan`] that this program writes and reads.
+const PLAN_VERSION: u32 = 1;
+
+/// The temporary files of one load.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    /// The target's folder.
+    folder: PathBuf,
+    /// The hidden folder with the temporary files.
+    temporary: PathBuf,
+    /// The list of the set that is there now.
+    listed: PathBuf,
+    /// Held until the load ends.
+    _lock: fs_err::File,
+    /// Folders that did not exist before, outermost first.
+    created: Vec<PathBuf>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Only temporary files.
+    Open,
+    /// The plan has its final name.
+    Committed,
+    /// The temporary folder is gone.
+    Done,
+}
+
+impl Staging {
+    /// Makes the temporary folder, and finishes or removes what a dead run left in it.
+    pub(crate) fn begin(target: &Target, run: &str) -> Result<Self> {
+        let mut created = Vec::new();
+        let begun = Self::begin_in(target, run, &mut created);
+        if begun.is_err() {
+            remove_folders(&mut created);
+        }
+        begun
+    }
+
+    fn begin_in(target: &Target, run: &str, created: &mut Vec<PathBuf>) -> Result<Self> {
+        let folder = target.folder().to_owned();
+        let temporary = temporary_folder(target);
+        let listed = listed_path(target);
+        create_folders(&folder, created)?;
+        let lock = lock(&temporary, target, run)?;
+        // Until a dead run's work is finished, none of it may be removed: so it counts as committed.
+        let state = State::Committed;
+        let mut staging = Staging { folder, temporary, listed, _lock: lock, created: Vec::new(), state };
+        staging.recover()?;
+        staging.state = State::Open;
+        // The set that is there must be understood before anything is written, since it will be replaced.
+        read_plan(&staging.listed)?;
+        staging.created = std::mem::take(created);
+        Ok(staging)
+    }
+
+    /// The path of the temporary file with that number.
+    pub(crate) fn file(&self, number: usize) -> PathBuf {
+        self.temporary.join(format!("{number:06}"))
+    }
+
+    /// Makes everything durable under temporary names. After this only renames remain.
+    pub(crate) fn prepare(
+        &mut self,
+        run: &str,
+        set: bool,
+        overwrite: bool,
+        files: Vec<PlannedFile>,
+        step: &Step,
+    ) -> Result<()> {
+        self.check_names(&files, overwrite)?;
+        let folders: BTreeSet<PathBuf> = files.iter().filter_map(|file| self.parent_of(&file.path)).collect();
+        for folder in &folders {
+            create_folders(folder, &mut self.created)?;
+        }
+        for file in &files {
+            let path = self.file(file.staged);
+            step.writing(|| fs_err::File::open(&path).and_then(|opened| opened.sync_all()))
+                .map_err(|error| path_error("sync", &path, &error))?;
+        }
+        let plan = Plan { version: PLAN_VERSION, run: run.to_owned(), set, files };
+        step.writing(|| {
+            write_plan(&self.temporary.join("plan.new"), &plan)?;
+            sync_folder(&self.temporary)
+        })
+    }
+
+    /// Gives the files their final names and removes those of the set that was there before.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        let from = self.temporary.join("plan.new");
+        rename(&from, &self.committed_plan())?;
+        self.state = State::Committed;
+        sync_folder(&self.temporary)?;
+        self.publish().map_err(|error| {
+            let hint = "the run is committed: run any job with this target again, and it will finish the renames first";
+            if error.hint_text().is_some() { error } else { error.hint(hint) }
+        })
+    }
+
+    /// Takes back everything, unless it is committed.
+    pub(crate) fn abort(&mut self) {
+        if self.state == State::Open {
+            self.remove_temporary();
+            remove_folders(&mut self.created);
+        }
+    }
+
+    fn committed_plan(&self) -> PathBuf {
+        self.temporary.join("plan.json")
+    }
+
+    fn parent_of(&self, path: &str) -> Option<PathBuf> {
+        self.folder.join(path).parent().map(Path::to_owned)
+    }
+
+    /// What would keep the renames from being right.
+    fn check_names(&self, files: &[PlannedFile], overwrite: bool) -> Result<()> {
+        let mut seen = HashSet::new();
+        let mut folded: BTreeMap<String, &str> = BTreeMap::new();
+        for file in files {
+            existing_fault(&self.folder.join(&file.path), overwrite)?;
+            if !seen.insert(&file.path) {
+                return Err(Error::refused(format!("two files of the sink have the same name {}", file.path))
+                    .hint("two long values have the same beginning and hash; split by a shorter expression"));
+            }
+            if let Some(other) = folded.insert(file.path.to_lowercase(), &file.path)
+                && self.temporary.join("LOCK").symlink_metadata().is_ok()
+            {
+                return Err(Error::refused(format!(
+                    "the names {other} and {} differ only in case, and the disk does not tell them apart",
+                    file.path
+                ))
+                .hint("split by `lower(…)` of the expression, or write to another disk"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes what a dead run had committed and removes what one had not.
+    fn recover(&self) -> Result<()> {
+        if self.committed_plan().symlink_metadata().is_ok() {
+            self.publish()?;
+        }
+        self.clear(true)
+    }
+
+    /// Carries the committed plan out. Every step can be done twice, so a run that died in the middle of it can be
+    /// finished by the next.
+    fn publish(&self) -> Result<()> {
+        let at = self.committed_plan();
+        let Some(plan) = read_plan(&at)? else {
+            return Err(Error::internal(format!("the plan {} is gone", at.display())));
+        };
+        let mut folders = BTreeSet::from([self.folder.clone()]);
+        for file in &plan.files {
+            let staged = self.file(file.staged);
+            if staged.symlink_metadata().is_ok() {
+                rename(&staged, &self.folder.join(&file.path))?;
+            }
+            folders.extend(self.parent_of(&file.path));
+        }
+        folders.iter().try_for_each(|folder| sync_folder(folder))?;
+        self.remove_stale(&plan)?;
+        if plan.set {
+            rename(&at, &self.listed)?;
+        } else {
+            remove_if_there(&self.listed)?;
+            remove_if_there(&at)?;
+        }
+        sync_folder(&self.folder)
+    }
+
+    /// Removes the files of the set that was there before and that the new one does not replace: old rows must not
+    /// stay beside new ones.
+    fn remove_stale(&self, plan: &Plan) -> Result<()> {
+        let Some(before) = read_plan(&self.listed)? else { return Ok(()) };
+        let kept: HashSet<&str> = plan.files.iter().map(|file| file.path.as_str()).collect();
+        for file in before.files.iter().filter(|file| !kept.contains(file.path.as_str())) {
+            let path = self.folder.join(&file.path);
+            remove_if_there(&path)?;
+            let below = path.ancestors().skip(1).take_while(|ancestor| *ancestor != self.folder);
+            for folder in below {
+                // A folder of a value that is no more; one that holds something else stays.
+                let _ = fs_err::remove_dir(folder);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all temporary files; the lock too, unless `keep_lock`.
+    fn clear(&self, keep_lock: bool) -> Result<()> {
+        let entries = fs_err::read_dir(&self.temporary).map_err(|error| path_error("list", &self.temporary, &error))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| path_error("list", &self.temporary, &error))?;
+            if !(keep_lock && entry.file_name() == "lock") {
+                remove_if_there(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the temporary folder: the lock goes last, so that nobody else can begin in between.
+    fn remove_temporary(&mut self) {
+        // What cannot be removed now is removed by the next run.
+        let _ = self.clear(true);
+        let _ = fs_err::remove_file(self.temporary.join("lock"));
+        let _ = fs_err::remove_dir(&self.temporary);
+        self.state = State::Done;
+    }
+
+    /// The end of a load that is committed.
+    pub(crate) fn finish(&mut self) {
+        self.remove_temporary();
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+/// `.NAME.tmp` beside the result.
+fn temporary_folder(target: &Target) -> PathBuf {
+    target.folder().join(format!(".{}.tmp", target.key()))
+}
+
+/// `.NAME.millstream.json` beside the result.
+fn listed_path(target: &Target) -> PathBuf {
+    target.folder().join(format!(".{}.millstream.json", target.key()))
+}
+
+/// Whether an earlier load left a set of files at the target, or what is wrong with its list.
+pub(crate) fn earlier_set(target: &Target) -> Result<bool> {
+    read_plan(&listed_path(target)).map(|plan| plan.is_some())
+}
+
+/// What keeps the file `path` from being replaced.
+pub(crate) fn existing_fault(path: &Path, overwrite: bool) -> Result<()> {
+    // A link is replaced, not followed, but what it leads to tells what the user meant.
+    let Ok(kind) = path.metadata() else { return Ok(()) };
+    if kind.is_dir() {
+        return Err(Error::refused(format!("{} is a folder, where the result would be", path.display()))
+            .hint(format!("name a file in it, such as {}", path.join("result.csv").display())));
+    }
+    if !kind.is_file() {
+        return Err(Error::refused(format!("{} is a device or a pipe, not a file", path.display()))
+            .hint(format!("write to standard output (`write: \"-\"`) and run with > {}", path.display())));
+    }
+    if !overwrite {
+        return Err(Error::refused(format!("{} exists already", path.display()))
+            .hint("move it away, or leave `overwrite: false` out to replace it"));
+    }
+    Ok(())
+}
+
+/// Takes the lock of a target for this process.
+fn lock(temporary: &Path, target: &Target, run: &str) -> Result<fs_err::File> {
+    let path = temporary.join("lock");
+    loop {
+        match fs_err::create_dir(temporary) {
+            Err(error) if error.kind() != Io::AlreadyExists => {
+                return Err(path_error("make the folder", temporary, &error));
+            }
+            _ => {}
+        }
+        let mut options = fs_err::OpenOptions::new();
+        let mut file = match options.read(true).write(true).create(true).truncate(false).open(&path) {
+            Ok(file) => file,
+            // Its owner has just ended and removed the folder.
+            Err(error) if error.kind() == Io::NotFound => continue,
+            Err(error) => return Err(path_error("open", &path, &error)),
+        };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::refused(format!("another run is writing {}", target.shown()))
+                    .cause(fs_err::read_to_string(&path).map_or(String::new(), |run| format!("run {run}")))
+                    .hint("wait until it has ended"));
+            }
+            Err(TryLockError::Error(error)) => return Err(path_error("lock", &path, &error)),
+        }
+        // Between opening and locking, the owner may have ended and removed this very file.
+        let same =
+            |there: std::fs::Metadata, ours: std::fs::Metadata| (there.dev(), there.ino()) == (ours.dev(), ours.ino());
+        let ours = file.metadata().map_err(|error| path_error("look at", &path, &error))?;
+        if path.symlink_metadata().is_ok_and(|there| same(there, ours)) {
+            file.set_len(0)
+                .and_then(|()| file.write_all(run.as_bytes()))
+                .map_err(|error| path_error("write", &path, &error))?;
+            return Ok(file);
+        }
+    }
+}
+
+fn write_plan(path: &Path, plan: &Plan) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(plan).map_err(|error| Error::internal(error.to_string()))?;
+    text.push(b'\n');
+    let written = fs_err::File::create(path).and_then(|mut file| {
+        file.write_all(&text)?;
+        file.sync_all()
+    });
+    written.map_err(|error| path_error("write", path, &error))
+}
+
+/// The plan at `path`, if there is one. Its paths come from a disk that others can write to, so none may lead out of
+/// the folder.
+fn read_plan(path: &Path) -> Result<Option<Plan>> {
+    let text = match fs_err::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == Io::NotFound => return Ok(None),
+        Err(error) => return Err(path_error("read", path, &error)),
+    };
+    let damaged = |cause: String| {
+        Error::refused(format!("the list of an earlier result, {}, is damaged", path.display()))
+            .cause(cause)
+            .hint("remove it, and the files of that result that shall not stay beside the new ones")
+    };
+    let plan: Plan = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    if plan.version != PLAN_VERSION {
+        return Err(damaged(format!("its version is {}, and this program knows {PLAN_VERSION}", plan.version)));
+    }
+    let inside =
+        |path: &str| !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+    match plan.files.iter().find(|file| !inside(&file.path)) {
+        Some(file) => Err(damaged(format!("the path `{}` leads out of the folder", file.path))),
+        None => Ok(Some(plan)),
+    }
+}
+
+fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs_err::rename(from, to).map_err(|error| path_error("give its final name to", to, &error))
+}
+
+fn remove_if_there(path: &Path) -> Result<()> {
+    match fs_err::remove_file(path) {
+        Err(error) if error.kind() != Io::NotFound => Err(path_error("remove", path, &error)),
+        _ => Ok(()),
+    }
+}

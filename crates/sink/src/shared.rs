@@ -1,0 +1,150 @@
+//! What all sinks share: blocking calls, memory that is charged, and messages about paths. It knows no sink.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use millstream_core::{Budget, Error};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// Runs `work`, which blocks on the disk, without holding up the other tasks of a runtime with many threads. On a
+/// runtime with one thread it just runs.
+pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+/// Bytes of the budget that a buffer holds; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    budget: Arc<Budget>,
+    bytes: usize,
+    /// What may always be held, so that a refusal makes a sink slower and never stops it.
+    floor: usize,
+}
+
+impl Charge {
+    pub(crate) fn new(budget: &Arc<Budget>, floor: usize) -> Self {
+        Charge { budget: Arc::clone(budget), bytes: 0, floor }
+    }
+
+    /// Charges `bytes` that are already held and cannot be given back yet.
+    pub(crate) fn held(budget: &Arc<Budget>, bytes: usize) -> Self {
+        budget.take(bytes);
+        Charge { budget: Arc::clone(budget), bytes, floor: 0 }
+    }
+
+    /// Moves the charge to `bytes`. `false` if the budget refuses: then the charge stays as it was.
+    #[must_use]
+    pub(crate) fn set(&mut self, bytes: usize) -> bool {
+        if bytes <= self.bytes {
+            self.budget.give_back(self.bytes - bytes);
+        } else if bytes <= self.floor {
+            self.budget.take(bytes - self.bytes);
+        } else if !self.budget.try_take(bytes - self.bytes) {
+            return false;
+        }
+        self.bytes = bytes;
+        true
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
+    }
+}
+
+/// `cannot WHAT PATH`, with the system's own words as cause. The path is said once: the wrapper that `fs_err` puts
+/// around the system's error is taken off.
+pub(crate) fn path_error(what: &str, path: &Path, error: &io::Error) -> Error {
+    let plain = error
+        .get_ref()
+        .and_then(|wrapper| std::error::Error::source(wrapper))
+        .and_then(|source| source.downcast_ref::<io::Error>())
+        .unwrap_or(error);
+    let told = Error::io(format!("cannot {what} {}", path.display()), plain);
+    match plain.kind() {
+        io::ErrorKind::InvalidFilename => told.hint("a file's name has at most 255 bytes on most disks"),
+        io::ErrorKind::IsADirectory => told.hint("name a file in that folder"),
+        io::ErrorKind::NotADirectory => told.hint("a part of the path is a file, where a folder is needed"),
+        _ => told,
+    }
+}
+
+/// The nearest folder above `path` (or `path` itself) that exists.
+pub(crate) fn nearest_existing(path: &Path) -> &Path {
+    let mut at = path;
+    while !at.as_os_str().is_empty() && at.symlink_metadata().is_err() {
+        at = at.parent().unwrap_or(Path::new(""));
+    }
+    if at.as_os_str().is_empty() { Path::new(".") } else { at }
+}
+
+/// What keeps files from being made in `folder`, which need not exist yet. Changes nothing.
+pub(crate) fn folder_fault(folder: &Path) -> Option<Error> {
+    let existing = nearest_existing(folder);
+    match existing.metadata() {
+        Err(error) => Some(path_error("look at", existing, &error)),
+        Ok(metadata) if !metadata.is_dir() => Some(
+            Error::refused(format!("{} is a file, where a folder is needed", existing.display()))
+                .hint("write to another folder, or move the file away"),
+        ),
+        Ok(_) => {
+            let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+            let cause = rustix::fs::access(existing, access).err()?;
+            Some(path_error("write to the folder", existing, &io::Error::from(cause)))
+        }
+    }
+}
+
+/// Makes `folder` and what is missing above it, and adds what it made to `created`, outermost first.
+pub(crate) fn create_folders(folder: &Path, created: &mut Vec<std::path::PathBuf>) -> Result<(), Error> {
+    let missing: Vec<&Path> = folder
+        .ancestors()
+        .take_while(|ancestor| !ancestor.as_os_str().is_empty() && ancestor.symlink_metadata().is_err())
+        .collect();
+    for ancestor in missing.into_iter().rev() {
+        match fs_err::create_dir(ancestor) {
+            Ok(()) => created.push(ancestor.to_owned()),
+            // Another run was quicker, or the path says `a/../a`.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(path_error("make the folder", ancestor, &error)),
+        }
+    }
+    Ok(())
+}
+
+/// Removes the folders of `created` that are still empty, innermost first.
+pub(crate) fn remove_folders(created: &mut Vec<std::path::PathBuf>) {
+    for folder in created.drain(..).rev() {
+        // One that holds something by now is somebody's; leaving it is right.
+        let _ = fs_err::remove_dir(folder);
+    }
+}
+
+/// Makes the entries of `folder` durable.
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), Error> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let synced = fs_err::File::open(folder).and_then(|opened| opened.sync_all());
+    match synced {
+        // Some network file systems cannot sync a folder; there is nothing more to be done there.
+        Err(error) if matches!(error.raw_os_error().or_else(|| inner_code(&error)), Some(EINVAL)) => Ok(()),
+        other => other.map_err(|error| path_error("sync the folder", folder, &error)),
+    }
+}
+
+/// "Invalid argument" on Linux and macOS.
+const EINVAL: i32 = 22;
+
+fn inner_code(error: &io::Error) -> Option<i32> {
+    let source = std::error::Error::source(error.get_ref()?)?;
+    source.downcast_ref::<io::Error>()?.raw_os_error()
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn counted(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}

@@ -1,0 +1,246 @@
+//! Standard output as a sink. It cannot take anything back: rows are out as soon as they are written, and a run that
+//! fails later has already shown them. Whoever needs all or nothing writes a file.
+//!
+//! Whoever reads may close the pipe (`| head -1`): the run then ends quietly, with an error of the kind
+//! `OutputClosed`.
+
+mod spec;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use millstream_core::format::RowEncoder;
+use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::sink::{Load, LoadContext, Sink, SinkParts, Writer};
+use millstream_core::spec::{SpecInfo, parse};
+use millstream_core::{Error, Result};
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+pub use self::spec::StdoutSpec;
+use crate::encode::{ENCODE_ROWS, EncodeStream, Encoding};
+use crate::shared::{blocking, counted};
+
+/// The registry's entry.
+pub const ENTRY: SinkEntry = SinkEntry { spec: SpecInfo::of::<StdoutSpec>(), schemes: &["-"], formats: true, build };
+
+/// Text of one writer that is written at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
+    let spec: StdoutSpec = parse(settings)?;
+    Ok(Arc::new(StdoutSink { encoding: Encoding::new(&parts, spec.level)?, output: None }))
+}
+
+/// Writes to standard output.
+#[derive(Debug)]
+pub(crate) struct StdoutSink {
+    encoding: Encoding,
+    /// What takes the place of standard output in tests.
+    output: Option<Arc<File>>,
+}
+
+#[async_trait]
+impl Sink for StdoutSink {
+    fn name(&self) -> &'static str {
+        "stdout"
+    }
+
+    fn target(&self) -> String {
+        "standard output".to_owned()
+    }
+
+    async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
+        self.encoding.check(schema).map_err(|error| vec![error])
+    }
+
+    fn describe(&self, _schema: SchemaRef) -> String {
+        format!("{} to standard output", self.encoding.describe())
+    }
+
+    async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
+        let file = match &self.output {
+            Some(file) => file.try_clone(),
+            // Past the buffer of Rust's own handle, which would cut what we write into lines.
+            None => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        };
+        let file = file.map_err(|error| Error::io("cannot open standard output", &error))?;
+        let pieces = self.encoding.splittable() && context.partitions > 1;
+        let out = Out { file, begun: false, stream: None, rows: 0 };
+        let shared = Shared { encoding: self.encoding.clone(), context, pieces, out: Mutex::new(out) };
+        Ok(Arc::new(StdoutLoad(Arc::new(shared))))
+    }
+}
+
+struct StdoutLoad(Arc<Shared>);
+
+/// What the load and its writers share.
+struct Shared {
+    encoding: Encoding,
+    context: LoadContext,
+    /// Whether every writer encodes for itself, and only whole pieces take the lock.
+    pieces: bool,
+    out: Mutex<Out>,
+}
+
+/// Standard output, and what stands between it and the rows.
+struct Out {
+    file: File,
+    begun: bool,
+    stream: Option<EncodeStream>,
+    rows: u64,
+}
+
+#[async_trait]
+impl Load for StdoutLoad {
+    async fn writer(&self, _partition: usize) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(StdoutWriter { shared: Arc::clone(&self.0), piece: None, scratch: Vec::new() }))
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        let shared = &self.0;
+        let mut out = shared.out.lock().await;
+        let mut bytes = Vec::new();
+        match out.stream.take() {
+            Some(mut stream) => shared.context.step.busy(|| stream.finish(&mut Vec::new(), &mut bytes))?,
+            None if out.begun => {}
+            None => bytes = shared.encoding.empty(&shared.context.schema)?,
+        }
+        out.begun = true;
+        shared.write(&mut out, &bytes)
+    }
+
+    async fn commit(&self) -> Result<String> {
+        let out = self.0.out.lock().await;
+        Ok(format!("{} on standard output", counted(out.rows, "row")))
+    }
+
+    /// What is out is out.
+    async fn abort(&self) {}
+}
+
+impl Shared {
+    /// The lock of the output; waiting for it is waiting for the target.
+    async fn lock(&self) -> tokio::sync::MutexGuard<'_, Out> {
+        if let Ok(out) = self.out.try_lock() {
+            return out;
+        }
+        let start = Instant::now();
+        let out = self.out.lock().await;
+        self.context.step.add_waiting_output(start.elapsed());
+        out
+    }
+
+    fn write(&self, out: &mut Out, bytes: &[u8]) -> Result<()> {
+        let written = self.context.step.writing(|| blocking(|| write_all(&mut out.file, bytes)));
+        written.map_err(|error| Error::io("cannot write to standard output", &error))?;
+        self.context.step.add_bytes(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Encodes rows into the one stream, and writes what is ready.
+    async fn stream_rows(&self, batch: &RecordBatch, scratch: &mut Vec<u8>) -> Result<()> {
+        let mut out = self.lock().await;
+        let mut bytes = Vec::new();
+        for from in (0..batch.num_rows()).step_by(ENCODE_ROWS) {
+            let slice = batch.slice(from, ENCODE_ROWS.min(batch.num_rows() - from));
+            if out.stream.is_none() {
+                out.stream = Some(self.encoding.stream(&self.context.schema, !out.begun)?);
+                out.begun = true;
+            }
+            if let Some(stream) = &mut out.stream {
+                self.context.step.busy(|| stream.encode(&slice, scratch, &mut bytes))?;
+            }
+            if bytes.len() >= PIECE_BYTES {
+                self.write(&mut out, &bytes)?;
+                bytes.clear();
+            }
+        }
+        out.rows += batch.num_rows() as u64;
+        self.write(&mut out, &bytes)
+    }
+
+    /// Writes a piece that is complete.
+    async fn write_piece(&self, bytes: &[u8], rows: u64) -> Result<()> {
+        let mut out = self.lock().await;
+        if !out.begun {
+            out.begun = true;
+            let beginning = self.encoding.beginning(&self.context.schema)?;
+            self.write(&mut out, &beginning)?;
+        }
+        out.rows += rows;
+        self.write(&mut out, bytes)
+    }
+}
+
+/// Writes all of `bytes`, also to a pipe that somebody has set to not wait.
+fn write_all(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Writes one partition.
+struct StdoutWriter {
+    shared: Arc<Shared>,
+    piece: Option<Piece>,
+    scratch: Vec<u8>,
+}
+
+/// Rows that are encoded and not written yet.
+struct Piece {
+    rows: Box<dyn RowEncoder>,
+    text: Vec<u8>,
+    count: u64,
+}
+
+#[async_trait]
+impl Writer for StdoutWriter {
+    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        if !shared.pieces {
+            return shared.stream_rows(&batch, &mut self.scratch).await;
+        }
+        for from in (0..batch.num_rows()).step_by(ENCODE_ROWS) {
+            let slice = batch.slice(from, ENCODE_ROWS.min(batch.num_rows() - from));
+            let mut piece = match self.piece.take() {
+                Some(piece) => piece,
+                None => {
+                    Piece { rows: shared.encoding.rows(&shared.context.schema, false)?, text: Vec::new(), count: 0 }
+                }
+            };
+            shared.context.step.busy(|| piece.rows.encode(&slice, &mut piece.text))?;
+            piece.count += slice.num_rows() as u64;
+            let full = piece.text.len() >= PIECE_BYTES;
+            self.piece = Some(piece);
+            if full {
+                self.close().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        let Some(mut piece) = self.piece.take() else { return Ok(()) };
+        let bytes = self.shared.context.step.busy(|| {
+            piece.rows.finish(&mut piece.text)?;
+            self.shared.encoding.compress(piece.text)
+        })?;
+        self.shared.write_piece(&bytes, piece.count).await
+    }
+}
