@@ -1,0 +1,276 @@
+//! The hand-over between whoever fetches, on the runtime of the network, and whoever decodes, on another.
+//!
+//! ```text
+//!  task on `context.io` ──room──▶ read ──send──▶ [ window ] ──poll──▶ consumer
+//!                        budget                              gives back
+//! ```
+//!
+//! What waits in the window is charged to the budget and given back when the consumer takes it. One exception keeps
+//! every order of reading alive: a consumer that waits at an empty window gets its next chunk although the budget is
+//! used up. Otherwise units that were fetched ahead could hold all memory while the one that is needed waits for it.
+//! Dropping the stream stops the task.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, select_biased};
+use millstream_core::source::SourceContext;
+use millstream_core::{Budget, ByteStream, Error, Reservation, Result};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+
+/// Runs `work` on the runtime of the network. What it sends is the stream; its error is the stream's last item.
+/// At most `window` bytes wait (a larger chunk waits alone).
+pub(crate) fn feed<W, F>(context: &SourceContext, window: usize, work: W) -> ByteStream
+where
+    W: FnOnce(Feeder) -> F + Send + 'static,
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let hunger = Arc::new(Hunger::default());
+    let feeder = Feeder {
+        sender: sender.clone(),
+        window: Arc::new(Semaphore::new(window)),
+        window_bytes: window,
+        budget: Arc::clone(&context.budget),
+        hunger: Arc::clone(&hunger),
+    };
+    let task = context.io.spawn(async move {
+        // The consumer has gone if this cannot be sent.
+        let _ = match work(feeder).await {
+            Ok(()) => sender.send(Message::End),
+            Err(error) => sender.send(Message::Failed(error)),
+        };
+    });
+    Fed { receiver, hunger, task, ended: false }.boxed()
+}
+
+/// A stream of bytes that are already here.
+pub(crate) fn whole(bytes: Bytes, room: Option<Charge>) -> ByteStream {
+    futures::stream::once(async move {
+        drop(room);
+        Ok(bytes)
+    })
+    .boxed()
+}
+
+enum Message {
+    Chunk(Bytes, Room),
+    End,
+    Failed(Error),
+}
+
+/// The working end.
+pub(crate) struct Feeder {
+    sender: mpsc::UnboundedSender<Message>,
+    window: Arc<Semaphore>,
+    window_bytes: usize,
+    budget: Arc<Budget>,
+    hunger: Arc<Hunger>,
+}
+
+/// Room for one chunk: in the window and in the budget.
+pub(crate) struct Room {
+    _charge: Charge,
+    _window: Option<OwnedSemaphorePermit>,
+}
+
+/// Bytes charged to the budget until dropped.
+pub(crate) enum Charge {
+    Reserved(#[expect(dead_code, reason = "held for its drop")] Reservation),
+    Forced(Arc<Budget>, usize),
+}
+
+impl Charge {
+    /// Charges `bytes` if they are free.
+    pub(crate) fn attempt(budget: &Arc<Budget>, bytes: usize) -> Option<Self> {
+        budget.try_take(bytes).then(|| Charge::Forced(Arc::clone(budget), bytes))
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Charge::Forced(budget, bytes) = self {
+            budget.give_back(*bytes);
+        }
+    }
+}
+
+impl Feeder {
+    /// Waits until `bytes` fit into the window and into the budget.
+    pub(crate) async fn room(&self, bytes: usize) -> Room {
+        let permits = u32::try_from(bytes.min(self.window_bytes)).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        let window = Arc::clone(&self.window).acquire_many_owned(permits).await.ok();
+        self.budget.admitted().await;
+        let mut reserved = Box::pin(futures::FutureExt::fuse(self.budget.reserve(bytes)));
+        let mut hungry = Box::pin(futures::FutureExt::fuse(self.hunger.felt()));
+        let charge = select_biased! {
+            reservation = reserved => Charge::Reserved(reservation),
+            () = hungry => {
+                self.budget.take(bytes);
+                Charge::Forced(Arc::clone(&self.budget), bytes)
+            }
+        };
+        Room { _charge: charge, _window: window }
+    }
+
+    /// Hands `bytes` to the consumer. An empty chunk is left out. If the consumer has gone, the task is about to be
+    /// stopped, so nothing is said.
+    pub(crate) fn send(&self, bytes: Bytes, room: Room) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.hunger.satisfied();
+        let _ = self.sender.send(Message::Chunk(bytes, room));
+    }
+}
+
+/// Whether the consumer waits at an empty window.
+#[derive(Default)]
+struct Hunger {
+    waiting: AtomicBool,
+    notify: Notify,
+}
+
+impl Hunger {
+    fn feel(&self) {
+        self.waiting.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+
+    fn satisfied(&self) {
+        self.waiting.store(false, Ordering::Release);
+    }
+
+    async fn felt(&self) {
+        while !self.waiting.load(Ordering::Acquire) {
+            self.notify.notified().await;
+        }
+    }
+}
+
+/// The consuming end.
+struct Fed {
+    receiver: mpsc::UnboundedReceiver<Message>,
+    hunger: Arc<Hunger>,
+    task: JoinHandle<()>,
+    ended: bool,
+}
+
+impl Stream for Fed {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(message) = self.receiver.poll_recv(context) else {
+            self.hunger.feel();
+            return Poll::Pending;
+        };
+        Poll::Ready(match message {
+            Some(Message::Chunk(bytes, room)) => {
+                drop(room);
+                Some(Ok(bytes))
+            }
+            Some(Message::End) => {
+                self.ended = true;
+                None
+            }
+            Some(Message::Failed(error)) => {
+                self.ended = true;
+                Some(Err(error))
+            }
+            None => {
+                self.ended = true;
+                Some(Err(Error::internal("a reading task ended without a word")))
+            }
+        })
+    }
+}
+
+impl Drop for Fed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn context(budget: usize) -> SourceContext {
+        SourceContext { io: tokio::runtime::Handle::current(), budget: Budget::new(budget) }
+    }
+
+    fn blocks(context: &SourceContext, window: usize, sizes: &'static [usize]) -> ByteStream {
+        feed(context, window, move |feeder| async move {
+            for size in sizes {
+                let room = feeder.room(*size).await;
+                feeder.send(Bytes::from(vec![b'x'; *size]), room);
+            }
+            Ok(())
+        })
+    }
+
+    #[tokio::test]
+    async fn the_window_bounds_what_waits_and_all_is_given_back() {
+        let context = context(1000);
+        let mut stream = blocks(&context, 100, &[60, 60, 0, 500, 1]);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(context.budget.used(), 60, "the second chunk does not fit into the window");
+        let mut sizes = Vec::new();
+        while let Some(chunk) = stream.next().await {
+            sizes.push(chunk.expect("no error").len());
+        }
+        assert_eq!(sizes, [60, 60, 500, 1]);
+        assert_eq!(context.budget.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn whoever_is_waited_for_goes_on_although_others_hold_the_budget() {
+        let context = context(100);
+        let mut ahead = blocks(&context, 1000, &[90, 90]);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(context.budget.used(), 90);
+        let needed = blocks(&context, 1000, &[50, 50, 50]);
+        let needed = tokio::time::timeout(Duration::from_secs(5), needed.collect::<Vec<_>>()).await;
+        assert_eq!(needed.expect("no deadlock").len(), 3);
+        assert_eq!(ahead.next().await.expect("a chunk").expect("no error").len(), 90);
+        drop(ahead);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(context.budget.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn dropping_the_stream_stops_the_task() {
+        let context = context(100);
+        let (held, mut gone) = tokio::sync::oneshot::channel::<()>();
+        let stream = feed(&context, 100, |feeder| async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+            drop(feeder);
+            Ok(())
+        });
+        tokio::task::yield_now().await;
+        assert!(gone.try_recv().is_err_and(|state| state == tokio::sync::oneshot::error::TryRecvError::Empty));
+        drop(stream);
+        assert!(tokio::time::timeout(Duration::from_secs(5), gone).await.expect("stopped").is_err());
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_the_stream_and_a_panic_is_no_end() {
+        let context = context(100);
+        let mut failing = feed(&context, 100, |_| async { Err(Error::refused("no")) });
+        assert_eq!(failing.next().await.expect("an item").expect_err("an error").what(), "no");
+        assert!(failing.next().await.is_none());
+        let mut panicking = feed(&context, 100, |_| async { panic!("on purpose") });
+        assert!(panicking.next().await.expect("an item").is_err());
+    }
+}

@@ -1,0 +1,223 @@
+//! Reading what is open: regular files by position, one or two blocks ahead; pipes and devices as they come.
+//!
+//! A file must stay what it was when it was opened: a change of its size or time while it is read is an error, since
+//! what was read may be half of the old and half of the new.
+
+use std::fs::Metadata;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use fs_err::File;
+use fs_err::os::unix::fs::OpenOptionsExt;
+use millstream_core::source::SourceContext;
+use millstream_core::{ByteStream, Error, Result};
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::Advice;
+use rustix::io::Errno;
+
+use super::{io_error, uri_of};
+use crate::feed::feed;
+
+/// Files up to this size are read at once.
+pub(crate) const SMALL: u64 = 1 << 20;
+
+/// Large files are read in blocks of this size.
+const BLOCK: u64 = 512 << 10;
+
+/// The kernel is told what will be needed this far ahead.
+const AHEAD: u64 = 4 << 20;
+
+/// A pipe hands over at most this at a time.
+const PIPE_BLOCK: usize = 64 << 10;
+
+/// How long a pipe is waited for before looking whether anyone still wants it, in nanoseconds.
+const PIPE_PATIENCE: i64 = 100_000_000;
+
+/// What tells one version of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) size: u64,
+    inode: u64,
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+impl Stamp {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Stamp {
+            size: metadata.len(),
+            inode: metadata.ino(),
+            seconds: metadata.mtime(),
+            nanoseconds: metadata.mtime_nsec(),
+        }
+    }
+
+    /// `inode-time-size`, in hexadecimal digits.
+    pub(crate) fn etag(&self) -> String {
+        format!("{:x}-{:x}.{:x}-{:x}", self.inode, self.seconds, self.nanoseconds, self.size)
+    }
+
+    pub(crate) fn modified_milliseconds(&self) -> i64 {
+        self.seconds.saturating_mul(1000).saturating_add(self.nanoseconds / 1_000_000)
+    }
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    /// A regular file: it has a size, and can be read at any place.
+    Regular(Arc<File>, Stamp),
+    /// A pipe, a device, or a file of the kernel's that has no size.
+    Stream(Arc<File>),
+}
+
+/// Opens `path`. Blocks, though not for the other end of a pipe.
+pub(crate) fn open(path: &Path) -> Result<Opened> {
+    // Without this flag the call would wait for someone to write to a pipe, and could not be stopped.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = fs_err::OpenOptions::new().read(true).custom_flags(nonblocking).open(path);
+    let file = file.map_err(|cause| match cause.kind() {
+        std::io::ErrorKind::NotFound => super::walk::named(path).err().unwrap_or_else(|| gone(path)),
+        _ => io_error("the file cannot be opened", path, &cause),
+    })?;
+    let metadata = file.metadata().map_err(|cause| io_error("it cannot be looked at", path, &cause))?;
+    if metadata.is_dir() {
+        return Err(super::walk::named(path).err().unwrap_or_else(|| gone(path)));
+    }
+    let stamp = Stamp::of(&metadata);
+    if metadata.is_file() && stamp.size > 0 {
+        return Ok(Opened::Regular(Arc::new(file), stamp));
+    }
+    // An empty regular file reads as an empty stream; one of the kernel's (/proc) only says that it is empty.
+    Ok(Opened::Stream(Arc::new(file)))
+}
+
+fn gone(path: &Path) -> Error {
+    Error::refused("the file has gone since it was listed").in_unit(&uri_of(path), None)
+}
+
+fn changed(path: &Path) -> Error {
+    Error::refused("the file changed while it was read")
+        .in_unit(&uri_of(path), None)
+        .hint("run again when nothing writes to it")
+}
+
+/// Exactly `range` of the file. Blocks.
+pub(crate) fn read_range(file: &File, path: &Path, range: Range<u64>) -> Result<Bytes> {
+    let length = usize::try_from(range.end - range.start)
+        .map_err(|_| Error::refused("the range does not fit into memory").in_unit(&uri_of(path), None))?;
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        let at = range.start + bytes.len() as u64;
+        match rustix::io::pread(file, spare_capacity(&mut bytes), at) {
+            Ok(0) => return Err(changed(path)),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(cause) => return Err(io_error("it cannot be read", path, &cause.into()).byte(at)),
+        }
+    }
+    // The allocator may have given more room than was asked for.
+    bytes.truncate(length);
+    Ok(Bytes::from(bytes))
+}
+
+/// Makes sure that the file is still the version that was opened. Blocks.
+pub(crate) fn verify(file: &File, path: &Path, stamp: &Stamp) -> Result<()> {
+    let metadata = file.metadata().map_err(|cause| io_error("it cannot be looked at", path, &cause))?;
+    if Stamp::of(&metadata) == *stamp { Ok(()) } else { Err(changed(path)) }
+}
+
+/// The bytes of a regular file's `range`, read ahead.
+pub(crate) fn stream_file(
+    context: &SourceContext,
+    path: Arc<Path>,
+    file: Arc<File>,
+    stamp: Stamp,
+    range: Range<u64>,
+) -> ByteStream {
+    feed(context, 2 * BLOCK as usize, move |feeder| async move {
+        advise(&file, range.start, range.end - range.start, Advice::Sequential);
+        advise(&file, range.start, AHEAD, Advice::WillNeed);
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at + BLOCK);
+            let room = feeder.room((end - at) as usize).await;
+            let (file, path) = (Arc::clone(&file), Arc::clone(&path));
+            let bytes = blocking(move || {
+                advise(&file, at + AHEAD, BLOCK, Advice::WillNeed);
+                let bytes = read_range(&file, &path, at..end)?;
+                verify(&file, &path, &stamp).map(|()| bytes)
+            });
+            feeder.send(bytes.await?, room);
+            at = end;
+        }
+        Ok(())
+    })
+}
+
+/// Advice is only that: a file system that does not take it reads as well.
+fn advise(file: &File, offset: u64, length: u64, advice: Advice) {
+    let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(length), advice);
+}
+
+/// The bytes of a pipe or device, as they come. `path` is for messages.
+pub(crate) fn stream_pipe(context: &SourceContext, path: Arc<Path>, file: Arc<File>) -> ByteStream {
+    feed(context, 4 * PIPE_BLOCK, move |feeder| async move {
+        let stop = StopOnDrop::default();
+        loop {
+            let room = feeder.room(PIPE_BLOCK).await;
+            let (file, path, stop) = (Arc::clone(&file), Arc::clone(&path), Arc::clone(&stop.0));
+            let bytes = blocking(move || read_pipe(&file, &path, &stop)).await?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            feeder.send(bytes, room);
+        }
+    })
+}
+
+/// Tells a blocking thread that nobody waits for it any more.
+#[derive(Default)]
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a pipe has next; nothing at its end, or if it was stopped. A read of a silent pipe could not be stopped, so it
+/// is read only when there is something to read.
+fn read_pipe(file: &File, path: &Path, stop: &AtomicBool) -> Result<Bytes> {
+    let fault = |cause: Errno| io_error("it cannot be read", path, &cause.into());
+    let patience = Timespec { tv_sec: 0, tv_nsec: PIPE_PATIENCE };
+    let mut bytes = Vec::with_capacity(PIPE_BLOCK);
+    while !stop.load(Ordering::Relaxed) {
+        let mut ready = [PollFd::new(file, PollFlags::IN)];
+        match rustix::event::poll(&mut ready, Some(&patience)) {
+            Ok(0) | Err(Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(cause) => return Err(fault(cause)),
+        }
+        match rustix::io::read(file, spare_capacity(&mut bytes)) {
+            Ok(_) => break,
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(cause) => return Err(fault(cause)),
+        }
+    }
+    Ok(Bytes::from(bytes))
+}
+
+/// Runs `work` on a thread that may block.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(cause) if cause.is_cancelled() => Err(super::interrupted()),
+        Err(cause) => Err(Error::internal("a reading thread failed").cause(cause)),
+    }
+}

@@ -1,0 +1,283 @@
+//! From a pattern to the files it stands for, in order, with the memory of one folder's names a level.
+//!
+//! A folder is read once, whatever the pattern: while walking down, the set of parts that can come next is kept, as
+//! a regular expression's automaton keeps its states.
+//!
+//! ```text
+//!  data/**/x*/*.gz      at data/     {**, x*}     a/  fits **        → {**, x*}
+//!                                                 x1/ fits ** and x* → {**, x*, *.gz}
+//! ```
+//!
+//! So nothing comes twice, and what comes is sorted by folder and name. Links are followed where a part of the
+//! pattern names them, but `**` does not go through them: a link to a folder above would never end, and one to a
+//! folder beside would bring its files twice. Wildcards find regular files; a pipe or a device must be named.
+//!
+//! This blocks: it runs on the blocking threads.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use millstream_core::hint::nearest;
+use millstream_core::{Error, Result, Unit};
+
+use super::glob::{self, Segment};
+use super::read::Stamp;
+use super::{io_error, uri_of};
+
+/// The names of a folder that are looked through for a slip of the pen.
+const HINT_NAMES: usize = 10_000;
+
+/// Calls `emit` with each file that `pattern` (a path, without a scheme) stands for; `false` from it ends the walk.
+pub(crate) fn walk(pattern: &str, emit: &mut dyn FnMut(Unit) -> bool) -> Result<()> {
+    if !glob::has_wildcards(pattern) {
+        emit(named(&PathBuf::from(glob::unescape(pattern)))?);
+        return Ok(());
+    }
+    let segments = glob::segments(pattern)
+        .map_err(|what| Error::job(what).text(pattern).hint(r"to mean the character itself, write `\[`"))?;
+    let root = if pattern.starts_with('/') { Path::new("/") } else { Path::new("") };
+    Walker { segments, emit }.folder(root, &BTreeSet::from([0])).map(drop)
+}
+
+/// The unit of a path without wildcards.
+pub(crate) fn named(path: &Path) -> Result<Unit> {
+    let metadata = match fs_err::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(missing(path)),
+        Err(cause) => return Err(io_error("it cannot be looked at", path, &cause)),
+    };
+    if metadata.is_dir() {
+        let shown = path.display().to_string();
+        return Err(Error::refused("this is a folder, not a file")
+            .in_unit(&uri_of(path), None)
+            .hint(format!("to read all files below it, add /**: {}/**", shown.trim_end_matches('/'))));
+    }
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(Error::refused("this is a file, and its name ends like a folder's")
+            .in_unit(&uri_of(path), None)
+            .hint("leave out the slash at the end"));
+    }
+    Ok(unit(path, &metadata))
+}
+
+fn unit(path: &Path, metadata: &std::fs::Metadata) -> Unit {
+    let mut unit = Unit::new(uri_of(path));
+    if metadata.is_file() {
+        let stamp = Stamp::of(metadata);
+        unit.size = Some(stamp.size);
+        unit.etag = Some(stamp.etag());
+        unit.modified = Some(stamp.modified_milliseconds());
+    }
+    unit
+}
+
+/// The error of a path that does not exist: it names the first part that is missing, and the nearest name beside it.
+fn missing(path: &Path) -> Error {
+    let mut absent = path;
+    while let Some(parent) = absent.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        if fs_err::symlink_metadata(parent).is_ok() {
+            break;
+        }
+        absent = parent;
+    }
+    if fs_err::symlink_metadata(absent).is_ok_and(|metadata| metadata.is_symlink()) {
+        return Error::refused("this link leads nowhere").in_unit(&uri_of(path), None).hint("repair the link");
+    }
+    let error = if absent == path {
+        Error::refused("there is no such file")
+    } else {
+        Error::refused(format!("there is no folder {}", absent.display()))
+    };
+    let error = error.in_unit(&uri_of(path), None);
+    if path.starts_with("~") {
+        return error.hint("`~` is a shell's; write ${HOME}");
+    }
+    match nearest_beside(absent) {
+        Some(near) => error.hint(format!("did you mean {}?", near.display())),
+        None if path.is_relative() => match std::env::current_dir() {
+            Ok(folder) => error.hint(format!("the path is relative to {}", folder.display())),
+            Err(_) => error,
+        },
+        None => error,
+    }
+}
+
+fn nearest_beside(absent: &Path) -> Option<PathBuf> {
+    let parent = absent.parent()?;
+    let name = absent.file_name()?.to_str()?;
+    let names: Vec<String> = fs_err::read_dir(here_if_empty(parent))
+        .ok()?
+        .take(HINT_NAMES)
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    nearest(name, names.iter().map(String::as_str)).map(|near| parent.join(near))
+}
+
+fn here_if_empty(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
+}
+
+/// The parts of the pattern that can come next.
+type States = BTreeSet<usize>;
+
+struct Walker<'a> {
+    segments: Vec<Segment>,
+    emit: &'a mut dyn FnMut(Unit) -> bool,
+}
+
+/// What a name inside of a folder leads to.
+struct Step {
+    /// The parts that can come next, if it is a folder.
+    next: States,
+    /// Whether the pattern ends here, if it is a file.
+    ends: bool,
+}
+
+/// The kind of a folder's entry as far as it is known without asking.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Folder,
+    File,
+    Link,
+    Other,
+}
+
+impl From<std::fs::FileType> for Kind {
+    fn from(kind: std::fs::FileType) -> Self {
+        if kind.is_dir() {
+            Kind::Folder
+        } else if kind.is_file() {
+            Kind::File
+        } else if kind.is_symlink() {
+            Kind::Link
+        } else {
+            Kind::Other
+        }
+    }
+}
+
+impl Walker<'_> {
+    /// Walks `folder`. `false` if the walk is over.
+    fn folder(&mut self, folder: &Path, states: &States) -> Result<bool> {
+        let states = self.closure(states);
+        for (name, kind) in self.entries(folder, &states)? {
+            if !self.entry(&folder.join(&name), &name, kind, &states)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// `**` may stand for no folder at all, so what follows it can come at once.
+    fn closure(&self, states: &States) -> States {
+        let mut closed = States::new();
+        for &state in states {
+            let mut state = state;
+            closed.insert(state);
+            while matches!(self.segments[state], Segment::AnyDepth) && state + 1 < self.segments.len() {
+                state += 1;
+                closed.insert(state);
+            }
+        }
+        closed
+    }
+
+    /// The entries of `folder` that can matter, sorted. Where only names can come, the folder is not read: it may be
+    /// large, or one may have the right to pass through it only.
+    fn entries(&self, folder: &Path, states: &States) -> Result<Vec<(OsString, Kind)>> {
+        let names: Option<BTreeSet<&String>> = states
+            .iter()
+            .map(|&state| match &self.segments[state] {
+                Segment::Name(name) => Some(name),
+                _ => None,
+            })
+            .collect();
+        match names {
+            Some(names) => names.into_iter().filter_map(|name| probe(&folder.join(name), name).transpose()).collect(),
+            None => read_folder(folder),
+        }
+    }
+
+    fn step(&self, name: &OsStr, kind: Kind, states: &States) -> Step {
+        let mut step = Step { next: States::new(), ends: false };
+        for &state in states {
+            let last = state + 1 == self.segments.len();
+            let fits = match &self.segments[state] {
+                Segment::Name(wanted) => name == OsStr::new(wanted),
+                Segment::Wildcard(wildcard) => wildcard.matches(name),
+                Segment::AnyDepth => {
+                    if !glob::is_hidden(name) {
+                        step.ends |= last;
+                        if kind == Kind::Folder {
+                            step.next.insert(state);
+                        }
+                    }
+                    false
+                }
+            };
+            if fits && last {
+                step.ends = true;
+            } else if fits {
+                step.next.insert(state + 1);
+            }
+        }
+        step
+    }
+
+    fn entry(&mut self, path: &Path, name: &OsStr, kind: Kind, states: &States) -> Result<bool> {
+        let step = self.step(name, kind, states);
+        if kind == Kind::Folder {
+            return if step.next.is_empty() { Ok(true) } else { self.folder(path, &step.next) };
+        }
+        let matters = step.ends || (kind == Kind::Link && !step.next.is_empty());
+        if !matters || kind == Kind::Other {
+            return Ok(true);
+        }
+        match fs_err::metadata(path) {
+            Ok(metadata) if metadata.is_dir() && !step.next.is_empty() => self.folder(path, &step.next),
+            Ok(metadata) if metadata.is_file() && step.ends => Ok((self.emit)(unit(path, &metadata))),
+            Ok(_) => Ok(true),
+            // A file that has gone since its folder was read is not there to be read; a link is.
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound && !(kind == Kind::Link && step.ends) => Ok(true),
+            Err(cause) if kind == Kind::Link => {
+                Err(io_error("this link leads nowhere", path, &cause)
+                    .hint("repair the link, or write a narrower pattern"))
+            }
+            Err(cause) => Err(io_error("it cannot be looked at", path, &cause)),
+        }
+    }
+}
+
+/// The kind of what is at `path`, or `None` if there is nothing.
+fn probe(path: &Path, name: &str) -> Result<Option<(OsString, Kind)>> {
+    match fs_err::symlink_metadata(path) {
+        Ok(metadata) => Ok(Some((OsString::from(name), metadata.file_type().into()))),
+        Err(cause) if is_absent(&cause) => Ok(None),
+        Err(cause) => Err(io_error("it cannot be looked at", path, &cause)),
+    }
+}
+
+/// The names and kinds in a folder, sorted by name. A folder that is not there has none.
+fn read_folder(folder: &Path) -> Result<Vec<(OsString, Kind)>> {
+    let fault = |cause: &io::Error| io_error("the folder cannot be listed", here_if_empty(folder), cause);
+    let listing = match fs_err::read_dir(here_if_empty(folder)) {
+        Ok(listing) => listing,
+        Err(cause) if is_absent(&cause) => return Ok(Vec::new()),
+        Err(cause) => return Err(fault(&cause)),
+    };
+    let mut entries = Vec::new();
+    for entry in listing {
+        let entry = entry.map_err(|cause| fault(&cause))?;
+        let kind = entry.file_type().map_err(|cause| fault(&cause))?;
+        entries.push((entry.file_name(), kind.into()));
+    }
+    entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    Ok(entries)
+}
+
+fn is_absent(cause: &io::Error) -> bool {
+    matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
