@@ -1,1 +1,30 @@
-//! Millstream's engine: from a job to a DataFusion plan to a run and its report
+//! Millstream's engine: from a job to a DataFusion plan to a run and its report.
+//!
+//! This is the only crate that names every component ([`registry`]) and the only one that knows DataFusion. What the
+//! command line needs is here: [`load`], [`check`], [`run`](run::run), [`explain`], [`preview`], [`guess`],
+//! [`count`](urls::count) and [`cat`](urls::cat).
+
+mod commands;
+pub mod fault;
+pub mod guess;
+mod load;
+pub mod machine;
+pub mod memory;
+pub mod meter;
+pub mod plan;
+pub mod prepare;
+pub mod read;
+mod registry;
+pub mod report;
+pub mod routing;
+pub mod run;
+pub mod runtime;
+pub mod sql;
+pub mod tee;
+pub mod urls;
+pub mod verdict;
+
+pub use commands::{Checked, Variables, check, explain, load, preview};
+pub use machine::Machine;
+pub use prepare::{Base, Failure};
+pub use registry::registry;

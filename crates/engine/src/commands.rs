@@ -1,0 +1,156 @@
+//! The commands that look at a job without running it: load, check, explain, preview.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::physical_plan::{ExecutionPlan, displayable};
+use futures::StreamExt;
+use millstream_core::{Error, Result};
+use millstream_job::{Job, Loaded, LoadOptions};
+
+use crate::machine::Machine;
+use crate::memory::Governor;
+use crate::prepare::{Base, Failure, Reach, prepare};
+use crate::verdict::bytes;
+use crate::{fault, sql};
+
+/// Variables for a job: those of the command line, then those of the environment.
+pub struct Variables<'a> {
+    /// The command line's.
+    pub set: &'a BTreeMap<String, String>,
+    /// The environment's.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// Loads the job file `text` that was read from `path`, with all lints that need no data. `running` makes a missing
+/// secret an error.
+pub fn load(path: &str, text: &str, variables: Variables<'_>, running: bool) -> Loaded {
+    let options = LoadOptions {
+        set: variables.set,
+        environment: variables.environment,
+        references: &|query| sql::references(query),
+        running,
+    };
+    millstream_job::load(path, text, &crate::registry(), &options)
+}
+
+/// What a check found out.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Sources and transforms whose columns could not be known offline.
+    pub unknown: Vec<String>,
+}
+
+/// Checks `job` as far as it can be checked without running it: columns of the sources, SQL, targets. Offline it asks
+/// neither network nor database.
+pub fn check(job: &Job, machine: Machine, offline: bool) -> Result<Checked, Failure> {
+    let base = Base::new(machine)?;
+    let reach = if offline { Reach::Offline } else { Reach::Online };
+    base.runtimes.workers().block_on(async {
+        let (prepared, unknown) = prepare(&base, job, reach).await?;
+        if !offline {
+            let faults = prepared.check_sinks(job).await;
+            if !faults.is_empty() {
+                return Err(Failure::Errors(faults));
+            }
+        }
+        Ok(Checked { unknown })
+    })
+}
+
+/// How `job` would run: sources, plans, targets, memory.
+pub fn explain(job: &Job, machine: Machine) -> Result<String, Failure> {
+    let base = Base::new(machine)?;
+    base.runtimes.workers().block_on(async {
+        let (prepared, _) = prepare(&base, job, Reach::Online).await?;
+        let physical = prepared.plan_sinks(job).await?;
+        let mut text = String::new();
+        let machine = &base.machine;
+        let _ = writeln!(
+            text,
+            "machine: {} cores, {} of memory ({} for sorts, joins and reading ahead), scratch in {}",
+            machine.cores,
+            bytes(machine.memory),
+            bytes(base.budget.limit() as u64),
+            machine.scratch.display()
+        );
+        for reader in &prepared.readers {
+            let _ = write!(text, "\nsource {}: {}", reader.name, reader.format.name());
+            let patterns: Vec<String> = reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
+            let _ = writeln!(text, " from {}, {} at once", patterns.join(", "), reader.open_ahead());
+            if let Some(columns) = prepared.columns(&reader.name) {
+                let _ = writeln!(text, "  columns: {}", columns_text(&columns));
+            }
+        }
+        for tee in &physical.tees {
+            let _ = writeln!(text, "\nstep {} has several users and runs once:", tee.name());
+            plan_text(&mut text, tee.input());
+        }
+        for (sink, root) in job.sinks.iter().zip(&physical.roots) {
+            let _ = writeln!(text, "\nsink {}: {} {}", sink.name.value, sink.sink.name(), sink.sink.target());
+            if let Some(columns) = prepared.sink_columns(sink) {
+                for line in sink.sink.describe(columns).lines() {
+                    let _ = writeln!(text, "  {line}");
+                }
+            }
+            plan_text(&mut text, &root.plan);
+        }
+        Ok(text)
+    })
+}
+
+/// The plan without the meters, which say nothing.
+fn plan_text(text: &mut String, plan: &Arc<dyn ExecutionPlan>) {
+    let mut meters: Vec<usize> = Vec::new();
+    for line in displayable(plan.as_ref()).indent(false).to_string().lines() {
+        let depth = line.len() - line.trim_start().len();
+        meters.retain(|meter| *meter < depth);
+        if line.trim_start().starts_with("MeterExec") {
+            meters.push(depth);
+            continue;
+        }
+        let _ = writeln!(text, "  {}{}", " ".repeat(depth - 2 * meters.len()), line.trim_start());
+    }
+}
+
+/// Columns and their types in one line.
+pub fn columns_text(schema: &Schema) -> String {
+    let columns: Vec<String> = schema
+        .fields()
+        .iter()
+        .map(|field| format!("{} {}", field.name(), millstream_format::columns::type_name(field.data_type())))
+        .collect();
+    columns.join(", ")
+}
+
+/// The first `rows` rows of the step `name`; of what the first sink writes, if none is named.
+pub fn preview(
+    job: &Job,
+    name: Option<&str>,
+    rows: usize,
+    machine: Machine,
+) -> Result<(SchemaRef, Vec<RecordBatch>), Failure> {
+    let base = Base::new(machine)?;
+    let _governor = Governor::start(base.machine.memory, Arc::clone(&base.budget))
+        .map_err(|cause| Error::io("a thread cannot be started", &cause))?;
+    base.runtimes.workers().block_on(async {
+        let (prepared, _) = prepare(&base, job, Reach::Online).await?;
+        let name = match name.or_else(|| job.sinks.first().map(|sink| sink.from.value.as_str())) {
+            Some(name) => name.to_owned(),
+            None => return Err(Error::job("the job has no step to show").into()),
+        };
+        let physical = prepared.plan_first_rows(&name, rows).await?;
+        let root = physical.roots.first().ok_or_else(|| Error::internal("the step has no plan"))?;
+        let schema = root.plan.schema();
+        let mut stream = datafusion::physical_plan::execute_stream(Arc::clone(&root.plan), base.session.task_ctx())
+            .map_err(fault::unwrap)?;
+        let mut batches = Vec::new();
+        while let Some(batch) = stream.next().await {
+            batches.push(batch.map_err(fault::unwrap)?);
+        }
+        Ok((schema, batches))
+    })
+}

@@ -1,0 +1,146 @@
+//! `guess`: a URL to a job file that runs, with format, columns and types written down so that they are frozen.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use millstream_core::format::Sample;
+use millstream_core::{Error, Result, Unit};
+use serde_json::Value;
+
+use crate::memory::Governor;
+use crate::prepare::Base;
+use crate::read::queue::no_match;
+use crate::read::rows::ranged_file;
+use crate::read::sample::{self, Head};
+use crate::read::Reader;
+use crate::urls::Urls;
+
+/// The format of a sample.
+pub fn of_head(head: &Head) -> Result<millstream_format::Guess> {
+    let sample = Sample { uri: head.unit.name(), text: head.text.clone(), complete: head.complete };
+    millstream_format::guess(&sample)
+}
+
+/// A job file that reads `url` (a path, glob, URL or list) and prints its rows.
+pub fn guess(base: &Base, url: &str) -> Result<String> {
+    let urls = Urls { patterns: vec![url.to_owned()], members: Vec::new() };
+    let reader = urls.reader(base, "guess")?;
+    let _governor = Governor::start(base.machine.memory, Arc::clone(&base.budget))
+        .map_err(|cause| Error::io("a thread cannot be started", &cause))?;
+    base.runtimes.workers().block_on(async {
+        let first = sample::units(&reader, 1).await?.into_iter().next().ok_or_else(|| no_match(&reader))?;
+        let head = head_of(&reader, &first).await?;
+        let guess = of_head(&head).map_err(|error| error.in_unit(&first.uri, head.member.as_deref()))?;
+        Ok(job_text(url, &first, &head, &guess))
+    })
+}
+
+/// The first bytes of `unit`: as they are for a file that is read by ranges, else decoded.
+async fn head_of(reader: &Arc<Reader>, unit: &Unit) -> Result<Head> {
+    if let Some(file) = ranged_file(reader, unit).await? {
+        let text = file.read_at(0..file.size().min(16)).await.map_err(|error| error.in_unit(&unit.uri, None))?;
+        if text.starts_with(b"PAR1") {
+            return Ok(Head { unit: unit.clone(), member: None, codec: "plain", text, complete: false });
+        }
+    }
+    sample::head(reader, unit.clone()).await
+}
+
+/// The job file as text. Everything that a user may want to change is written out.
+fn job_text(url: &str, unit: &Unit, head: &Head, guess: &millstream_format::Guess) -> String {
+    let name = entry_name(unit, head.member.as_deref());
+    let mut text = String::new();
+    let _ = writeln!(text, "# Guessed from {}{}.", unit.name(), if head.codec == "plain" { String::new() } else { format!(" ({})", head.codec) });
+    for line in &guess.evidence {
+        let _ = writeln!(text, "# {line}");
+    }
+    let _ = writeln!(text, "sources:\n  {name}:\n    read: {}", scalar(&Value::String(url.to_owned())));
+    block(&mut text, guess.format, &guess.settings, 4);
+    let _ = writeln!(text, "\nsinks:\n  result:\n    from: {name}\n    write: \"-\"\n    csv: {{}}");
+    text
+}
+
+/// `key: value` at `indent` spaces; objects become blocks.
+fn block(text: &mut String, key: &str, value: &Value, indent: usize) {
+    let spaces = " ".repeat(indent);
+    match value {
+        Value::Object(entries) if !entries.is_empty() => {
+            let _ = writeln!(text, "{spaces}{}:", key_text(key));
+            for (key, value) in entries {
+                block(text, key, value, indent + 2);
+            }
+        }
+        other => {
+            let _ = writeln!(text, "{spaces}{}: {}", key_text(key), scalar(other));
+        }
+    }
+}
+
+/// A key, quoted unless it is a plain word that YAML cannot take for something else.
+fn key_text(key: &str) -> String {
+    let plain = key.chars().next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+        && key.chars().all(|one| one.is_ascii_alphanumeric() || one == '_')
+        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&key.to_ascii_lowercase().as_str());
+    if plain { key.to_owned() } else { quoted(key) }
+}
+
+/// A value in flow style: JSON is YAML, except that a `$` would begin a variable.
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => {
+            let word = key_text(text);
+            if word == *text { word } else { quoted(text) }
+        }
+        Value::Array(values) => format!("[{}]", values.iter().map(scalar).collect::<Vec<_>>().join(", ")),
+        Value::Object(entries) => {
+            let entries: Vec<String> = entries.iter().map(|(key, value)| format!("{}: {}", key_text(key), scalar(value))).collect();
+            format!("{{{}}}", entries.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    Value::String(text.replace("${", "$${")).to_string()
+}
+
+/// A name for the source: the file's, without its endings.
+fn entry_name(unit: &Unit, member: Option<&str>) -> String {
+    let path = member.unwrap_or(&unit.uri).split(['?', '#']).next().unwrap_or_default();
+    let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
+    let stem = file.split('.').next().unwrap_or_default();
+    let mut name: String =
+        stem.chars().map(|one| if one.is_ascii_alphanumeric() { one.to_ascii_lowercase() } else { '_' }).collect();
+    if !name.chars().next().is_some_and(|first| first.is_ascii_alphabetic()) {
+        name = format!("rows_{name}");
+    }
+    name.trim_end_matches('_').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_are_words() {
+        for (uri, name) in [
+            ("data/part-000.tsv.gz", "part_000"),
+            ("https://host/2024 sales.csv?x=1", "rows_2024_sales"),
+            ("-", "rows"),
+        ] {
+            assert_eq!(entry_name(&Unit::new(uri), None), name);
+        }
+        assert_eq!(entry_name(&Unit::new("a.zip"), Some("in/side.csv")), "side");
+    }
+
+    #[test]
+    fn what_yaml_could_take_for_something_else_is_quoted() {
+        assert_eq!(scalar(&json!(["a", "no", "1", "x y", 1, true, null])), r#"[a, "no", "1", "x y", 1, true, null]"#);
+        assert_eq!(scalar(&json!("${HOME}")), r#""$${HOME}""#);
+        let mut text = String::new();
+        block(&mut text, "csv", &json!({"delimiter": "\t", "columns": {"a b": "int64"}}), 0);
+        assert_eq!(text, "csv:\n  delimiter: \"\\t\"\n  columns:\n    \"a b\": int64\n");
+    }
+}

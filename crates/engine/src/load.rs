@@ -1,0 +1,148 @@
+//! The plan node that loads: each partition of its input goes to a writer of its own.
+//!
+//! Its output is one row a partition: how many rows were written. Beginning, preparing and committing the load stand
+//! above the plan, since a job with several sinks commits them together.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::{RecordBatch, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+};
+use futures::StreamExt;
+use millstream_core::sink::{Load, Sink};
+use millstream_core::{Result, Step};
+
+use crate::fault;
+
+/// Hands the rows of its input to a load that has begun.
+pub struct LoadExec {
+    name: String,
+    sink: Arc<dyn Sink>,
+    load: Arc<dyn Load>,
+    step: Arc<Step>,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl LoadExec {
+    /// Writes `input` to `load`, which `sink` (the entry `name`) has begun.
+    pub fn new(
+        name: &str,
+        sink: Arc<dyn Sink>,
+        load: Arc<dyn Load>,
+        step: Arc<Step>,
+        input: Arc<dyn ExecutionPlan>,
+    ) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(written_schema()),
+            Partitioning::UnknownPartitioning(input.output_partitioning().partition_count()),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        );
+        LoadExec { name: name.to_owned(), sink, load, step, input, properties: Arc::new(properties) }
+    }
+}
+
+fn written_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("rows", DataType::UInt64, false)]))
+}
+
+impl fmt::Debug for LoadExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadExec").field("name", &self.name).field("sink", &self.sink).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for LoadExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LoadExec: {}, {} {}", self.name, self.sink.name(), self.sink.target())
+    }
+}
+
+impl ExecutionPlan for LoadExec {
+    fn name(&self) -> &str {
+        "LoadExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DataFusionResult<TreeNodeRecursion>,
+    ) -> DataFusionResult<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let input = children.pop().ok_or_else(|| DataFusionError::Internal("LoadExec has one input".into()))?;
+        let (sink, load, step) = (Arc::clone(&self.sink), Arc::clone(&self.load), Arc::clone(&self.step));
+        Ok(Arc::new(LoadExec::new(&self.name, sink, load, step, input)))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        crate::plan::recompute_with(self, children)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let input = self.input.execute(partition, context)?;
+        let (load, step, name) = (Arc::clone(&self.load), Arc::clone(&self.step), self.name.clone());
+        let rows = async move {
+            let rows = write_all(load, &step, partition, input)
+                .await
+                .map_err(|error| fault::carry(error.in_step(&name)))?;
+            Ok(RecordBatch::try_new(written_schema(), vec![Arc::new(UInt64Array::from(vec![rows]))])?)
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), futures::stream::once(rows))))
+    }
+}
+
+/// Writes all of `input`; returns how many rows that was.
+async fn write_all(
+    load: Arc<dyn Load>,
+    step: &Step,
+    partition: usize,
+    mut input: SendableRecordBatchStream,
+) -> Result<u64> {
+    let mut writer = load.writer(partition).await?;
+    let mut rows = 0;
+    loop {
+        let start = Instant::now();
+        let next = input.next().await;
+        step.add_waiting_input(start.elapsed());
+        let Some(batch) = next else { break };
+        let batch = batch.map_err(fault::unwrap)?;
+        let count = batch.num_rows() as u64;
+        writer.write(batch).await?;
+        step.add_rows(count);
+        rows += count;
+    }
+    writer.close().await?;
+    Ok(rows)
+}

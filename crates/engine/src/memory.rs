@@ -1,0 +1,241 @@
+//! The one memory budget: DataFusion's pool on top of it, and the governor that holds the process to it.
+//!
+//! The budget means the resident size of the process. A pool knows only what is declared to it, so it is given
+//! (budget − what the process holds before the run − slack), and a governor compares the resident size with the budget
+//! all the time: where the process holds more than it declared, the pool shrinks and the readers are held back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use millstream_core::Budget;
+
+/// Left free for what nobody declares: batches in flight, decoder windows, the allocator's own.
+const SLACK: f64 = 0.20;
+/// The pool is never made smaller than this share of its first size: below it operators only thrash.
+const LEAST_POOL: f64 = 0.25;
+/// How often the resident size is looked at.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// The longest time that readers are held back at a stretch: what holds the memory may be waiting for them.
+const LONGEST_HOLD: Duration = Duration::from_millis(500);
+
+/// DataFusion's memory pool over the budget. Consumers that can spill share what the others leave, in equal parts, so
+/// that the first to come does not starve the rest (the policy of DataFusion's `FairSpillPool`, over a limit that
+/// moves).
+#[derive(Debug)]
+pub struct BudgetPool {
+    budget: Arc<Budget>,
+    spilling: AtomicUsize,
+    spillable_bytes: AtomicUsize,
+}
+
+impl BudgetPool {
+    /// A pool that takes from `budget`.
+    pub fn new(budget: Arc<Budget>) -> Self {
+        BudgetPool { budget, spilling: AtomicUsize::new(0), spillable_bytes: AtomicUsize::new(0) }
+    }
+
+    /// The most that one consumer that can spill may hold now.
+    fn fair_share(&self) -> usize {
+        let unspillable = self.budget.used().saturating_sub(self.spillable_bytes.load(Ordering::Relaxed));
+        self.budget.limit().saturating_sub(unspillable) / self.spilling.load(Ordering::Relaxed).max(1)
+    }
+
+    fn refused(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
+        DataFusionError::ResourcesExhausted(format!(
+            "{} holds {} bytes and needs {additional} more; {} of {} are taken",
+            reservation.consumer().name(),
+            reservation.size(),
+            self.budget.used(),
+            self.budget.limit(),
+        ))
+    }
+}
+
+impl fmt::Display for BudgetPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "budget({} of {} bytes)", self.budget.used(), self.budget.limit())
+    }
+}
+
+impl MemoryPool for BudgetPool {
+    fn name(&self) -> &str {
+        "budget"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        if consumer.can_spill() {
+            self.spilling.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        if consumer.can_spill() {
+            self.spilling.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.budget.take(additional);
+        if reservation.consumer().can_spill() {
+            self.spillable_bytes.fetch_add(additional, Ordering::Relaxed);
+        }
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        self.budget.give_back(shrink);
+        if reservation.consumer().can_spill() {
+            self.spillable_bytes.fetch_sub(shrink, Ordering::Relaxed);
+        }
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionResult<()> {
+        let can_spill = reservation.consumer().can_spill();
+        if can_spill && reservation.size() + additional > self.fair_share() {
+            self.budget.refuse();
+            return Err(self.refused(reservation, additional));
+        }
+        if !self.budget.try_take(additional) {
+            return Err(self.refused(reservation, additional));
+        }
+        if can_spill {
+            self.spillable_bytes.fetch_add(additional, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        self.budget.used()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.budget.limit())
+    }
+}
+
+/// What the pool may hold of a budget of `memory` bytes, given what the process holds already.
+pub fn pool_size(memory: u64) -> usize {
+    let free = memory.saturating_sub(resident());
+    let pool = (free as f64 * (1.0 - SLACK)) as u64;
+    pool.max(memory / 8) as usize
+}
+
+/// Holds the process to its budget while it lives.
+#[derive(Debug)]
+pub struct Governor {
+    stop: Arc<AtomicBool>,
+    held_nanoseconds: Arc<AtomicU64>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Governor {
+    /// Watches the process against `memory` bytes and moves `budget`, whose limit now is that of the pool.
+    pub fn start(memory: u64, budget: Arc<Budget>) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let held = Arc::new(AtomicU64::new(0));
+        let (stopped, held_by_thread) = (Arc::clone(&stop), Arc::clone(&held));
+        let thread = std::thread::Builder::new().name("millstream-governor".into()).spawn(move || {
+            govern(memory, &budget, &stopped, &held_by_thread);
+            budget.hold_back(false);
+        })?;
+        Ok(Governor { stop, held_nanoseconds: held, thread: Some(thread) })
+    }
+
+    /// How long the readers were held back in all.
+    pub fn held(&self) -> Duration {
+        Duration::from_nanos(self.held_nanoseconds.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Governor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn govern(memory: u64, budget: &Budget, stop: &AtomicBool, held: &AtomicU64) {
+    let full = budget.limit();
+    let least = (full as f64 * LEAST_POOL) as usize;
+    let mut hold_since: Option<Instant> = None;
+    while !stop.load(Ordering::Relaxed) {
+        let resident = resident();
+        let declared = budget.used() as u64;
+        let undeclared = resident.saturating_sub(declared);
+        let room = memory.saturating_sub(undeclared) as usize;
+        budget.set_limit(room.clamp(least, full));
+        let short = resident > memory / 100 * 95;
+        hold_since = match hold_since {
+            None if short => {
+                budget.hold_back(true);
+                Some(Instant::now())
+            }
+            Some(since) if !short || since.elapsed() > LONGEST_HOLD => {
+                budget.hold_back(false);
+                held.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                None
+            }
+            unchanged => unchanged,
+        };
+        std::thread::park_timeout(INTERVAL);
+    }
+}
+
+/// The resident size of this process in bytes; 0 where it cannot be told.
+pub fn resident() -> u64 {
+    let pages = fs_err::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()));
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
+}
+
+/// The largest resident size that this process ever had, in bytes; 0 where it cannot be told.
+pub fn peak_resident() -> u64 {
+    let text = fs_err::read_to_string("/proc/self/status").unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(limit: usize) -> (Arc<Budget>, Arc<dyn MemoryPool>) {
+        let budget = Budget::new(limit);
+        (Arc::clone(&budget), Arc::new(BudgetPool::new(budget)))
+    }
+
+    #[test]
+    fn those_who_can_spill_share_what_the_others_leave() {
+        let (budget, pool) = pool(100);
+        let fixed = MemoryConsumer::new("fixed").register(&pool);
+        fixed.try_grow(40).expect("40 of 100");
+        let first = MemoryConsumer::new("first").with_can_spill(true).register(&pool);
+        let second = MemoryConsumer::new("second").with_can_spill(true).register(&pool);
+        first.try_grow(30).expect("half of 60");
+        assert!(first.try_grow(1).is_err());
+        second.try_grow(30).expect("the other half");
+        assert!(fixed.try_grow(1).is_err());
+        drop((first, second, fixed));
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn the_governor_shrinks_the_pool_of_a_process_that_holds_more_than_it_declared() {
+        let budget = Budget::new(1 << 20);
+        let governor = Governor::start(1, Arc::clone(&budget)).expect("a thread");
+        std::thread::sleep(INTERVAL * 5);
+        assert_eq!(budget.limit(), (1 << 20) / 4);
+        std::thread::sleep(LONGEST_HOLD + INTERVAL * 5);
+        assert!(governor.held() >= LONGEST_HOLD, "readers are held back, and let go");
+    }
+}

@@ -1,0 +1,263 @@
+//! The counters of DataFusion's operators.
+//!
+//! Its own metrics know no waiting time, so every node of a finished plan is wrapped. A poll of a node polls its inputs
+//! inside; what the inputs took is subtracted, by a running total for each thread, so that each node counts only its
+//! own work, also where an operator drives its input from a task of its own.
+//!
+//! ```text
+//!  poll join ───────────────────────────────▶ 10 ms, of which
+//!     poll read ─────────────▶ 7 ms              join was busy for 3 ms
+//! ```
+//! Between two polls a node waits: for its input if the last poll was pending, else for whoever takes its output.
+
+use std::cell::Cell;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Statistics;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, displayable};
+use futures::Stream;
+use millstream_core::{Step, StepKind, Steps};
+
+thread_local! {
+    /// What the polls nested in the current one have taken so far.
+    static NESTED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// An operator of a plan and its counters.
+#[derive(Debug, Clone)]
+pub struct Metered {
+    /// The operator as it was planned.
+    pub node: Arc<dyn ExecutionPlan>,
+    /// Its counters.
+    pub step: Arc<Step>,
+}
+
+impl Metered {
+    /// Takes over what DataFusion counts itself: bytes spilled.
+    pub fn settle(&self) {
+        if let Some(spilled) = self.node.metrics().and_then(|metrics| metrics.spilled_bytes()) {
+            self.step.add_spilled(spilled as u64);
+        }
+    }
+}
+
+/// Wraps every node of `plan`. The operators get a step each, named after `root` (an entry of the job); nodes that
+/// count for themselves get none.
+pub fn meter(
+    plan: Arc<dyn ExecutionPlan>,
+    root: &str,
+    steps: &Steps,
+    metered: &mut Vec<Metered>,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let children = plan.children().into_iter().cloned().collect::<Vec<_>>();
+    let counts_itself = matches!(plan.name(), "ReadExec" | "UnitsExec" | "TeeExec");
+    if plan.name() == "UnitsExec" {
+        return Ok(plan);
+    }
+    let wrapped =
+        children.into_iter().map(|child| meter(child, root, steps, metered)).collect::<DataFusionResult<Vec<_>>>()?;
+    let node = match wrapped.is_empty() {
+        true => plan,
+        false => plan.replace_children(wrapped, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))?,
+    };
+    let step = (!counts_itself).then(|| steps.add(root, StepKind::Transform, label(node.as_ref())));
+    if let Some(step) = &step {
+        metered.push(Metered { node: Arc::clone(&node), step: Arc::clone(step) });
+    }
+    Ok(Arc::new(MeterExec { input: node, step }))
+}
+
+/// What people call the operator: `HashJoinExec` is a hash join.
+fn label(plan: &dyn ExecutionPlan) -> String {
+    let name = plan.name().trim_end_matches("Exec");
+    let mut words = String::new();
+    for character in name.chars() {
+        if character.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(character.to_lowercase());
+    }
+    let line = displayable(plan).one_line().to_string();
+    let mode = ["FinalPartitioned", "SinglePartitioned", "Partial", "Final", "Single"]
+        .into_iter()
+        .find(|mode| line.contains(&format!("mode={mode}")));
+    match mode {
+        Some("Partial") => format!("partial {words}"),
+        _ => words,
+    }
+}
+
+#[derive(Debug)]
+struct MeterExec {
+    input: Arc<dyn ExecutionPlan>,
+    step: Option<Arc<Step>>,
+}
+
+impl DisplayAs for MeterExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MeterExec")
+    }
+}
+
+impl ExecutionPlan for MeterExec {
+    fn name(&self) -> &str {
+        "MeterExec"
+    }
+
+    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
+        Some(self.input.as_ref())
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DataFusionResult<TreeNodeRecursion>,
+    ) -> DataFusionResult<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let input = children.pop().ok_or_else(|| DataFusionError::Internal("a meter has one input".into()))?;
+        Ok(Arc::new(MeterExec { input, step: self.step.clone() }))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        crate::plan::recompute_with(self, children)
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> DataFusionResult<Arc<Statistics>> {
+        self.input.partition_statistics(partition)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let input = self.input.execute(partition, context)?;
+        Ok(Box::pin(MeterStream { input, step: self.step.clone(), idle: None }))
+    }
+}
+
+/// Why a stream is not being polled.
+enum Idle {
+    Input(Instant),
+    Output(Instant),
+}
+
+struct MeterStream {
+    input: SendableRecordBatchStream,
+    step: Option<Arc<Step>>,
+    idle: Option<Idle>,
+}
+
+impl Stream for MeterStream {
+    type Item = DataFusionResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let start = Instant::now();
+        let idle = self.idle.take();
+        let outer = NESTED.replace(Duration::ZERO);
+        let polled = self.input.as_mut().poll_next(context);
+        let elapsed = start.elapsed();
+        let own = elapsed.saturating_sub(NESTED.get());
+        NESTED.set(outer + elapsed);
+        if let Some(step) = &self.step {
+            step.add_busy(own);
+            match idle {
+                Some(Idle::Input(since)) => step.add_waiting_input(start.duration_since(since)),
+                Some(Idle::Output(since)) => step.add_waiting_output(start.duration_since(since)),
+                None => {}
+            }
+            if let Poll::Ready(Some(Ok(batch))) = &polled {
+                step.add_rows(batch.num_rows() as u64);
+            }
+        }
+        self.idle = match &polled {
+            Poll::Pending => Some(Idle::Input(Instant::now())),
+            Poll::Ready(Some(_)) => Some(Idle::Output(Instant::now())),
+            Poll::Ready(None) => None,
+        };
+        polled
+    }
+}
+
+impl RecordBatchStream for MeterStream {
+    fn schema(&self) -> SchemaRef {
+        self.input.schema()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int64Array;
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+    use futures::StreamExt;
+
+    use super::*;
+
+    fn stream_of(schema: &SchemaRef, work: Duration, inner: Option<MeterStream>) -> SendableRecordBatchStream {
+        let batch =
+            RecordBatch::try_new(Arc::clone(schema), vec![Arc::new(Int64Array::from(vec![1, 2, 3]))]).expect("a batch");
+        let batches = async_stream::stream! {
+            if let Some(mut inner) = inner {
+                while inner.next().await.is_some() {}
+            }
+            std::thread::sleep(work);
+            yield Ok(batch);
+        };
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), batches))
+    }
+
+    #[tokio::test]
+    async fn each_node_counts_its_own_work() {
+        let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
+        let steps = Steps::default();
+        let (below, above) = (steps.add("a", StepKind::Transform, ""), steps.add("b", StepKind::Transform, ""));
+        let inner = MeterStream {
+            input: stream_of(&schema, Duration::from_millis(40), None),
+            step: Some(Arc::clone(&below)),
+            idle: None,
+        };
+        let mut outer = MeterStream {
+            input: stream_of(&schema, Duration::from_millis(10), Some(inner)),
+            step: Some(Arc::clone(&above)),
+            idle: None,
+        };
+        while let Some(batch) = outer.next().await {
+            batch.expect("a batch");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (below, above) = (below.snapshot(), above.snapshot());
+        assert!(below.busy >= 0.04, "{below:?}");
+        assert!(above.busy >= 0.01 && above.busy < below.busy, "{above:?}");
+        assert!(above.waiting_output >= 0.02, "{above:?}");
+        assert_eq!((below.rows, above.rows), (3, 3));
+    }
+}

@@ -1,0 +1,297 @@
+//! From the logical plans of all steps to physical plans in which no step runs twice.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::datasource::{TableType, provider_as_source, source_as_provider};
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::utils::{conjunction, disjunction};
+use datafusion::logical_expr::{
+    Expr, LogicalPlan, LogicalPlanBuilder, TableProviderFilterPushDown, TableScan, ident,
+};
+use datafusion::physical_plan::ExecutionPlan;
+use millstream_core::{Budget, StepKind, Steps};
+
+use crate::meter::{Metered, meter};
+use crate::tee::Tee;
+
+/// A step of the job as other steps' plans name it, until it is known whether it becomes a view or a tee.
+#[derive(Debug)]
+pub struct StepTable {
+    /// The step's name.
+    pub name: String,
+    schema: SchemaRef,
+    tee: Mutex<Option<Arc<Tee>>>,
+}
+
+impl StepTable {
+    /// A stand-in for the step `name` with the columns of `schema`.
+    pub fn new(name: &str, schema: SchemaRef) -> Self {
+        StepTable { name: name.to_owned(), schema, tee: Mutex::new(None) }
+    }
+}
+
+#[async_trait]
+impl TableProvider for StepTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    /// A tee applies the OR of its users' filters, so each user must still apply its own.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
+        let supported = |filter: &&Expr| match filter.is_volatile() {
+            true => TableProviderFilterPushDown::Unsupported,
+            false => TableProviderFilterPushDown::Inexact,
+        };
+        Ok(filters.iter().map(supported).collect())
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let tee = self.tee.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let tee = tee.ok_or_else(|| DataFusionError::Internal(format!("step `{}` is not planned yet", self.name)))?;
+        let given = tee.schema();
+        let wanted = match projection {
+            Some(projection) => projection.clone(),
+            None => (0..self.schema.fields().len()).collect(),
+        };
+        let columns = wanted
+            .into_iter()
+            .map(|index| Ok(given.index_of(self.schema.field(index).name())?))
+            .collect::<DataFusionResult<_>>()?;
+        Ok(Arc::new(tee.user(columns)?))
+    }
+}
+
+/// A step's logical plan, over [`StepTable`]s.
+#[derive(Debug, Clone)]
+pub struct LogicalStep {
+    /// The step's name.
+    pub name: String,
+    /// What it does.
+    pub plan: LogicalPlan,
+}
+
+/// A finished plan whose rows go to a sink.
+#[derive(Debug, Clone)]
+pub struct Root {
+    /// The name of the sink.
+    pub name: String,
+    /// Its plan, metered.
+    pub plan: Arc<dyn ExecutionPlan>,
+}
+
+/// What the steps' plans need while they are put together.
+pub struct Planner<'a> {
+    /// The SQL engine.
+    pub state: &'a SessionState,
+    /// Tees hold batches within it.
+    pub budget: Arc<Budget>,
+    /// Where tees spill to.
+    pub scratch: PathBuf,
+    /// Where the operators' counters go.
+    pub steps: Arc<Steps>,
+}
+
+/// All physical plans of a job.
+#[derive(Debug, Default)]
+pub struct Physical {
+    /// One for each sink.
+    pub roots: Vec<Root>,
+    /// The steps that several use, with the plans below them.
+    pub tees: Vec<Arc<Tee>>,
+    /// The operators and their counters.
+    pub metered: Vec<Metered>,
+}
+
+impl Planner<'_> {
+    /// Plans `sinks` (their logical plans) over `steps`, which come in an order in which each step stands behind those
+    /// it uses.
+    pub async fn plan(&self, steps: &[LogicalStep], sinks: &[LogicalStep]) -> DataFusionResult<Physical> {
+        let uses = count_uses(steps, sinks)?;
+        let shared: Vec<&LogicalStep> =
+            steps.iter().filter(|step| uses.get(&step.name).is_some_and(|uses| *uses > 1)).collect();
+        let views: HashMap<&str, &LogicalPlan> = steps
+            .iter()
+            .filter(|step| uses.get(&step.name) == Some(&1))
+            .map(|step| (step.name.as_str(), &step.plan))
+            .collect();
+
+        let mut wanted: HashMap<String, Vec<Wanted>> = HashMap::new();
+        let mut optimised_sinks = Vec::new();
+        for sink in sinks {
+            let plan = self.state.optimize(&inline(sink.plan.clone(), &views)?)?;
+            collect_wanted(&plan, &mut wanted)?;
+            optimised_sinks.push((sink.name.clone(), plan));
+        }
+        let mut optimised_tees = Vec::new();
+        for step in shared.iter().rev() {
+            let plan = inline(step.plan.clone(), &views)?;
+            let users = wanted.remove(&step.name).unwrap_or_default();
+            let plan = self.state.optimize(&narrow(&step.name, plan, &users)?)?;
+            collect_wanted(&plan, &mut wanted)?;
+            optimised_tees.push((step.name.clone(), plan));
+        }
+
+        let mut physical = Physical::default();
+        for (name, plan) in optimised_tees.into_iter().rev() {
+            let input = self.physical(&name, &plan, &mut physical.metered).await?;
+            let step = self.steps.add(&name, StepKind::Transform, "tee");
+            let tee = Tee::new(&name, input, Arc::clone(&self.budget), self.scratch.clone(), step);
+            self.resolve(&name, &tee, &optimised_sinks, steps)?;
+            physical.tees.push(tee);
+        }
+        for (name, plan) in &optimised_sinks {
+            let plan = self.physical(name, plan, &mut physical.metered).await?;
+            physical.roots.push(Root { name: name.clone(), plan });
+        }
+        Ok(physical)
+    }
+
+    async fn physical(
+        &self,
+        name: &str,
+        plan: &LogicalPlan,
+        metered: &mut Vec<Metered>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let plan = self.state.query_planner().create_physical_plan(plan, self.state).await?;
+        meter(plan, name, &self.steps, metered)
+    }
+
+    /// Tells every stand-in for `name` that it is a tee.
+    fn resolve(
+        &self,
+        name: &str,
+        tee: &Arc<Tee>,
+        sinks: &[(String, LogicalPlan)],
+        steps: &[LogicalStep],
+    ) -> DataFusionResult<()> {
+        let plans = sinks.iter().map(|(_, plan)| plan).chain(steps.iter().map(|step| &step.plan));
+        for plan in plans {
+            visit_steps(plan, &mut |table, _| {
+                if table.name == name {
+                    *table.tee.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Arc::clone(tee));
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// How many scans of each step there are in the plans that lead to a sink.
+fn count_uses(steps: &[LogicalStep], sinks: &[LogicalStep]) -> DataFusionResult<HashMap<String, usize>> {
+    let mut uses: HashMap<String, usize> = HashMap::new();
+    let mut count = |plan: &LogicalPlan, uses: &mut HashMap<String, usize>| {
+        visit_steps(plan, &mut |table, _| {
+            *uses.entry(table.name.clone()).or_default() += 1;
+            Ok(())
+        })
+    };
+    for sink in sinks {
+        count(&sink.plan, &mut uses)?;
+    }
+    for step in steps.iter().rev() {
+        if uses.contains_key(&step.name) {
+            count(&step.plan, &mut uses)?;
+        }
+    }
+    Ok(uses)
+}
+
+/// Calls `f` for every scan of a step in `plan`, also in subqueries.
+fn visit_steps(
+    plan: &LogicalPlan,
+    f: &mut dyn FnMut(&StepTable, &TableScan) -> DataFusionResult<()>,
+) -> DataFusionResult<()> {
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node
+            && let Ok(provider) = source_as_provider(&scan.source)
+            && let Some(table) = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<StepTable>()
+        {
+            f(table, scan)?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+/// `plan` with the scans of `views` replaced by their own plans, all the way down.
+fn inline(plan: LogicalPlan, views: &HashMap<&str, &LogicalPlan>) -> DataFusionResult<LogicalPlan> {
+    let inlined = plan.transform_up_with_subqueries(|node| {
+        let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
+        let Ok(provider) = source_as_provider(&scan.source) else { return Ok(Transformed::no(node)) };
+        let Some(table) = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<StepTable>() else {
+            return Ok(Transformed::no(node));
+        };
+        let Some(view) = views.get(table.name.as_str()) else { return Ok(Transformed::no(node)) };
+        let below = inline((*view).clone(), views)?;
+        let aliased = LogicalPlanBuilder::from(below).alias(scan.table_name.clone())?.build()?;
+        Ok(Transformed::yes(aliased))
+    })?;
+    inlined.data.recompute_schema()
+}
+
+/// What one user wants of a shared step.
+#[derive(Debug)]
+struct Wanted {
+    columns: Option<Vec<String>>,
+    filter: Option<Expr>,
+}
+
+fn collect_wanted(plan: &LogicalPlan, wanted: &mut HashMap<String, Vec<Wanted>>) -> DataFusionResult<()> {
+    visit_steps(plan, &mut |table, scan| {
+        let columns = scan.projection.as_ref().map(|projection| {
+            let mut columns: Vec<String> =
+                projection.iter().map(|&index| table.schema.field(index).name().clone()).collect();
+            let filtered = scan.filters.iter().flat_map(|filter| filter.column_refs());
+            columns.extend(filtered.map(|column| column.name.clone()));
+            columns
+        });
+        let filter = conjunction(scan.filters.iter().cloned())
+            .map(datafusion::logical_expr::expr_rewriter::unnormalize_col);
+        wanted.entry(table.name.clone()).or_default().push(Wanted { columns, filter });
+        Ok(())
+    })
+}
+
+/// `plan` with the rows and columns that its users want together.
+fn narrow(name: &str, plan: LogicalPlan, users: &[Wanted]) -> DataFusionResult<LogicalPlan> {
+    let mut builder = LogicalPlanBuilder::from(plan).alias(name)?;
+    let filters: Option<Vec<Expr>> = users.iter().map(|user| user.filter.clone()).collect();
+    if let Some(filter) = filters.and_then(disjunction) {
+        builder = builder.filter(filter)?;
+    }
+    let columns: Option<Vec<&Vec<String>>> = users.iter().map(|user| user.columns.as_ref()).collect();
+    if let Some(columns) = columns {
+        let schema = Arc::clone(builder.schema());
+        let wanted = schema.fields().iter().map(|field| field.name()).filter(|name| columns.iter().any(|one| one.contains(name)));
+        let mut wanted: Vec<Expr> = wanted.map(|name| ident(name.clone())).collect();
+        if wanted.is_empty() {
+            // Users that only count rows want no column, but a row must be carried by one.
+            wanted.extend(schema.fields().first().map(|field| ident(field.name().clone())));
+        }
+        builder = builder.project(wanted)?;
+    }
+    builder.build()
+}
+
+/// A scan of the table `provider` under `name`, with all its columns.
+pub fn scan(name: &str, provider: Arc<dyn TableProvider>) -> DataFusionResult<LogicalPlan> {
+    LogicalPlanBuilder::scan(datafusion::common::TableReference::bare(name), provider_as_source(provider), None)?.build()
+}

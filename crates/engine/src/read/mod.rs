@@ -1,0 +1,191 @@
+//! Reading: from the patterns of a source to batches.
+//!
+//! ```text
+//!  UnitsExec ── units, largest first ──▶ ReadExec ── open · unpack · parse · filter ──▶ batches
+//!  (queue.rs)                            (exec.rs)   (rows.rs)
+//! ```
+//! `table.rs` shows a source to the SQL planner and takes the columns and filters it pushes down; `sample.rs` looks at
+//! the first bytes where the job declares no columns.
+
+pub mod exec;
+pub mod queue;
+pub mod rows;
+pub mod sample;
+pub mod table;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use millstream_codec::{Limits, UnpackOptions};
+use millstream_core::format::{Format, OnDrift, Validate};
+use millstream_core::source::{Source, SourceContext};
+use millstream_core::{ByteStream, Error, Registry, Result, Step, Unit};
+
+/// Columns that Millstream can add to every row of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provenance {
+    /// `_uri`: the unit's path or URL, with passwords left out.
+    Uri,
+    /// `_member`: the member of an archive; null where there is none.
+    Member,
+    /// `_line`: the line on which the record begins, from 1.
+    Line,
+}
+
+impl Provenance {
+    fn field(self) -> Field {
+        match self {
+            Provenance::Uri => Field::new("_uri", DataType::Utf8View, false),
+            Provenance::Member => Field::new("_member", DataType::Utf8View, true),
+            Provenance::Line => Field::new("_line", DataType::Int64, false),
+        }
+    }
+}
+
+/// One kind of place and the source that reads it.
+#[derive(Debug, Clone)]
+pub struct PlaceSource {
+    /// The URL schemes it reads; `""` for paths, `-` for standard input.
+    pub schemes: &'static [&'static str],
+    /// The source, with the settings of the job's entry.
+    pub source: Arc<dyn Source>,
+}
+
+/// What a source of the job reads, and how. Holds no open connection: state appears when units are opened.
+#[derive(Debug)]
+pub struct Reader {
+    /// The entry's name.
+    pub name: String,
+    /// Patterns, as the job has them.
+    pub patterns: Vec<String>,
+    /// Every kind of place, since a list may name any.
+    pub places: Vec<PlaceSource>,
+    /// Which kind of place reads a URL.
+    pub registry: Registry,
+    /// The format.
+    pub format: Arc<dyn Format>,
+    /// Globs over the members of archives; empty for all.
+    pub members: Vec<String>,
+    /// Limits against bombs.
+    pub limits: Limits,
+    /// Whether no unit at all is fine.
+    pub allow_empty: bool,
+    /// What files with other columns mean.
+    pub on_drift: OnDrift,
+    /// Which values are converted.
+    pub validate: Validate,
+    /// Columns added behind the format's own.
+    pub provenance: Vec<Provenance>,
+    /// Records that may be refused before the run fails.
+    pub max_rejects: u64,
+    /// Records refused so far, over all partitions.
+    pub rejected: AtomicU64,
+    /// Where I/O runs and what it is charged to.
+    pub context: SourceContext,
+    /// The counters.
+    pub steps: ReadSteps,
+    /// Units that were opened for a sample and cannot be opened again, with what was read put back.
+    pub opened: Mutex<HashMap<String, ByteStream>>,
+}
+
+/// The counters of one source.
+#[derive(Debug, Clone)]
+pub struct ReadSteps {
+    /// Patterns to units.
+    pub list: Arc<Step>,
+    /// Units to bytes.
+    pub fetch: Arc<Step>,
+    /// Bytes to text.
+    pub decode: Arc<Step>,
+    /// Text to batches.
+    pub parse: Arc<Step>,
+}
+
+impl Reader {
+    /// The source that reads `url`.
+    pub fn source_of(&self, url: &str) -> Result<&Arc<dyn Source>> {
+        let entry = self.registry.source_for(url).ok_or_else(|| {
+            let schemes: Vec<&str> = self.registry.sources.iter().flat_map(|entry| entry.schemes).copied().filter(|scheme| scheme.len() > 1).collect();
+            Error::refused("nothing reads this kind of URL").text(millstream_core::redact::url(url)).hint(format!("schemes: {}, or a path", schemes.join(", ")))
+        })?;
+        self.places
+            .iter()
+            .find(|place| place.schemes == entry.schemes)
+            .map(|place| &place.source)
+            .ok_or_else(|| Error::internal(format!("source `{}` has no place for {}", self.name, entry.spec.name)))
+    }
+
+    /// How units are unpacked.
+    pub fn unpack_options(&self) -> UnpackOptions {
+        UnpackOptions { members: self.members.clone(), limits: self.limits.clone() }
+    }
+
+    /// The units of all patterns, as they are found. Lists (`@…`) are read on the way.
+    pub fn list(self: &Arc<Self>) -> BoxStream<'static, Result<Unit>> {
+        let reader = Arc::clone(self);
+        let stream = async_stream::try_stream! {
+            for pattern in &reader.patterns {
+                let mut locations = reader.locations(pattern);
+                while let Some(location) = locations.next().await {
+                    let location = location?;
+                    let mut units = reader.source_of(&location)?.list(&reader.context, &location);
+                    while let Some(unit) = units.next().await {
+                        yield unit?;
+                    }
+                }
+            }
+        };
+        let name = self.name.clone();
+        stream.map(move |unit: Result<Unit>| unit.map_err(|error| error.in_step(&name))).boxed()
+    }
+
+    /// The paths and URLs that one pattern of the job stands for: braces expanded, lists read.
+    fn locations(self: &Arc<Self>, pattern: &str) -> BoxStream<'static, Result<String>> {
+        let reader = Arc::clone(self);
+        let pattern = pattern.to_owned();
+        let stream = async_stream::try_stream! {
+            match pattern.strip_prefix('@') {
+                None => {
+                    for location in millstream_source::pattern::expand(&pattern)? {
+                        yield location?;
+                    }
+                }
+                Some(list) => {
+                    let source = reader.source_of(list)?;
+                    for entry in millstream_source::read_list(source.as_ref(), &reader.context, list).await? {
+                        for location in millstream_source::pattern::expand(&entry)? {
+                            yield location?;
+                        }
+                    }
+                }
+            }
+        };
+        stream.boxed()
+    }
+
+    /// Opens a unit, or hands on the one that was opened for a sample.
+    pub async fn open(&self, unit: &Unit) -> Result<ByteStream> {
+        let kept = self.opened.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&unit.uri);
+        match kept {
+            Some(stream) => Ok(stream),
+            None => self.source_of(&unit.uri)?.open(&self.context, unit).await,
+        }
+    }
+
+    /// How many units are worth opening at once.
+    pub fn open_ahead(&self) -> usize {
+        let schemes = self.patterns.iter().filter_map(|pattern| self.source_of(pattern.trim_start_matches('@')).ok());
+        schemes.map(|source| source.connections()).max().unwrap_or(1)
+    }
+
+    /// The schema of the rows: `columns` of the format, then the provenance.
+    pub fn schema_with(&self, columns: &Schema) -> SchemaRef {
+        let mut fields: Vec<_> = columns.fields().iter().cloned().collect();
+        fields.extend(self.provenance.iter().map(|column| Arc::new(column.field())));
+        Arc::new(Schema::new(fields))
+    }
+}

@@ -1,0 +1,337 @@
+//! The units of a source as a shared queue: whoever is free takes the next, the largest first.
+//!
+//! To the planner it is a leaf ([`UnitsExec`]) whose rows are units, so that on a cluster another leaf (a table of
+//! units) can take its place. Listing goes on while units are read and never holds more than [`WINDOW`] of them: with
+//! 260,000 objects "largest first" means the largest of those that are known.
+
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray, UInt64Array};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, UInt64Type};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::StreamExt;
+use millstream_core::{Error, Result, Unit};
+use tokio::sync::Notify;
+
+use super::Reader;
+use crate::fault;
+
+/// The most units that are known and not yet taken.
+pub const WINDOW: usize = 10_000;
+
+/// How long the first taker waits for the listing to find larger units.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+
+/// The queue of one source's units. Listing begins when the first unit is asked for.
+#[derive(Debug)]
+pub struct UnitQueue {
+    reader: Arc<Reader>,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    began: Option<Instant>,
+    known: BinaryHeap<BySize>,
+    listed: u64,
+    end: Option<std::result::Result<(), Error>>,
+}
+
+impl State {
+    fn settled(&self) -> bool {
+        self.end.is_some()
+            || self.known.len() >= WINDOW
+            || self.began.is_some_and(|began| began.elapsed() >= FIRST_LOOK)
+    }
+}
+
+/// Larger units first; among equals the one that was listed first.
+#[derive(Debug)]
+struct BySize {
+    unit: Unit,
+    order: u64,
+}
+
+impl BySize {
+    fn key(&self) -> (u64, std::cmp::Reverse<u64>) {
+        (self.unit.size.unwrap_or(0), std::cmp::Reverse(self.order))
+    }
+}
+
+impl PartialEq for BySize {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+impl Eq for BySize {}
+impl PartialOrd for BySize {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for BySize {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl UnitQueue {
+    /// A queue over the units of `reader`.
+    pub fn new(reader: Arc<Reader>) -> Arc<Self> {
+        Arc::new(UnitQueue { reader, state: Mutex::new(State::default()), changed: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The next unit; `None` when all are taken. A fault of the listing goes to every taker.
+    pub async fn next(self: &Arc<Self>) -> Result<Option<Unit>> {
+        self.begin();
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.lock();
+                if let Some(Err(error)) = &state.end {
+                    return Err(error.clone());
+                }
+                if state.settled() {
+                    if let Some(next) = state.known.pop() {
+                        drop(state);
+                        self.changed.notify_waiters();
+                        return Ok(Some(next.unit));
+                    }
+                    if state.end.is_some() {
+                        return Ok(None);
+                    }
+                }
+            }
+            let _ = tokio::time::timeout(FIRST_LOOK, changed).await;
+        }
+    }
+
+    /// Starts the listing, once.
+    fn begin(self: &Arc<Self>) {
+        if self.lock().began.replace(Instant::now()).is_some() {
+            return;
+        }
+        let queue = Arc::clone(self);
+        self.reader.context.io.spawn(async move {
+            let end = queue.list().await;
+            queue.lock().end = Some(end);
+            queue.changed.notify_waiters();
+        });
+    }
+
+    async fn list(&self) -> Result<()> {
+        let steps = &self.reader.steps;
+        let mut units = self.reader.list();
+        let mut before = Instant::now();
+        while let Some(unit) = units.next().await {
+            let unit = unit?;
+            steps.list.add_busy(before.elapsed());
+            steps.list.add_rows(1);
+            steps.fetch.expect(1, unit.size.unwrap_or(0));
+            self.wait_for_room().await;
+            {
+                let mut state = self.lock();
+                let order = state.listed;
+                state.listed += 1;
+                state.known.push(BySize { unit, order });
+            }
+            self.changed.notify_waiters();
+            before = Instant::now();
+        }
+        steps.list.add_busy(before.elapsed());
+        if self.lock().listed == 0 && !self.reader.allow_empty {
+            return Err(no_match(&self.reader));
+        }
+        Ok(())
+    }
+
+    async fn wait_for_room(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.lock().known.len() < WINDOW {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// The error of a source whose patterns match nothing.
+pub fn no_match(reader: &Reader) -> Error {
+    let patterns: Vec<String> = reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
+    Error::refused("no file matches")
+        .text(patterns.join(", "))
+        .in_step(&reader.name)
+        .hint("check the pattern; set `allow_empty: true` if nothing to read is fine")
+}
+
+/// The columns of a unit as a row.
+fn unit_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("uri", DataType::Utf8, false),
+        Field::new("range_start", DataType::UInt64, true),
+        Field::new("range_end", DataType::UInt64, true),
+        Field::new("size", DataType::UInt64, true),
+        Field::new("etag", DataType::Utf8, true),
+        Field::new("modified", DataType::Int64, true),
+    ]))
+}
+
+/// A unit as a batch of one row.
+pub fn to_batch(unit: &Unit) -> DataFusionResult<RecordBatch> {
+    let range = unit.range.as_ref();
+    Ok(RecordBatch::try_new(
+        unit_schema(),
+        vec![
+            Arc::new(StringArray::from(vec![unit.uri.as_str()])),
+            Arc::new(UInt64Array::from(vec![range.map(|range| range.start)])),
+            Arc::new(UInt64Array::from(vec![range.map(|range| range.end)])),
+            Arc::new(UInt64Array::from(vec![unit.size])),
+            Arc::new(StringArray::from(vec![unit.etag.as_deref()])),
+            Arc::new(Int64Array::from(vec![unit.modified])),
+        ],
+    )?)
+}
+
+/// The units of a batch.
+pub fn from_batch(batch: &RecordBatch) -> Vec<Unit> {
+    let text = |column: usize, row: usize| {
+        let array = batch.column(column).as_string::<i32>();
+        array.is_valid(row).then(|| array.value(row).to_owned())
+    };
+    let number = |column: usize, row: usize| {
+        let array = batch.column(column).as_primitive::<UInt64Type>();
+        array.is_valid(row).then(|| array.value(row))
+    };
+    (0..batch.num_rows())
+        .map(|row| {
+            let modified = batch.column(5).as_primitive::<Int64Type>();
+            Unit {
+                uri: text(0, row).unwrap_or_default(),
+                range: number(1, row).zip(number(2, row)).map(|(start, end)| start..end),
+                size: number(3, row),
+                etag: text(4, row),
+                modified: modified.is_valid(row).then(|| modified.value(row)),
+            }
+        })
+        .collect()
+}
+
+/// The leaf of a plan that hands out units.
+#[derive(Debug)]
+pub struct UnitsExec {
+    queue: Arc<UnitQueue>,
+    properties: Arc<PlanProperties>,
+}
+
+impl UnitsExec {
+    /// A leaf whose `partitions` all take from `queue`.
+    pub fn new(queue: Arc<UnitQueue>, partitions: usize) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(unit_schema()),
+            Partitioning::UnknownPartitioning(partitions),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        UnitsExec { queue, properties: Arc::new(properties) }
+    }
+}
+
+impl DisplayAs for UnitsExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let patterns: Vec<String> =
+            self.queue.reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
+        write!(f, "UnitsExec: {}", patterns.join(", "))
+    }
+}
+
+impl ExecutionPlan for UnitsExec {
+    fn name(&self) -> &str {
+        "UnitsExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DataFusionResult<TreeNodeRecursion>,
+    ) -> DataFusionResult<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let queue = Arc::clone(&self.queue);
+        let units = async_stream::try_stream! {
+            while let Some(unit) = queue.next().await.map_err(fault::carry)? {
+                yield to_batch(&unit)?;
+            }
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(unit_schema(), units)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_survives_its_row() {
+        let full = Unit {
+            uri: "a.gz".into(),
+            range: Some(3..9),
+            size: Some(100),
+            etag: Some("\"x\"".into()),
+            modified: Some(-5),
+        };
+        for unit in [full, Unit::new("-")] {
+            assert_eq!(from_batch(&to_batch(&unit).expect("a batch")), [unit]);
+        }
+    }
+
+    #[test]
+    fn the_largest_comes_first_and_equals_in_the_order_of_listing() {
+        let sized = |order, size| BySize { unit: Unit { size: Some(size), ..Unit::new(order.to_string()) }, order };
+        let mut heap: BinaryHeap<BySize> = [sized(0, 5), sized(1, 9), sized(2, 5)].into_iter().collect();
+        let order: Vec<u64> = std::iter::from_fn(|| heap.pop().map(|one| one.order)).collect();
+        assert_eq!(order, [1, 0, 2]);
+    }
+}

@@ -1,0 +1,357 @@
+//! One unit to batches: unpack, parse, add provenance, filter.
+//!
+//! Everything here is pulled: the task that wants a batch does the work, and waits (without holding its thread) only
+//! for bytes. That wait is counted as the decoder's, the time between two pulls as the parser's waiting for output.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringViewArray};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use bytes::Bytes;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::physical_expr::PhysicalExpr;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use millstream_codec::{Unpack, Unpacked};
+use millstream_core::format::{ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject, Rows, StreamFormat};
+use millstream_core::source::{Source, SourceContext};
+use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
+
+use super::{Provenance, Reader};
+use crate::fault;
+
+/// What every unit of a source is read for.
+#[derive(Debug, Clone)]
+pub struct RowsRequest {
+    /// What the parser is asked for: the columns that are put out or filtered by.
+    pub parse: ParseRequest,
+    /// The parser's columns and the provenance, in the order in which `filter` and `output` count them.
+    pub read_schema: SchemaRef,
+    /// Which rows come out.
+    pub filter: Option<Arc<dyn PhysicalExpr>>,
+    /// Which of the read columns come out, in order.
+    pub output: Vec<usize>,
+    /// Which provenance is in `read_schema`, in order.
+    pub provenance: Vec<Provenance>,
+    /// The columns that come out.
+    pub output_schema: SchemaRef,
+}
+
+/// An opened unit and its bytes.
+pub struct OpenUnit {
+    /// The unit.
+    pub unit: Unit,
+    /// Its bytes; `None` if the format asks for ranges.
+    pub bytes: Option<ByteStream>,
+}
+
+/// Opens `unit` for the format of `reader`.
+pub async fn open(reader: Arc<Reader>, unit: Unit) -> Result<OpenUnit> {
+    reader.context.budget.admitted().await;
+    let bytes = match reader.format.reading() {
+        Reading::Ranges(_) if ranged_file(&reader, &unit).await?.is_some() => None,
+        _ => Some(reader.open(&unit).await.map_err(|error| error.in_unit(&unit.uri, None))?),
+    };
+    Ok(OpenUnit { unit, bytes })
+}
+
+/// The rows of one unit.
+pub fn rows(
+    reader: Arc<Reader>,
+    request: Arc<RowsRequest>,
+    open: OpenUnit,
+) -> impl Stream<Item = DataFusionResult<RecordBatch>> + Send {
+    async_stream::try_stream! {
+        let uri = open.unit.uri.clone();
+        let mut parsed_rows = match open.bytes {
+            Some(bytes) => unpacked_rows(Arc::clone(&reader), Arc::clone(&request), open.unit, bytes),
+            None => ranged_rows(Arc::clone(&reader), Arc::clone(&request), open.unit),
+        };
+        while let Some(item) = parsed_rows.next().await {
+            let (rows, member) = item.map_err(|error| fault::carry(error.in_unit(&uri, None).in_step(&reader.name)))?;
+            let Some(batch) = finish(&request, rows, &uri, member.as_deref())? else { continue };
+            reader.steps.parse.add_rows(batch.num_rows() as u64);
+            let handed_over = Instant::now();
+            yield batch;
+            reader.steps.parse.add_waiting_output(handed_over.elapsed());
+        }
+        reader.steps.fetch.add_units(1);
+    }
+}
+
+/// Rows as the parser gave them, and the member they are from.
+type MemberRows = BoxStream<'static, Result<(Rows, Option<String>)>>;
+
+/// The rows of a unit that is read from its beginning to its end.
+fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, mut bytes: ByteStream) -> MemberRows {
+    async_stream::try_stream! {
+        let mut unpack = Unpack::new(reader.unpack_options());
+        let mut member = None;
+        let mut sink = MemberReader::None;
+        loop {
+            let unpacked = reader.steps.decode.busy(|| unpack.next()).map_err(|error| error.in_unit(&unit.uri, None))?;
+            let mut parsed = Parsed::default();
+            match unpacked {
+                Unpacked::Hungry => {
+                    match next_chunk(&reader, &mut bytes).await? {
+                        Some(chunk) => unpack.feed(chunk),
+                        None => unpack.end(),
+                    }
+                    continue;
+                }
+                Unpacked::Begin { member: name } => {
+                    reader.steps.decode.add_detail(unpack.codec());
+                    member = name;
+                    sink = MemberReader::new(&reader, &request.parse)?;
+                    continue;
+                }
+                Unpacked::Text(text) => {
+                    reader.steps.decode.add_bytes(text.len() as u64);
+                    reader.steps.parse.busy(|| sink.push(&reader, text, &mut parsed))
+                }
+                Unpacked::End => {
+                    if let MemberReader::Collect { pieces, _reservation } = std::mem::replace(&mut sink, MemberReader::None) {
+                        let file: Arc<dyn ReadAt> = Arc::new(Collected(pieces.concat().into()));
+                        let Reading::Ranges(format) = reader.format.reading() else { unreachable!("only ranges collect") };
+                        let mut read = format.read(file, &request.parse);
+                        while let Some(rows) = read.next().await {
+                            yield (rows.map_err(|error| error.in_unit(&unit.uri, member.as_deref()))?, member.clone());
+                        }
+                        continue;
+                    }
+                    reader.steps.parse.busy(|| sink.finish(&mut parsed))
+                }
+                Unpacked::Done => break,
+            }
+            .map_err(|error| error.in_unit(&unit.uri, member.as_deref()))?;
+            for rows in parsed.rows {
+                yield (rows, member.clone());
+            }
+            refuse(&reader, parsed.rejects, &unit, member.as_deref())?;
+        }
+    }
+    .boxed()
+}
+
+/// The next bytes of a unit; the wait is counted.
+async fn next_chunk(reader: &Reader, bytes: &mut ByteStream) -> Result<Option<Bytes>> {
+    reader.context.budget.admitted().await;
+    let start = Instant::now();
+    let chunk = bytes.next().await.transpose();
+    reader.steps.decode.add_waiting_input(start.elapsed());
+    if let Ok(Some(chunk)) = &chunk {
+        reader.steps.fetch.add_bytes(chunk.len() as u64);
+    }
+    chunk
+}
+
+/// What takes the text of a member: a parser, or (for a format that asks for ranges, inside an archive or a pipe)
+/// memory, charged to the budget.
+enum MemberReader {
+    None,
+    Parse(Box<dyn Parser>),
+    Collect { pieces: Vec<Bytes>, _reservation: Vec<Reservation> },
+}
+
+impl MemberReader {
+    fn new(reader: &Reader, request: &ParseRequest) -> Result<Self> {
+        Ok(match reader.format.reading() {
+            Reading::Stream(format) => MemberReader::Parse(format.parser(request)?),
+            Reading::Ranges(_) => MemberReader::Collect { pieces: Vec::new(), _reservation: Vec::new() },
+        })
+    }
+
+    fn push(&mut self, reader: &Reader, text: Bytes, parsed: &mut Parsed) -> Result<()> {
+        match self {
+            MemberReader::None => Err(Error::internal("text outside a member")),
+            MemberReader::Parse(parser) => parser.push(text, parsed),
+            MemberReader::Collect { pieces, _reservation } => {
+                let holder = format!("a {} file that cannot be read by ranges", reader.format.name());
+                _reservation.push(reader.context.budget.try_reserve(&holder, text.len())?);
+                pieces.push(text);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(&mut self, parsed: &mut Parsed) -> Result<()> {
+        match std::mem::replace(self, MemberReader::None) {
+            MemberReader::Parse(mut parser) => parser.finish(parsed),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Counts rejects, and ends the run when there are more than the job allows.
+fn refuse(reader: &Reader, rejects: Vec<Reject>, unit: &Unit, member: Option<&str>) -> Result<()> {
+    for reject in rejects {
+        reader.steps.parse.add_rejected(1);
+        let before = reader.rejected.fetch_add(1, Ordering::Relaxed);
+        if before < reader.max_rejects {
+            continue;
+        }
+        let reason = reject.reason.in_unit(&unit.uri, member).in_step(&reader.name);
+        if reader.max_rejects == 0 {
+            return Err(reason);
+        }
+        let mut over = Error::new(
+            ErrorKind::Rejects,
+            format!("more than {} records were rejected (`max_rejects`); the last: {}", reader.max_rejects, reason.what()),
+        )
+        .in_unit(&unit.uri, member)
+        .in_step(&reader.name);
+        let place = reason.place();
+        if let Some(line) = place.line {
+            over = over.line(line);
+        }
+        if let Some(byte) = place.byte {
+            over = over.byte(byte);
+        }
+        if let Some(text) = reason.offending_text() {
+            over = over.text(text);
+        }
+        return Err(over.hint("mend the data, or raise `max_rejects` of the source"));
+    }
+    Ok(())
+}
+
+/// The rows of a unit whose format asks for ranges.
+fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> MemberRows {
+    async_stream::try_stream! {
+        let file = ranged_file(&reader, &unit).await?.ok_or_else(|| Error::internal("the unit lost its ranges"))?;
+        let Reading::Ranges(format) = reader.format.reading() else { unreachable!("only ranges come here") };
+        let mut read = format.read(file, &request.parse);
+        loop {
+            let start = Instant::now();
+            let Some(rows) = read.next().await else { break };
+            reader.steps.parse.add_busy(start.elapsed());
+            yield (rows?, None);
+        }
+    }
+    .boxed()
+}
+
+/// `unit` as a file that is read by ranges, if its place can do that and it is not packed.
+pub async fn ranged_file(reader: &Arc<Reader>, unit: &Unit) -> Result<Option<Arc<dyn ReadAt>>> {
+    let source = Arc::clone(reader.source_of(&unit.uri)?);
+    if unit.uri == "-" {
+        return Ok(None);
+    }
+    let at_unit = |error: Error| error.in_unit(&unit.uri, None);
+    let Some(size) = source.size(&reader.context, unit).await.map_err(at_unit)? else { return Ok(None) };
+    let head = source.read_range(&reader.context, unit, 0..size.min(16)).await.map_err(at_unit)?;
+    let Some(head) = head else { return Ok(None) };
+    let packed = head.starts_with(b"PK\x03\x04")
+        || reader.registry.codecs.iter().any(|entry| (entry.build)().recognises(&head));
+    if packed {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(Ranged { source, reader: Arc::clone(reader), unit: unit.clone(), size })))
+}
+
+#[derive(Debug)]
+struct Ranged {
+    source: Arc<dyn Source>,
+    reader: Arc<Reader>,
+    unit: Unit,
+    size: u64,
+}
+
+#[async_trait]
+impl ReadAt for Ranged {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    async fn read_at(&self, range: std::ops::Range<u64>) -> Result<Bytes> {
+        let context: &SourceContext = &self.reader.context;
+        let start = Instant::now();
+        let bytes = self.source.read_range(context, &self.unit, range).await;
+        self.reader.steps.decode.add_waiting_input(start.elapsed());
+        let bytes = bytes?.ok_or_else(|| Error::refused("the place no longer answers with ranges"))?;
+        self.reader.steps.fetch.add_bytes(bytes.len() as u64);
+        Ok(bytes)
+    }
+}
+
+/// A file that was collected in memory.
+#[derive(Debug)]
+pub struct Collected(pub Bytes);
+
+#[async_trait]
+impl ReadAt for Collected {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    async fn read_at(&self, range: std::ops::Range<u64>) -> Result<Bytes> {
+        let (start, end) = (range.start as usize, range.end as usize);
+        if start > end || end > self.0.len() {
+            return Err(Error::data(format!("the file has {} bytes and ends before byte {end}", self.0.len())));
+        }
+        Ok(self.0.slice(start..end))
+    }
+}
+
+/// Adds the provenance, filters, and keeps the columns that come out. `None` if no row is left.
+fn finish(request: &RowsRequest, rows: Rows, uri: &str, member: Option<&str>) -> DataFusionResult<Option<RecordBatch>> {
+    let count = rows.batch.num_rows();
+    let mut columns: Vec<ArrayRef> = rows.batch.columns().to_vec();
+    for provenance in &request.provenance {
+        columns.push(match provenance {
+            Provenance::Uri => constant(Some(&millstream_core::redact::url(uri)), count),
+            Provenance::Member => constant(member, count),
+            Provenance::Line => rows
+                .lines
+                .clone()
+                .ok_or_else(|| DataFusionError::Internal("the parser gave no line numbers".into()))?,
+        });
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(count));
+    let batch = RecordBatch::try_new_with_options(Arc::clone(&request.read_schema), columns, &options)?;
+    let kept = match &request.filter {
+        Some(filter) => {
+            let mask = filter.evaluate(&batch)?.into_array(count)?;
+            filter_record_batch(&batch, mask.as_boolean())?
+        }
+        None => batch,
+    };
+    if kept.num_rows() == 0 {
+        return Ok(None);
+    }
+    let projected = request.output.iter().map(|&index| Arc::clone(kept.column(index))).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(kept.num_rows()));
+    Ok(Some(RecordBatch::try_new_with_options(Arc::clone(&request.output_schema), projected, &options)?))
+}
+
+/// `value` in every one of `rows` rows: one buffer, many views.
+fn constant(value: Option<&str>, rows: usize) -> ArrayRef {
+    match value {
+        None => arrow::array::new_null_array(&arrow::datatypes::DataType::Utf8View, rows),
+        Some(value) => {
+            let one = StringViewArray::from(vec![value]);
+            let views = vec![one.views()[0]; rows];
+            Arc::new(StringViewArray::new(views.into(), one.data_buffers().to_vec(), None))
+        }
+    }
+}
+
+/// A stream format or a range format, as references that outlive the match.
+pub fn stream_format(reader: &Reader) -> Option<&dyn StreamFormat> {
+    match reader.format.reading() {
+        Reading::Stream(format) => Some(format),
+        Reading::Ranges(_) => None,
+    }
+}
+
+/// The range format of `reader`, if it has one.
+pub fn range_format(reader: &Reader) -> Option<&dyn RangeFormat> {
+    match reader.format.reading() {
+        Reading::Stream(_) => None,
+        Reading::Ranges(format) => Some(format),
+    }
+}

@@ -1,0 +1,198 @@
+//! A source as the SQL planner sees it: a table that takes the columns and filters pushed down to it.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{DFSchema, ScalarValue, Statistics};
+use datafusion::datasource::TableType;
+use datafusion::error::Result as DataFusionResult;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown};
+use datafusion::physical_plan::ExecutionPlan;
+use millstream_core::format::{BATCH_ROWS, Bound, Comparison, ParseRequest};
+
+use super::exec::ReadExec;
+use super::queue::{UnitQueue, UnitsExec};
+use super::rows::RowsRequest;
+use super::{Provenance, Reader};
+
+/// What is known of a source's size before it is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Estimate {
+    /// Units listed so far.
+    pub units: u64,
+    /// Their size as stored, in bytes.
+    pub stored_bytes: u64,
+    /// Their size when decoded, in bytes.
+    pub text_bytes: u64,
+}
+
+/// Bytes of an average record: only to compare the sides of a join.
+const RECORD_BYTES: u64 = 100;
+
+/// A source of the job.
+#[derive(Debug)]
+pub struct SourceTable {
+    reader: Arc<Reader>,
+    columns: SchemaRef,
+    schema: SchemaRef,
+    estimate: Option<Estimate>,
+    partitions: usize,
+}
+
+impl SourceTable {
+    /// The table of `reader`, whose format has `columns`. It is read by `partitions` tasks.
+    pub fn new(reader: Arc<Reader>, columns: SchemaRef, estimate: Option<Estimate>, partitions: usize) -> Self {
+        let schema = reader.schema_with(&columns);
+        SourceTable { reader, columns, schema, estimate, partitions }
+    }
+
+    /// What is read and put out for a projection (indices into the schema) and a filter.
+    fn request(&self, state: &dyn Session, projection: &[usize], filters: &[Expr]) -> DataFusionResult<RowsRequest> {
+        let filter = conjunction(filters.iter().cloned());
+        let mut read: Vec<usize> = projection.to_vec();
+        if let Some(filter) = &filter {
+            read.extend(filter.column_refs().iter().filter_map(|column| self.schema.index_of(&column.name).ok()));
+        }
+        read.sort_unstable();
+        read.dedup();
+        let (parsed, added): (Vec<usize>, Vec<usize>) =
+            read.iter().partition(|index| **index < self.columns.fields().len());
+        let provenance: Vec<Provenance> =
+            added.iter().map(|index| self.reader.provenance[index - self.columns.fields().len()]).collect();
+        let read_schema = Arc::new(self.schema.project(&read)?);
+        let filter = match filter {
+            Some(filter) => {
+                let unqualified = datafusion::logical_expr::expr_rewriter::unnormalize_col(filter);
+                Some(state.create_physical_expr(unqualified, &DFSchema::try_from(Arc::clone(&read_schema))?)?)
+            }
+            None => None,
+        };
+        let output = projection.iter().filter_map(|wanted| read.binary_search(wanted).ok()).collect();
+        Ok(RowsRequest {
+            parse: ParseRequest {
+                schema: Arc::clone(&self.columns),
+                projection: parsed,
+                on_drift: self.reader.on_drift,
+                validate: self.reader.validate,
+                lines: provenance.contains(&Provenance::Line),
+                batch_rows: BATCH_ROWS,
+                bounds: filters.iter().flat_map(|filter| bounds(filter, &self.columns)).collect(),
+            },
+            read_schema,
+            filter,
+            output,
+            provenance,
+            output_schema: Arc::new(self.schema.project(projection)?),
+        })
+    }
+
+    fn statistics_of(&self, schema: &Schema) -> Statistics {
+        let mut statistics = Statistics::new_unknown(schema);
+        if let Some(estimate) = self.estimate {
+            let share = schema.fields().len() as f64 / self.schema.fields().len().max(1) as f64;
+            statistics.num_rows = Precision::Inexact((estimate.text_bytes / RECORD_BYTES) as usize);
+            statistics.total_byte_size = Precision::Inexact((estimate.text_bytes as f64 * share) as usize);
+        }
+        statistics
+    }
+}
+
+#[async_trait]
+impl TableProvider for SourceTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    /// The reader applies a filter to every batch as soon as it is parsed, after all values that the job uses have been
+    /// converted: so which rows are refused does not depend on it. A volatile filter must run where it stands.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
+        let supported = |filter: &&Expr| match filter.is_volatile() {
+            true => TableProviderFilterPushDown::Unsupported,
+            false => TableProviderFilterPushDown::Exact,
+        };
+        Ok(filters.iter().map(supported).collect())
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let all: Vec<usize>;
+        let projection = match projection {
+            Some(projection) => projection,
+            None => {
+                all = (0..self.schema.fields().len()).collect();
+                &all
+            }
+        };
+        let request = Arc::new(self.request(state, projection, filters)?);
+        let statistics = self.statistics_of(&request.output_schema);
+        let units = UnitsExec::new(UnitQueue::new(Arc::clone(&self.reader)), self.partitions);
+        Ok(Arc::new(ReadExec::new(Arc::clone(&self.reader), request, statistics, Arc::new(units))))
+    }
+}
+
+/// The parts of `filter` that compare a column with a value: what statistics of row groups can rule out.
+fn bounds(filter: &Expr, columns: &Schema) -> Vec<Bound> {
+    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = filter else { return Vec::new() };
+    if *op == Operator::And {
+        return [left, right].into_iter().flat_map(|side| bounds(side, columns)).collect();
+    }
+    let (column, value, comparison) = match (left.as_ref(), right.as_ref()) {
+        (Expr::Column(column), Expr::Literal(value, _)) => (column, value, comparison(*op)),
+        (Expr::Literal(value, _), Expr::Column(column)) => (column, value, op.swap().and_then(comparison)),
+        _ => return Vec::new(),
+    };
+    let (Ok(index), Some(comparison)) = (columns.index_of(&column.name), comparison) else { return Vec::new() };
+    match one_value(value, columns.field(index).data_type()) {
+        Some(value) => vec![Bound { column: index, comparison, value }],
+        None => Vec::new(),
+    }
+}
+
+fn comparison(operator: Operator) -> Option<Comparison> {
+    Some(match operator {
+        Operator::Eq => Comparison::Equal,
+        Operator::Lt => Comparison::Less,
+        Operator::LtEq => Comparison::LessOrEqual,
+        Operator::Gt => Comparison::Greater,
+        Operator::GtEq => Comparison::GreaterOrEqual,
+        _ => return None,
+    })
+}
+
+/// `value` as an array of one, if it is of the column's own type and not null.
+fn one_value(value: &ScalarValue, data_type: &arrow::datatypes::DataType) -> Option<ArrayRef> {
+    if value.is_null() || value.data_type() != *data_type {
+        return None;
+    }
+    value.to_array().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{DataType, Field};
+    use datafusion::logical_expr::{col, lit};
+
+    use super::*;
+
+    #[test]
+    fn only_comparisons_of_a_column_with_a_value_of_its_type_are_bounds() {
+        let columns = Schema::new(vec![Field::new("n", DataType::Int64, true), Field::new("t", DataType::Utf8, true)]);
+        let filter = col("n").gt(lit(5i64)).and(lit(9i64).gt(col("n"))).and(col("t").eq(lit(3i64))).and(col("n").is_null());
+        let found: Vec<_> = bounds(&filter, &columns).iter().map(|bound| (bound.column, bound.comparison)).collect();
+        assert_eq!(found, [(0, Comparison::Greater), (0, Comparison::Less)]);
+    }
+}

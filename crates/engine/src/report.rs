@@ -1,0 +1,166 @@
+//! What a run tells at its end: for people, and as one JSON object for machines.
+
+use std::time::Duration;
+
+use millstream_core::step::StepSnapshot;
+use millstream_core::{StepKind, Steps};
+use serde::Serialize;
+
+use crate::verdict::Verdict;
+
+/// What a run did.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The job file.
+    pub job: String,
+    /// The run's name.
+    pub run: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// Rows that came out of the sources' parsers.
+    pub rows_read: u64,
+    /// Rows that the sinks took.
+    pub rows_written: u64,
+    /// Records that were refused.
+    pub rows_rejected: u64,
+    /// Bytes fetched, as stored.
+    pub bytes_read: u64,
+    /// Bytes handed to the targets.
+    pub bytes_written: u64,
+    /// The largest resident size of the process.
+    pub peak_rss_bytes: u64,
+    /// The memory budget.
+    pub memory_bytes: u64,
+    /// Workers.
+    pub cores: usize,
+    /// Processor time of the process over the run, in seconds.
+    pub cpu_seconds: f64,
+    /// What each sink now holds.
+    pub results: Vec<SinkResult>,
+    /// The counters of all steps.
+    pub steps: Vec<StepSnapshot>,
+    /// What limited the run.
+    pub verdict: Verdict,
+}
+
+/// What a sink now holds.
+#[derive(Debug, Clone, Serialize)]
+pub struct SinkResult {
+    /// The sink's name.
+    pub sink: String,
+    /// The target.
+    pub target: String,
+    /// What there is: "252 rows in table t".
+    pub summary: String,
+}
+
+/// Sums over the counters of a run as it stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Rows that came out of the sources' parsers.
+    pub rows_read: u64,
+    /// Rows that the sinks took.
+    pub rows_written: u64,
+    /// Records that were refused.
+    pub rows_rejected: u64,
+    /// Bytes fetched, as stored.
+    pub bytes_read: u64,
+    /// Bytes that are known to come, as stored; grows while listing goes on.
+    pub bytes_expected: u64,
+    /// Bytes handed to the targets.
+    pub bytes_written: u64,
+    /// Units read to their end.
+    pub units: u64,
+    /// Units known.
+    pub units_expected: u64,
+}
+
+impl Totals {
+    /// Sums up `steps`.
+    pub fn of(steps: &[StepSnapshot]) -> Self {
+        let mut totals = Totals::default();
+        for step in steps {
+            totals.rows_rejected += step.rejected;
+            match step.kind {
+                StepKind::Fetch => {
+                    totals.bytes_read += step.bytes;
+                    totals.bytes_expected += step.bytes_total;
+                    totals.units += step.units;
+                    totals.units_expected += step.units_total;
+                }
+                StepKind::Parse => totals.rows_read += step.rows,
+                StepKind::Load => {
+                    totals.rows_written += step.rows;
+                    totals.bytes_written += step.bytes;
+                }
+                StepKind::List | StepKind::Decode | StepKind::Transform => {}
+            }
+        }
+        totals
+    }
+}
+
+/// How far a run is.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    /// Time since the run began.
+    pub elapsed: Duration,
+    /// The sums so far.
+    pub totals: Totals,
+    /// What the run is doing: `reading`, `committing`.
+    pub phase: Phase,
+}
+
+/// What a run is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Units are read.
+    Reading,
+    /// All units are read; what holds rows back (a sort, an aggregate, a slow target) is working them off.
+    Finishing,
+    /// The targets make the result durable and visible.
+    Committing,
+}
+
+impl Progress {
+    /// The progress of a run with these counters.
+    pub fn of(steps: &Steps, elapsed: Duration, committing: bool) -> Self {
+        let snapshots: Vec<StepSnapshot> = steps.all().iter().map(|step| step.snapshot()).collect();
+        let totals = Totals::of(&snapshots);
+        let phase = match committing {
+            true => Phase::Committing,
+            false if totals.units_expected > 0 && totals.units == totals.units_expected => Phase::Finishing,
+            false => Phase::Reading,
+        };
+        Progress { elapsed, totals, phase }
+    }
+
+    /// Time until all that is known of is read, at the rate so far; `None` where nothing can be said.
+    pub fn remaining(&self) -> Option<Duration> {
+        let Totals { bytes_read, bytes_expected, .. } = self.totals;
+        if bytes_read == 0 || bytes_expected <= bytes_read || self.phase != Phase::Reading {
+            return None;
+        }
+        let rate = bytes_read as f64 / self.elapsed.as_secs_f64().max(1e-3);
+        Some(Duration::from_secs_f64((bytes_expected - bytes_read) as f64 / rate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_remains_follows_from_the_rate_so_far() {
+        let steps = Steps::default();
+        let fetch = steps.add("s", StepKind::Fetch, "file");
+        fetch.expect(2, 1000);
+        let progress = Progress::of(&steps, Duration::from_secs(1), false);
+        assert_eq!(progress.remaining(), None, "nothing read yet");
+        fetch.add_bytes(250);
+        let progress = Progress::of(&steps, Duration::from_secs(1), false);
+        assert_eq!(progress.remaining(), Some(Duration::from_secs(3)));
+        fetch.add_units(2);
+        assert_eq!(Progress::of(&steps, Duration::from_secs(1), false).phase, Phase::Finishing);
+    }
+}

@@ -1,0 +1,296 @@
+//! A run: begin all loads, drive all plans, then commit all or take all back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::StreamExt;
+use millstream_core::sink::{Load, LoadContext};
+use millstream_core::step::StepSnapshot;
+use millstream_core::{Error, ErrorKind, Result, StepKind};
+use millstream_job::{Job, SinkStep};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::load::LoadExec;
+use crate::memory::{self, Governor};
+use crate::plan::shared::Physical;
+use crate::prepare::{Base, Failure, Prepared, Reach, check_scratch, prepare};
+use crate::report::{Progress, Report, SinkResult, Totals};
+use crate::verdict::{Evidence, verdict};
+use crate::{fault, machine};
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Lets another thread end a run.
+#[derive(Debug, Default)]
+pub struct Interrupt {
+    asked: AtomicBool,
+    notify: Notify,
+}
+
+impl Interrupt {
+    /// Ends the run: it takes back what it has written and fails with [`ErrorKind::Interrupted`].
+    pub fn ask(&self) {
+        self.asked.store(true, Ordering::SeqCst);
+        self.notify.notify_waiters();
+    }
+
+    /// Whether the run was asked to end.
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    async fn asked(&self) {
+        loop {
+            let notified = self.notify.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if self.is_asked() {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+/// How a run is watched and ended.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    /// Called about ten times a second, and once at the end.
+    pub progress: &'a (dyn Fn(&Progress) + Sync),
+    /// Ends the run.
+    pub interrupt: &'a Interrupt,
+}
+
+/// Runs `job` on `machine` to its end.
+pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Report, Failure> {
+    check_scratch(&machine.scratch)?;
+    let base = Base::new(machine)?;
+    let begun = Instant::now();
+    let processor = processor_time();
+    let governor = Governor::start(base.machine.memory, Arc::clone(&base.budget))
+        .map_err(|cause| Error::io("a thread cannot be started", &cause))?;
+    let committing = AtomicBool::new(false);
+    let work = async {
+        let checked = async {
+            let (prepared, _) = prepare(&base, job, Reach::Online).await?;
+            let faults = prepared.check_sinks(job).await;
+            if !faults.is_empty() {
+                return Err(Failure::Errors(faults));
+            }
+            Ok(prepared)
+        };
+        let prepared = tokio::select! {
+            biased;
+            () = watch.interrupt.asked() => return Err(interruption(job).into()),
+            checked = checked => checked?,
+        };
+        execute(&base, job, &prepared, watch, &committing).await
+    };
+    let finished = base.runtimes.workers().block_on(async {
+        let ticking = async {
+            loop {
+                tokio::time::sleep(PROGRESS_INTERVAL).await;
+                (watch.progress)(&Progress::of(&base.steps, begun.elapsed(), committing.load(Ordering::Relaxed)));
+            }
+        };
+        tokio::pin!(work);
+        tokio::select! {
+            biased;
+            finished = &mut work => finished,
+            () = ticking => unreachable!("progress is told until the work is done"),
+        }
+    });
+    let (run_name, results) = finished?;
+    let elapsed = begun.elapsed();
+    (watch.progress)(&Progress::of(&base.steps, elapsed, true));
+    Ok(report(&base, job, run_name, results, elapsed, processor_time().saturating_sub(processor), governor.held()))
+}
+
+fn interruption(job: &Job) -> Error {
+    Error::new(ErrorKind::Interrupted, "the run was interrupted; what it had written was taken back")
+        .hint(format!("start it again: millstream run {}", job.path()))
+}
+
+/// The name of a run: when it began, and in which process.
+fn run_name() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}", since.as_millis(), std::process::id())
+}
+
+/// A load that has begun. If the run ends before it is committed, however it ends, it is taken back.
+struct Begun<'a> {
+    sink: &'a SinkStep,
+    load: Arc<dyn Load>,
+}
+
+async fn execute(
+    base: &Base,
+    job: &Job,
+    prepared: &Prepared<'_>,
+    watch: Watch<'_>,
+    committing: &AtomicBool,
+) -> Result<(String, Vec<SinkResult>), Failure> {
+    let physical = prepared.plan_sinks(job).await?;
+    let run = run_name();
+    let mut begun: Vec<Begun<'_>> = Vec::new();
+    let ended = tokio::select! {
+        biased;
+        () = watch.interrupt.asked() => Err(interruption(job)),
+        ended = load_all(base, job, prepared, &physical, &run, &mut begun) => ended,
+    };
+    physical.metered.iter().for_each(|metered| metered.settle());
+    if let Err(error) = ended {
+        take_back(&begun).await;
+        return Err(error.into());
+    }
+    // From here on the run is seen through: what remains is short, and half of it would be worse than either end.
+    committing.store(true, Ordering::Relaxed);
+    for one in &begun {
+        if let Err(error) = one.load.prepare().await {
+            take_back(&begun).await;
+            return Err(error.in_step(&one.sink.name.value).into());
+        }
+    }
+    Ok((run, commit(&begun).await?))
+}
+
+async fn take_back(begun: &[Begun<'_>]) {
+    for one in begun {
+        one.load.abort().await;
+    }
+}
+
+async fn commit(begun: &[Begun<'_>]) -> Result<Vec<SinkResult>> {
+    let mut results: Vec<SinkResult> = Vec::new();
+    for (index, one) in begun.iter().enumerate() {
+        match one.load.commit().await {
+            Ok(summary) => results.push(SinkResult {
+                sink: one.sink.name.value.clone(),
+                target: one.sink.sink.target(),
+                summary,
+            }),
+            Err(error) => {
+                take_back(&begun[index..]).await;
+                let error = error.in_step(&one.sink.name.value);
+                return Err(match results.is_empty() {
+                    true => error,
+                    false => {
+                        let done: Vec<&str> = results.iter().map(|result| result.sink.as_str()).collect();
+                        error.hint(format!("these sinks were already committed: {}", done.join(", ")))
+                    }
+                });
+            }
+        }
+    }
+    Ok(results)
+}
+
+/// Begins every load and drives every plan to its end.
+async fn load_all<'a>(
+    base: &Base,
+    job: &'a Job,
+    prepared: &Prepared<'_>,
+    physical: &Physical,
+    run: &str,
+    begun: &mut Vec<Begun<'a>>,
+) -> Result<()> {
+    let mut plans: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
+    for (sink, root) in job.sinks.iter().zip(&physical.roots) {
+        let name = &sink.name.value;
+        let step = base.steps.add(name, StepKind::Load, sink.sink.name());
+        let partitions = root.plan.output_partitioning().partition_count();
+        let schema = prepared
+            .sink_columns(sink)
+            .ok_or_else(|| Error::internal(format!("the columns of sink `{name}` are not known")))?;
+        let context = LoadContext {
+            run: run.to_owned(),
+            sink: name.clone(),
+            schema,
+            partitions,
+            ordered: root.plan.output_ordering().is_some(),
+            budget: Arc::clone(&base.budget),
+            step: Arc::clone(&step),
+        };
+        let load = sink.sink.begin(context).await.map_err(|error| error.in_step(name))?;
+        begun.push(Begun { sink, load: Arc::clone(&load) });
+        let input = Arc::clone(&root.plan);
+        plans.push(Arc::new(LoadExec::new(name, Arc::clone(&sink.sink), load, step, input)));
+    }
+    drive(base, plans).await
+}
+
+/// Drives all partitions of `plans`, each as a task on the workers. The first error ends them all, and no task is left
+/// when this returns.
+pub async fn drive(base: &Base, plans: Vec<Arc<dyn ExecutionPlan>>) -> Result<()> {
+    let context: Arc<TaskContext> = base.session.task_ctx();
+    let mut tasks = JoinSet::new();
+    for plan in plans {
+        for partition in 0..plan.output_partitioning().partition_count() {
+            let mut stream = plan.execute(partition, Arc::clone(&context)).map_err(fault::unwrap)?;
+            tasks.spawn_on(
+                async move {
+                    while let Some(batch) = stream.next().await {
+                        batch.map_err(fault::unwrap)?;
+                    }
+                    Ok(())
+                },
+                &base.runtimes.workers(),
+            );
+        }
+    }
+    let mut first: Result<()> = Ok(());
+    while let Some(ended) = tasks.join_next().await {
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(join) if join.is_cancelled() => continue,
+            Err(join) => Err(Error::internal("a task failed").cause(join)),
+        };
+        if first.is_ok() && ended.is_err() {
+            first = ended;
+            tasks.abort_all();
+        }
+    }
+    first
+}
+
+fn report(
+    base: &Base,
+    job: &Job,
+    run: String,
+    results: Vec<SinkResult>,
+    elapsed: Duration,
+    processor: Duration,
+    held: Duration,
+) -> Report {
+    let steps: Vec<StepSnapshot> = base.steps.all().iter().map(|step| step.snapshot()).collect();
+    let totals = Totals::of(&steps);
+    let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, cores: base.machine.cores, held });
+    Report {
+        job: job.path().to_owned(),
+        run,
+        seconds: elapsed.as_secs_f64(),
+        rows_read: totals.rows_read,
+        rows_written: totals.rows_written,
+        rows_rejected: totals.rows_rejected,
+        bytes_read: totals.bytes_read,
+        bytes_written: totals.bytes_written,
+        peak_rss_bytes: memory::peak_resident(),
+        memory_bytes: base.machine.memory,
+        cores: base.machine.cores,
+        cpu_seconds: processor.as_secs_f64(),
+        results,
+        steps,
+        verdict,
+    }
+}
+
+/// User and system time of this process so far.
+pub fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+}

@@ -1,0 +1,54 @@
+//! Two runtimes: waiting and working do not share threads.
+//!
+//! Network, disk and timers run on `io`; decoding and operators run on `workers`, one a core, so that a long decode
+//! never delays an acknowledgement.
+
+use millstream_core::{Error, Result};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// The runtimes of one process.
+#[derive(Debug)]
+pub struct Runtimes {
+    io: Option<Runtime>,
+    workers: Option<Runtime>,
+}
+
+impl Runtimes {
+    /// `cores` workers, and a small runtime for waiting.
+    pub fn new(cores: usize) -> Result<Self> {
+        let failed = |cause: std::io::Error| Error::io("threads cannot be started", &cause);
+        let io = Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(64)
+            .thread_name("millstream-io")
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let workers = Builder::new_multi_thread()
+            .worker_threads(cores)
+            .thread_name("millstream-work")
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        Ok(Runtimes { io: Some(io), workers: Some(workers) })
+    }
+
+    /// Where waiting is done.
+    pub fn io(&self) -> Handle {
+        self.io.as_ref().expect("present until dropped").handle().clone()
+    }
+
+    /// Where work is done.
+    pub fn workers(&self) -> Handle {
+        self.workers.as_ref().expect("present until dropped").handle().clone()
+    }
+}
+
+/// A reader that hangs in a system call (a pipe that nobody writes to) must not keep the process from ending.
+impl Drop for Runtimes {
+    fn drop(&mut self) {
+        for runtime in [self.workers.take(), self.io.take()].into_iter().flatten() {
+            runtime.shutdown_background();
+        }
+    }
+}

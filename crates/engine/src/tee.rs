@@ -1,0 +1,452 @@
+//! A step that several steps use runs once: the tee hands each of its batches to all its users.
+//!
+//! ```text
+//!                     ┌─▶ queue of user 0 ─▶
+//!  input, partition p ┤
+//!                     └─▶ queue of user 1 ─▶   (memory, then scratch)
+//! ```
+//! One task a partition pulls the input and fills the users' queues. When every user has enough in its queue the task
+//! waits: that is the backpressure. When one user starves while another has enough (a hash join that first drains one
+//! side of a self-join would otherwise wait for ever), what the slower one has not taken yet goes to scratch.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+};
+use futures::StreamExt;
+use millstream_core::{Budget, Error, Reservation, Step};
+use tempfile::NamedTempFile;
+use tokio::sync::Notify;
+
+use crate::fault;
+
+/// Bytes in memory that are enough for one user of one partition.
+const ENOUGH: usize = 4 << 20;
+
+/// The size of a file in scratch, in bytes of memory: it is deleted once it has been read.
+const SPILL_FILE: usize = 32 << 20;
+
+/// A step and its users. Its state belongs to the run, not to a plan node, so it survives when nodes are rebuilt.
+#[derive(Debug)]
+pub struct Tee {
+    name: String,
+    input: Arc<dyn ExecutionPlan>,
+    users: AtomicUsize,
+    partitions: Vec<Arc<Partition>>,
+    budget: Arc<Budget>,
+    scratch: std::path::PathBuf,
+    step: Arc<Step>,
+}
+
+/// One partition of the input and the queues of its users.
+#[derive(Debug, Default)]
+struct Partition {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queues: Vec<Queue>,
+    ended: Option<Result<(), Arc<DataFusionError>>>,
+    task: Option<SpawnedTask<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    batches: VecDeque<Held>,
+    bytes: usize,
+    starving: bool,
+    closed: bool,
+}
+
+/// What waits for a user.
+#[derive(Debug)]
+enum Held {
+    Memory(RecordBatch, Reservation),
+    Scratch(ScratchFile),
+}
+
+#[derive(Debug)]
+enum ScratchFile {
+    Writing { writer: Box<StreamWriter<std::io::BufWriter<NamedTempFile>>>, bytes: usize },
+    Reading(Box<StreamReader<std::io::BufReader<NamedTempFile>>>),
+}
+
+impl Tee {
+    /// A tee over `input`; its users come with [`Tee::user`].
+    pub fn new(
+        name: &str,
+        input: Arc<dyn ExecutionPlan>,
+        budget: Arc<Budget>,
+        scratch: std::path::PathBuf,
+        step: Arc<Step>,
+    ) -> Arc<Self> {
+        let partitions = input.output_partitioning().partition_count();
+        Arc::new(Tee {
+            name: name.to_owned(),
+            partitions: (0..partitions).map(|_| Arc::default()).collect(),
+            input,
+            users: AtomicUsize::new(0),
+            budget,
+            scratch,
+            step,
+        })
+    }
+
+    /// The columns it hands out.
+    pub fn schema(&self) -> SchemaRef {
+        self.input.schema()
+    }
+
+    /// The step's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The plan below it.
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
+    /// A node that reads the tee as its next user, keeping the columns of `projection` (indices into the schema).
+    pub fn user(self: &Arc<Self>, projection: Vec<usize>) -> DataFusionResult<TeeExec> {
+        let user = self.users.fetch_add(1, Ordering::Relaxed);
+        for partition in &self.partitions {
+            partition.lock().queues.push(Queue::default());
+        }
+        let schema = Arc::new(self.schema().project(&projection)?);
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(self.partitions.len()),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Ok(TeeExec { tee: Arc::clone(self), user, projection, properties: Arc::new(properties) })
+    }
+
+    /// Starts the task of partition `index`, once.
+    fn start(self: &Arc<Self>, index: usize, context: &Arc<TaskContext>) -> DataFusionResult<()> {
+        let partition = &self.partitions[index];
+        let mut state = partition.lock();
+        if state.task.is_some() || state.ended.is_some() {
+            return Ok(());
+        }
+        let mut input = self.input.execute(index, Arc::clone(context))?;
+        let tee = Arc::downgrade(self);
+        let partition = Arc::clone(partition);
+        state.task = Some(SpawnedTask::spawn(async move {
+            let mut end = Ok(());
+            while let Some(batch) = input.next().await {
+                let Some(tee) = tee.upgrade() else { return };
+                let handed = match batch {
+                    Ok(batch) => tee.hand_out(&partition, batch).await,
+                    Err(error) => Err(error),
+                };
+                match handed {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        end = Err(Arc::new(error));
+                        break;
+                    }
+                }
+            }
+            partition.lock().ended = Some(end);
+            partition.changed.notify_waiters();
+        }));
+        Ok(())
+    }
+
+    /// Waits until the users of `partition` want more, and gives each `batch`. `false` if nobody is left.
+    async fn hand_out(&self, partition: &Partition, batch: RecordBatch) -> DataFusionResult<bool> {
+        loop {
+            let changed = partition.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = partition.lock();
+                let mut open = state.queues.iter().filter(|queue| !queue.closed).peekable();
+                if open.peek().is_none() {
+                    return Ok(false);
+                }
+                let someone_starves = state.queues.iter().any(|queue| !queue.closed && queue.starving);
+                let all_have_room = state.queues.iter().all(|queue| queue.closed || queue.has_room());
+                if all_have_room || someone_starves {
+                    self.step.add_rows(batch.num_rows() as u64);
+                    for queue in state.queues.iter_mut().filter(|queue| !queue.closed) {
+                        self.put(queue, &batch)?;
+                    }
+                    drop(state);
+                    partition.changed.notify_waiters();
+                    return Ok(true);
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Puts `batch` at the end of `queue`: in memory while that is little and allowed, else in scratch.
+    fn put(&self, queue: &mut Queue, batch: &RecordBatch) -> DataFusionResult<()> {
+        let bytes = datafusion::physical_plan::spill::get_record_batch_memory_size(batch);
+        let in_memory = queue.has_room();
+        queue.starving = false;
+        if in_memory && let Ok(reservation) = self.budget.try_reserve(&self.name, bytes) {
+            queue.bytes += bytes;
+            queue.batches.push_back(Held::Memory(batch.clone(), reservation));
+            return Ok(());
+        }
+        self.step.add_spilled(bytes as u64);
+        if let Some(Held::Scratch(ScratchFile::Writing { writer, bytes: written })) = queue.batches.back_mut()
+            && *written < SPILL_FILE
+        {
+            *written += bytes;
+            return Ok(writer.write(batch)?);
+        }
+        let file = tempfile::Builder::new().prefix("millstream-").tempfile_in(&self.scratch).map_err(|cause| {
+            fault::carry(
+                Error::io(format!("no scratch file can be made in {}", self.scratch.display()), &cause)
+                    .in_step(&self.name),
+            )
+        })?;
+        let mut writer = StreamWriter::try_new(std::io::BufWriter::new(file), &batch.schema())?;
+        writer.write(batch)?;
+        queue.batches.push_back(Held::Scratch(ScratchFile::Writing { writer: Box::new(writer), bytes }));
+        Ok(())
+    }
+
+    /// The next batch for `user` of `partition`; `None` at the end.
+    async fn take(&self, partition: &Partition, user: usize) -> DataFusionResult<Option<RecordBatch>> {
+        loop {
+            let changed = partition.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = partition.lock();
+                if let Some(batch) = state.queues[user].take()? {
+                    drop(state);
+                    partition.changed.notify_waiters();
+                    return Ok(Some(batch));
+                }
+                match &state.ended {
+                    Some(Ok(())) => return Ok(None),
+                    Some(Err(error)) => return Err(DataFusionError::Shared(Arc::clone(error))),
+                    None => state.queues[user].starving = true,
+                }
+            }
+            partition.changed.notify_waiters();
+            changed.await;
+        }
+    }
+}
+
+impl Partition {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Queue {
+    /// Whether a batch may wait here in memory. What has gone to scratch is taken first.
+    fn has_room(&self) -> bool {
+        self.bytes < ENOUGH && !matches!(self.batches.back(), Some(Held::Scratch(_)))
+    }
+
+    /// The first batch that waits.
+    fn take(&mut self) -> DataFusionResult<Option<RecordBatch>> {
+        while let Some(first) = self.batches.pop_front() {
+            match first {
+                Held::Memory(batch, reservation) => {
+                    self.bytes -= reservation.bytes();
+                    return Ok(Some(batch));
+                }
+                Held::Scratch(ScratchFile::Writing { mut writer, .. }) => {
+                    writer.finish()?;
+                    let file = writer.into_inner()?.into_inner().map_err(|error| error.into_error())?;
+                    let reader = open_from_start(file)?;
+                    self.batches.push_front(Held::Scratch(ScratchFile::Reading(Box::new(reader))));
+                }
+                Held::Scratch(ScratchFile::Reading(mut reader)) => {
+                    if let Some(batch) = reader.next() {
+                        let batch = batch?;
+                        self.batches.push_front(Held::Scratch(ScratchFile::Reading(reader)));
+                        return Ok(Some(batch));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn open_from_start(mut file: NamedTempFile) -> DataFusionResult<StreamReader<std::io::BufReader<NamedTempFile>>> {
+    use std::io::Seek;
+    file.as_file_mut().rewind()?;
+    Ok(StreamReader::try_new(std::io::BufReader::new(file), None)?)
+}
+
+/// One use of a [`Tee`].
+#[derive(Debug)]
+pub struct TeeExec {
+    tee: Arc<Tee>,
+    user: usize,
+    projection: Vec<usize>,
+    properties: Arc<PlanProperties>,
+}
+
+impl DisplayAs for TeeExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let schema = self.schema();
+        let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        write!(f, "TeeExec: {} (runs once), columns=[{}]", self.tee.name, columns.join(", "))
+    }
+}
+
+impl ExecutionPlan for TeeExec {
+    fn name(&self) -> &str {
+        "TeeExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    /// The input is the tee's own, not this node's: it must not be rebuilt once for every user.
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DataFusionResult<TreeNodeRecursion>,
+    ) -> DataFusionResult<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let user = UserOf { tee: Arc::clone(&self.tee), partition, user: self.user };
+        let projection = self.projection.clone();
+        let batches = async_stream::try_stream! {
+            user.tee.start(partition, &context)?;
+            while let Some(batch) = user.tee.take(&user.tee.partitions[partition], user.user).await? {
+                yield batch.project(&projection)?;
+            }
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+    }
+}
+
+/// Closes its queue when the user is done with it, so that nobody waits for it.
+struct UserOf {
+    tee: Arc<Tee>,
+    partition: usize,
+    user: usize,
+}
+
+impl Drop for UserOf {
+    fn drop(&mut self) {
+        let partition = &self.tee.partitions[self.partition];
+        {
+            let mut state = partition.lock();
+            let queue = &mut state.queues[self.user];
+            *queue = Queue { closed: true, ..Queue::default() };
+        }
+        partition.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int64Array;
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::catalog::TableProvider;
+    use datafusion::datasource::MemTable;
+    use datafusion::prelude::SessionContext;
+    use millstream_core::StepKind;
+
+    use super::*;
+
+    async fn tee_of(rows: i64, budget: usize) -> (Arc<Tee>, Arc<TaskContext>, Arc<Step>) {
+        let schema: SchemaRef = Arc::new(Schema::new(vec![
+            Field::new("a", DataType::Int64, false),
+            Field::new("b", DataType::Int64, false),
+        ]));
+        let batches: Vec<RecordBatch> = (0..rows)
+            .step_by(8192)
+            .map(|start| {
+                let numbers: Arc<Int64Array> = Arc::new((start..(start + 8192).min(rows)).collect());
+                RecordBatch::try_new(Arc::clone(&schema), vec![numbers.clone(), numbers]).expect("a batch")
+            })
+            .collect();
+        let context = SessionContext::new();
+        let table = MemTable::try_new(schema, vec![batches]).expect("a table");
+        let input = table.scan(&context.state(), None, &[], None).await.expect("a plan");
+        let step = Step::new("t", StepKind::Transform, "tee");
+        let tee = Tee::new("t", input, Budget::new(budget), std::env::temp_dir(), Arc::clone(&step));
+        (tee, context.task_ctx(), step)
+    }
+
+    async fn sum(stream: SendableRecordBatchStream) -> (usize, i64) {
+        let batches: Vec<RecordBatch> = stream.map(|batch| batch.expect("a batch")).collect().await;
+        let total = batches
+            .iter()
+            .map(|batch| arrow::compute::sum(batch.column(0).as_any().downcast_ref::<Int64Array>().expect("int64")))
+            .map(Option::unwrap_or_default)
+            .sum();
+        (batches.iter().map(RecordBatch::num_rows).sum(), total)
+    }
+
+    /// The worst user: it drains one side wholly before it looks at the other.
+    #[tokio::test]
+    async fn a_user_who_lags_is_spilled_and_loses_nothing() {
+        let rows = 3_000_000;
+        let (tee, context, step) = tee_of(rows, 1 << 20).await;
+        let first = tee.user(vec![0]).expect("a user").execute(0, Arc::clone(&context)).expect("a stream");
+        let second = tee.user(vec![1, 0]).expect("a user").execute(0, context).expect("a stream");
+        let expected = (rows as usize, rows * (rows - 1) / 2);
+        assert_eq!(sum(first).await, expected);
+        assert_eq!(sum(second).await, expected);
+        assert!(step.snapshot().spilled_bytes > 0, "it must have spilled");
+        assert_eq!(step.snapshot().rows, rows as u64, "the input ran once");
+    }
+
+    #[tokio::test]
+    async fn a_user_who_leaves_does_not_hold_up_the_others() {
+        let (tee, context, step) = tee_of(2_000_000, 64 << 20).await;
+        let first = tee.user(vec![0]).expect("a user").execute(0, Arc::clone(&context)).expect("a stream");
+        let second = tee.user(vec![0]).expect("a user").execute(0, context).expect("a stream");
+        drop(second);
+        assert_eq!(sum(first).await.0, 2_000_000);
+        assert_eq!(step.snapshot().spilled_bytes, 0);
+    }
+}

@@ -1,0 +1,221 @@
+//! What limited a run, in one sentence with its evidence.
+//!
+//! Four shares of the time of the run are compared, each computed from the counters:
+//!
+//! - *cores*: processor time over cores × time;
+//! - *input*: how much of the readers' time went by waiting for bytes;
+//! - *target*: how much of the loaders' time went by waiting for the target;
+//! - *memory*: time that readers were held back, and bytes spilled.
+//!
+//! The first of these that fills the run is its limit. If none does, a single task may have been the limit: a step that
+//! was busy all the time on one core while the others had nothing to do (one large gzip, a final sort).
+
+use std::time::Duration;
+
+use millstream_core::StepKind;
+use millstream_core::step::StepSnapshot;
+use serde::Serialize;
+
+/// What a run can be short of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// Processor cores.
+    Cores,
+    /// One core: the work could not be divided.
+    Core,
+    /// Where the bytes come from: disk, pipe or network.
+    Source,
+    /// Where the rows go.
+    Target,
+    /// The memory budget.
+    Memory,
+    /// Nothing stands out: the run was short, or its time went by starting up.
+    Nothing,
+}
+
+/// What limited a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What it was short of.
+    pub limit: Limit,
+    /// The sentence for people, with its evidence.
+    pub sentence: String,
+}
+
+/// What the verdict is computed from.
+#[derive(Debug)]
+pub struct Evidence<'a> {
+    /// The counters.
+    pub steps: &'a [StepSnapshot],
+    /// The time of the run.
+    pub elapsed: Duration,
+    /// The process's own processor time over the run, user and system.
+    pub processor: Duration,
+    /// Workers.
+    pub cores: usize,
+    /// How long readers were held back because memory was short.
+    pub held: Duration,
+}
+
+/// Above this share a resource fills the run.
+const FULL: f64 = 0.75;
+/// Above this share waiting is what the run did most.
+const MOST: f64 = 0.5;
+/// Shorter runs are all start and end.
+const SHORTEST: Duration = Duration::from_millis(50);
+
+/// What limited the run.
+pub fn verdict(evidence: &Evidence<'_>) -> Verdict {
+    let elapsed = evidence.elapsed.as_secs_f64().max(1e-6);
+    let cores_share = evidence.processor.as_secs_f64() / (elapsed * evidence.cores as f64);
+    let busiest = busiest(evidence.steps);
+    let work = busiest.map_or_else(|| "starting up".to_owned(), describe);
+    let source = waiting_for_source(evidence.steps, elapsed);
+    let target = waiting_for_target(evidence.steps, elapsed);
+    let spilled: u64 = evidence.steps.iter().map(|step| step.spilled_bytes).sum();
+    let held = evidence.held.as_secs_f64() / elapsed;
+
+    let (limit, sentence) = if evidence.elapsed < SHORTEST {
+        (Limit::Nothing, format!("nothing: the run took {:.0} ms, too short to tell", elapsed * 1000.0))
+    } else if held > 0.2 || (spilled > 0 && cores_share < FULL) {
+        let held = if held > 0.01 { format!(", readers held back {} of the time", percent(held)) } else { String::new() };
+        (Limit::Memory, format!("memory: {} written to scratch{held}; raise `--memory`", bytes(spilled)))
+    } else if cores_share >= FULL {
+        let spilled = if spilled > 0 { format!(", {} written to scratch", bytes(spilled)) } else { String::new() };
+        (Limit::Cores, format!("{work}, {} busy {}{spilled}", of_cores(evidence.cores), percent(cores_share)))
+    } else if let Some((share, step)) = target.filter(|(share, _)| *share >= MOST && *share >= source.map_or(0.0, |(share, _)| share)) {
+        (Limit::Target, format!("the target of {} ({}): writing to it took {} of the time, cores busy {}", step.name, step.detail, percent(share), percent(cores_share)))
+    } else if let Some((share, step)) = source.filter(|(share, _)| *share >= MOST) {
+        let place = evidence.steps.iter().find(|other| other.name == step.name && other.kind == StepKind::Fetch);
+        let place = place.map_or("source", |place| place.detail.as_str());
+        (Limit::Source, format!("reading {} ({}): waiting for its bytes took {} of the time, cores busy {}", step.name, place_name(place), percent(share), percent(cores_share)))
+    } else if let Some(step) = busiest.filter(|step| step.busy / elapsed >= MOST && evidence.cores > 1) {
+        (Limit::Core, format!("{}, which ran on 1 of {} cores, busy {} of the time", describe(step), evidence.cores, percent(step.busy / elapsed)))
+    } else {
+        (Limit::Nothing, format!("nothing in particular: cores busy {}, most of it {work}", percent(cores_share)))
+    };
+    Verdict { limit, sentence: format!("limited by: {sentence}") }
+}
+
+/// The step that worked most.
+fn busiest(steps: &[StepSnapshot]) -> Option<&StepSnapshot> {
+    steps.iter().filter(|step| step.busy > 0.0).max_by(|a, b| a.busy.total_cmp(&b.busy))
+}
+
+/// What a step does, as a phrase: "decoding gzip (places)".
+fn describe(step: &StepSnapshot) -> String {
+    let what = match step.kind {
+        StepKind::List => "listing".to_owned(),
+        StepKind::Fetch => format!("fetching {}", step.detail),
+        StepKind::Decode => format!("decoding {}", step.detail),
+        StepKind::Parse => format!("parsing {}", step.detail),
+        StepKind::Transform => step.detail.clone(),
+        StepKind::Load => format!("writing {}", step.detail),
+    };
+    format!("{what} ({})", step.name)
+}
+
+/// The reader that waited most for its bytes, and how much of its own time that was. A reader that was itself held up
+/// by what comes behind it had nothing to wait for, so its own time is what it worked and waited for input.
+fn waiting_for_source(steps: &[StepSnapshot], elapsed: f64) -> Option<(f64, &StepSnapshot)> {
+    let share = |step: &StepSnapshot| {
+        let tasks = ((step.waiting_input + step.busy) / elapsed).ceil().max(1.0);
+        step.waiting_input / (elapsed * tasks)
+    };
+    let decoders = steps.iter().filter(|step| step.kind == StepKind::Decode);
+    decoders.map(|step| (share(step), step)).max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+/// The loader that waited most for its target, and how much of the run that was.
+fn waiting_for_target(steps: &[StepSnapshot], elapsed: f64) -> Option<(f64, &StepSnapshot)> {
+    let share = |step: &StepSnapshot| {
+        let tasks = ((step.waiting_output + step.waiting_input + step.busy) / elapsed).round().max(1.0);
+        step.waiting_output / (elapsed * tasks)
+    };
+    let loaders = steps.iter().filter(|step| step.kind == StepKind::Load);
+    loaders.map(|step| (share(step), step)).max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+fn place_name(detail: &str) -> &str {
+    match detail {
+        "stdin" => "standard input",
+        "file" => "disk",
+        "http" => "network",
+        other => other,
+    }
+}
+
+fn of_cores(cores: usize) -> String {
+    match cores {
+        1 => "1 of 1 core".to_owned(),
+        cores => format!("{cores} of {cores} cores"),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", (share * 100.0).min(100.0))
+}
+
+/// `bytes` for people: 12.3 MB.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit < UNITS.len() - 1 {
+        value /= 1000.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{bytes} B"),
+        _ if value < 10.0 => format!("{value:.2} {}", UNITS[unit]),
+        _ if value < 100.0 => format!("{value:.1} {}", UNITS[unit]),
+        _ => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_core::Step;
+
+    use super::*;
+
+    fn step(kind: StepKind, detail: &str, busy: f64, waiting_input: f64, waiting_output: f64) -> StepSnapshot {
+        let step = Step::new("places", kind, detail);
+        step.add_busy(Duration::from_secs_f64(busy));
+        step.add_waiting_input(Duration::from_secs_f64(waiting_input));
+        step.add_waiting_output(Duration::from_secs_f64(waiting_output));
+        step.snapshot()
+    }
+
+    fn judge(steps: &[StepSnapshot], processor: f64, held: f64) -> Verdict {
+        verdict(&Evidence {
+            steps,
+            elapsed: Duration::from_secs(10),
+            processor: Duration::from_secs_f64(processor),
+            cores: 2,
+            held: Duration::from_secs_f64(held),
+        })
+    }
+
+    #[test]
+    fn each_limit_is_named() {
+        let decode = step(StepKind::Decode, "gzip", 15.0, 1.0, 0.0);
+        assert_eq!(judge(std::slice::from_ref(&decode), 18.8, 0.0).sentence, "limited by: decoding gzip (places), 2 of 2 cores busy 94 %");
+        assert_eq!(judge(&[decode], 18.8, 5.0).limit, Limit::Memory);
+        let starved = [step(StepKind::Decode, "gzip", 0.5, 18.0, 0.0), step(StepKind::Fetch, "http", 0.0, 0.0, 0.0)];
+        let verdict = judge(&starved, 1.0, 0.0);
+        assert_eq!(verdict.limit, Limit::Source);
+        assert!(verdict.sentence.contains("(network)"), "{}", verdict.sentence);
+        let blocked = [step(StepKind::Decode, "gzip", 0.5, 0.1, 0.0), step(StepKind::Load, "sqlite", 0.5, 0.5, 9.0)];
+        assert_eq!(judge(&blocked, 1.0, 0.0).limit, Limit::Target);
+        let serial = [step(StepKind::Decode, "gzip", 9.0, 0.2, 0.0)];
+        assert_eq!(judge(&serial, 9.5, 0.0).limit, Limit::Core);
+        assert_eq!(judge(&[], 0.1, 0.0).limit, Limit::Nothing);
+    }
+
+    #[test]
+    fn bytes_for_people() {
+        assert_eq!([0, 999, 1000, 12_345_678, 999_999_999].map(bytes), ["0 B", "999 B", "1.00 kB", "12.3 MB", "1.00 GB"]);
+    }
+}
