@@ -4,10 +4,12 @@
 //! part for any number of folders, none included. A backslash takes the meaning from the next character. As in a
 //! shell, a name that begins with a dot is found only by a part that begins with that dot, and `**` enters no such
 //! folder. Braces have been expanded before: here they are plain characters.
+//!
+//! Tried and rejected: globset, for which `?` and sets stand for one byte, so that `?` does not find `ä`.
 
 use std::ffi::OsStr;
-
-use globset::{ErrorKind, GlobBuilder, GlobMatcher};
+use std::iter::Peekable;
+use std::str::Chars;
 
 /// A part of a pattern between two slashes.
 #[derive(Debug)]
@@ -23,15 +25,66 @@ pub(crate) enum Segment {
 /// A wildcard for one name.
 #[derive(Debug)]
 pub(crate) struct Wildcard {
-    matcher: GlobMatcher,
+    tokens: Vec<Token>,
     hidden: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Token {
+    /// This character.
+    Plain(char),
+    /// `*`.
+    Any,
+    /// `?`.
+    One,
+    /// `[…]`: characters from the first to the last of each pair, or any others.
+    Set { ranges: Vec<(char, char)>, others: bool },
+}
+
+impl Token {
+    fn matches(&self, character: char) -> bool {
+        match self {
+            Token::Plain(plain) => *plain == character,
+            Token::Any | Token::One => true,
+            Token::Set { ranges, others } => {
+                ranges.iter().any(|(first, last)| (*first..=*last).contains(&character)) != *others
+            }
+        }
+    }
 }
 
 impl Wildcard {
     /// Whether it stands for `name`.
     pub(crate) fn matches(&self, name: &OsStr) -> bool {
-        (self.hidden || !is_hidden(name)) && self.matcher.is_match(name)
+        (self.hidden || !is_hidden(name)) && matches(&self.tokens, &name.to_string_lossy())
     }
+}
+
+/// Whether `tokens` stand for all of `name`. On a mismatch only the last `*` has to take one character more: what
+/// stands before it was matched as early as can be.
+fn matches(tokens: &[Token], name: &str) -> bool {
+    let name: Vec<char> = name.chars().collect();
+    let (mut token, mut at) = (0, 0);
+    let mut last_any = None;
+    while at < name.len() {
+        match tokens.get(token) {
+            Some(Token::Any) => {
+                last_any = Some((token, at));
+                token += 1;
+            }
+            Some(one) if one.matches(name[at]) => {
+                token += 1;
+                at += 1;
+            }
+            _ => {
+                let Some((any, taken)) = last_any else { return false };
+                last_any = Some((any, taken + 1));
+                token = any + 1;
+                at = taken + 1;
+            }
+        }
+    }
+    tokens[token..].iter().all(|rest| *rest == Token::Any)
 }
 
 /// Whether a shell's `*` would pass over `name`.
@@ -84,45 +137,47 @@ fn segment(part: &str) -> Result<Segment, String> {
     if !has_wildcards(part) {
         return Ok(Segment::Name(unescape(part)));
     }
-    let glob =
-        GlobBuilder::new(&without_alternatives(part)).literal_separator(true).backslash_escape(true).build().map_err(
-            |error| match error.kind() {
-                ErrorKind::UnclosedClass => "the `[` is not closed".to_owned(),
-                ErrorKind::InvalidRange(first, last) => format!("the range {first}-{last} runs backwards"),
-                ErrorKind::DanglingEscape => r"there is nothing behind the `\`".to_owned(),
-                other => other.to_string(),
-            },
-        )?;
-    Ok(Segment::Wildcard(Wildcard { matcher: glob.compile_matcher(), hidden: part.starts_with('.') }))
+    Ok(Segment::Wildcard(Wildcard { tokens: tokens(part)?, hidden: part.starts_with('.') }))
 }
 
-/// `part` with its braces as sets of one character: for the library they would be alternatives.
-fn without_alternatives(part: &str) -> String {
-    let mut glob = String::with_capacity(part.len());
+fn tokens(part: &str) -> Result<Vec<Token>, String> {
+    let mut tokens = Vec::new();
     let mut characters = part.chars().peekable();
     while let Some(character) = characters.next() {
-        match character {
-            '\\' => {
-                glob.push('\\');
-                glob.extend(characters.next());
-            }
-            '[' => {
-                glob.push('[');
-                glob.extend(characters.next_if(|next| matches!(next, '!' | '^')));
-                glob.extend(characters.next_if_eq(&']'));
-                for inside in characters.by_ref() {
-                    glob.push(inside);
-                    if inside == ']' {
-                        break;
-                    }
-                }
-            }
-            '{' => glob.push_str("[{]"),
-            '}' => glob.push_str("[}]"),
-            other => glob.push(other),
-        }
+        tokens.push(match character {
+            '*' => Token::Any,
+            '?' => Token::One,
+            '[' => set(&mut characters)?,
+            '\\' => Token::Plain(characters.next().ok_or(r"there is nothing behind the `\`")?),
+            plain => Token::Plain(plain),
+        });
     }
-    glob
+    Ok(tokens)
+}
+
+/// A set, from behind its `[` to behind its `]`. A `]` at its beginning is one of its characters, and so is a `-` at
+/// either end.
+fn set(characters: &mut Peekable<Chars<'_>>) -> Result<Token, String> {
+    let others = characters.next_if(|next| matches!(next, '!' | '^')).is_some();
+    let mut ranges = Vec::new();
+    loop {
+        let first = characters.next().ok_or("the `[` is not closed")?;
+        if first == ']' && !ranges.is_empty() {
+            return Ok(Token::Set { ranges, others });
+        }
+        let mut ahead = characters.clone();
+        let last = match (ahead.next(), ahead.next()) {
+            (Some('-'), Some(last)) if last != ']' => {
+                *characters = ahead;
+                last
+            }
+            _ => first,
+        };
+        if last < first {
+            return Err(format!("the range {first}-{last} runs backwards"));
+        }
+        ranges.push((first, last));
+    }
 }
 
 #[cfg(test)]
@@ -150,6 +205,9 @@ mod tests {
             (r"\[1]*", vec!["[1]a"], vec!["1a"]),
             ("{a}*", vec!["{a}b"], vec!["ab"]),
             ("[{]a,b}*", vec!["{a,b}c"], vec!["ac"]),
+            ("[a-]x", vec!["ax", "-x"], vec!["bx"]),
+            ("[ä-ü]", vec!["ö"], vec!["o", "öö"]),
+            ("a*b*c", vec!["abc", "axxbbxbc", "abcbc"], vec!["abcb", "acb"]),
             ("**.gz", vec!["a.gz"], vec!["a"]),
             ("a b", vec!["a b"], vec!["a"]),
         ] {
