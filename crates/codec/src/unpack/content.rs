@@ -158,7 +158,7 @@ impl Content {
                 return Ok(());
             }
         }
-        if self.in_archive && crate::zip::recognises(head) {
+        if self.in_archive && crate::zip::recognises(head, false) {
             return Err(Error::refused("a member of the archive is itself a zip archive")
                 .hint("leave it out by `members`, or unpack the outer archive first"));
         }
@@ -167,10 +167,25 @@ impl Content {
                 .text(head)
                 .hint("supported are plain text, gzip, zstd, bzip2, xz and zip; unpack it first"));
         }
+        if let Some(codec) = self.cut_in_its_head(head)? {
+            self.codec = codec.0;
+            self.kind = Kind::Compressed { decoder: codec.1, more: false };
+            return Ok(());
+        }
         self.check_expected(head)?;
         self.codec = "plain";
         self.kind = Kind::Plain;
         Ok(())
+    }
+
+    /// A unit of a few bytes that begins as its name promises was cut before it could be recognised ("BZ").
+    fn cut_in_its_head(&self, head: &[u8]) -> Result<Option<(&'static str, Box<dyn Decoder>)>> {
+        let entry = CODECS.iter().find(|entry| Some(entry.name) == self.expected);
+        let Some(entry) = entry.filter(|_| !head.is_empty() && head.len() < HEAD) else {
+            return Ok(None);
+        };
+        let begins = (entry.build)().decoder()?.decode(head, &mut Vec::new(), HEAD).is_ok();
+        if begins { Ok(Some((entry.name, (entry.build)().decoder()?))) } else { Ok(None) }
     }
 
     /// A name that promises a codec and bytes that are neither that nor text mean damage, not plain text. Plain text

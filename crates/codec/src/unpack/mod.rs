@@ -273,7 +273,8 @@ impl Unpack {
                 if input.available() < HEAD && !input.ended() {
                     return Ok(Piece::Hungry);
                 }
-                if crate::zip::recognises(input.head(HEAD)) {
+                let expects_zip = self.options.expected == Some("zip");
+                if crate::zip::recognises(input.head(HEAD), expects_zip) {
                     self.codec = "zip";
                     let walk = Walk::new(&self.options.members, self.options.limits.members)?;
                     self.container = Container::Zip(Box::new(walk));

@@ -1,1 +1,202 @@
-//! Tests.
+//! Unpacking: detection, pieces, limits, positions. The codecs' and the archive's own tests are beside them.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use millstream_core::ErrorKind;
+use millstream_core::spec::Size;
+
+use super::{Limits, Unpack, UnpackOptions, Unpacked, check_members, codec_by_name};
+use crate::conformance::{TEXT, some_text, unpack, unpack_one};
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    writer.write_all(text).expect("memory");
+    writer.finish().expect("memory")
+}
+
+fn expecting(codec: &'static str) -> UnpackOptions {
+    UnpackOptions { expected: Some(codec), ..UnpackOptions::default() }
+}
+
+#[test]
+fn an_empty_unit_is_an_empty_content() {
+    assert_eq!(unpack(b"", 1, UnpackOptions::default()).expect("empty"), [(None, Vec::new())]);
+}
+
+#[test]
+fn plain_text_is_handed_on_without_a_copy() {
+    let text = Bytes::from(some_text(1_200_000));
+    let mut unpack = Unpack::new(UnpackOptions::default());
+    unpack.feed(text.clone());
+    unpack.end();
+    assert_eq!(unpack.codec(), "");
+    assert_eq!(unpack.next().expect("begin"), Unpacked::Begin { member: None });
+    let mut position = 0;
+    loop {
+        match unpack.next().expect("plain text") {
+            Unpacked::Text(piece) => {
+                assert_eq!(piece.as_ptr() as usize, text.as_ptr() as usize + position, "it was copied");
+                position += piece.len();
+                assert_eq!(unpack.compressed_position(), position as u64);
+            }
+            Unpacked::End => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((position, unpack.codec()), (text.len(), "plain"));
+}
+
+#[test]
+fn short_plain_units_come_back_whole() {
+    for length in 0..40 {
+        let text = some_text(length);
+        for chunk in [1, 7, 100] {
+            assert_eq!(unpack(&text, chunk, UnpackOptions::default()).expect("plain"), [(None, text.clone())]);
+        }
+    }
+}
+
+#[test]
+fn the_codec_and_the_position_are_known_while_it_runs() {
+    let data = Bytes::from(gzip(&some_text(4_000_000)));
+    let mut unpack = Unpack::new(UnpackOptions::default());
+    unpack.feed(data.clone());
+    let mut last = 0;
+    let mut pieces = 0;
+    loop {
+        match unpack.next().expect("good data") {
+            Unpacked::Text(text) => {
+                pieces += 1;
+                assert!(unpack.compressed_position() >= last && text.len() <= 512 * 1024);
+                last = unpack.compressed_position();
+                assert_eq!(unpack.codec(), "gzip");
+            }
+            Unpacked::Hungry => break,
+            _ => {}
+        }
+    }
+    assert!(pieces >= 8, "{pieces} pieces");
+    assert_eq!(unpack.compressed_position(), data.len() as u64);
+    unpack.end();
+    assert_eq!(unpack.next().expect("the end"), Unpacked::End);
+    assert_eq!(unpack.next().expect("done"), Unpacked::Done);
+}
+
+#[test]
+fn small_units_take_small_memory() {
+    let text = some_text(3000);
+    let mut unpack = Unpack::new(UnpackOptions::default());
+    unpack.feed(gzip(&text).into());
+    unpack.next().expect("begin");
+    let Unpacked::Text(piece) = unpack.next().expect("text") else { panic!("no text") };
+    assert_eq!(piece, text);
+    let memory = piece.try_into_mut().expect("ours alone").capacity();
+    assert!(memory <= 64 * 1024, "{memory} bytes for {}", text.len());
+}
+
+#[test]
+fn an_error_stays() {
+    let mut unpack = Unpack::new(UnpackOptions::default());
+    unpack.feed(gzip(TEXT)[..40].to_vec().into());
+    unpack.end();
+    let first = loop {
+        if let Err(error) = unpack.next() {
+            break error;
+        }
+    };
+    assert_eq!(first.to_string(), unpack.next().expect_err("again").to_string());
+    assert_eq!(first.to_string(), "byte 40: gzip ends before its end: the compressed data breaks off");
+}
+
+#[test]
+fn a_name_breaks_ties() {
+    // Damaged in its first byte: without the name it would pass for text of one odd line.
+    let mut damaged = gzip(TEXT);
+    damaged[0] ^= 0x40;
+    assert!(unpack(&damaged, 9, UnpackOptions::default()).is_ok());
+    let error = unpack(&damaged, 9, expecting("gzip")).expect_err("its name promises gzip");
+    assert_eq!(error.what(), "the data is not gzip, as its name promises, and no text either");
+    assert_eq!(error.place().byte, Some(0));
+    // Servers decompress without being asked, and names lie.
+    assert_eq!(unpack(TEXT, 9, expecting("gzip")).expect("text")[0].1, TEXT);
+    assert_eq!(unpack(&gzip(TEXT), 9, expecting("zstd")).expect("gzip")[0].1, TEXT);
+    assert_eq!(unpack("\u{feff}å".as_bytes(), 9, expecting("zip")).expect("text").len(), 1);
+    // Cut before anything could be recognised.
+    for (codec, head) in
+        [("gzip", "\x1f"), ("bzip2", "B"), ("bzip2", "BZh"), ("zip", "P"), ("zip", "PK"), ("zstd", "(")]
+    {
+        assert!(unpack(head.as_bytes(), 1, UnpackOptions::default()).is_ok(), "{head}");
+        let error = unpack(head.as_bytes(), 1, expecting(codec)).expect_err("it is cut");
+        assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+    }
+    for codec in ["gzip", "zstd", "bzip2", "xz", "zip"] {
+        let error = unpack(b"", 1, expecting(codec)).expect_err("nothing is no compressed file");
+        assert_eq!(error.what(), format!("the file is empty, but its name promises {codec}"));
+    }
+}
+
+#[test]
+fn names_suggest_codecs() {
+    let found =
+        ["a.gz", "http://x/a.csv.GZ?v=1#top", "a.zst", "a.bz2", "a.xz", "b.zip", "a.csv", "gz"].map(codec_by_name);
+    let expected = [Some("gzip"), Some("gzip"), Some("zstd"), Some("bzip2"), Some("xz"), Some("zip"), None, None];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let cases: [(&[u8], &str); 5] = [
+        (b"\x7fELF\x02\x01\x01\0\0\0\0\0", "a program (or a self-extracting archive)"),
+        (b"MZ\x90\0\x03\0\0\0\x04\0\0\0\xff\xff\0\0", "a program (or a self-extracting archive)"),
+        (b"7z\xbc\xaf\x27\x1c\0\x04", "a 7z archive"),
+        (b"Rar!\x1a\x07\x01\0", "a RAR archive"),
+        (b"PK\x07\x08PK\x03\x04", "a part of a split zip archive"),
+    ];
+    for (head, name) in cases {
+        let error = unpack_one(head).expect_err("not to be read");
+        assert_eq!(error.what(), format!("the data is {name}, which is not supported"));
+        assert!(error.hint_text().expect("a hint").contains("gzip"));
+    }
+    assert_eq!(unpack_one(b"MZ,id\n1,2\n").expect("text"), b"MZ,id\n1,2\n");
+}
+
+#[test]
+fn bombs_are_stopped() {
+    // 1 GiB of zeros in about a megabyte: as much as deflate can do.
+    let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..96 {
+        writer.write_all(&zeros).expect("memory");
+    }
+    let bomb = writer.finish().expect("memory");
+    let error = unpack(&bomb, 10_000, UnpackOptions::default()).expect_err("a bomb");
+    assert_eq!(error.what(), "the data unpacks to more than 400 times its size: it may be a bomb");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.place().byte < Some(bomb.len() as u64), "it was read to its end first");
+    assert!(error.hint_text().expect("a hint").contains("ratio"));
+    let allowed = UnpackOptions { limits: Limits { ratio: 1100, ..Limits::default() }, ..UnpackOptions::default() };
+    assert_eq!(unpack(&bomb, 10_000, allowed).expect("allowed")[0].1.len(), 96 << 20);
+    // Below 64 MiB the ratio does not matter.
+    assert_eq!(unpack_one(&gzip(&vec![b'x'; 60 << 20])).expect("small").len(), 60 << 20);
+}
+
+#[test]
+fn the_bytes_of_a_unit_can_be_limited() {
+    let limited = |most: u64| UnpackOptions {
+        limits: Limits { bytes: Some(Size(most)), ..Limits::default() },
+        ..UnpackOptions::default()
+    };
+    for data in [gzip(TEXT), TEXT.to_vec()] {
+        assert_eq!(unpack(&data, 64, limited(TEXT.len() as u64)).expect("as many as allowed")[0].1, TEXT);
+        let error = unpack(&data, 64, limited(TEXT.len() as u64 - 1)).expect_err("one too many");
+        assert_eq!(error.what(), "the unit unpacks to more than 692 bytes");
+    }
+}
+
+#[test]
+fn globs_are_checked() {
+    let faults = check_members(&["*.csv".to_owned(), "[".to_owned(), "{a".to_owned()]);
+    assert_eq!(faults.iter().map(|fault| fault.path.join(".")).collect::<Vec<_>>(), ["1", "2"]);
+    assert!(faults[0].what.starts_with("`[` is no valid glob"), "{}", faults[0].what);
+}

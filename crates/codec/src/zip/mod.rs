@@ -24,7 +24,7 @@ mod tests;
 
 use millstream_core::{Error, Result};
 
-use crate::frame::{Frame, begins_with, corrupt, cut};
+use crate::frame::{self, Frame, corrupt, cut};
 use crate::unpack::{Input, Piece};
 use directory::Directory;
 use member::{Data, Member};
@@ -34,11 +34,11 @@ use record::Header;
 /// Names shown when none of the members is wanted.
 const NAMES_SHOWN: usize = 8;
 
-/// Whether a unit that begins with `head` is a zip archive: a member, or the end of an empty one.
-pub(crate) fn recognises(head: &[u8]) -> bool {
-    // "PK" alone may be a text.
-    let begins = |magic: &[u8]| head.len() >= 3 && begins_with(head, magic) != Some(false);
-    begins(&record::LOCAL) || begins(&record::END)
+/// Whether a unit that begins with `head` is a zip archive: a member, or the end of an empty one. Two letters alone
+/// ("PK") are only taken for a cut archive if the unit's name promises one.
+pub(crate) fn recognises(head: &[u8], expected: bool) -> bool {
+    let least = if expected { 1 } else { 3 };
+    frame::recognises(head, &record::LOCAL, least) || frame::recognises(head, &record::END, least)
 }
 
 /// Where in the archive we are; it never goes back.

@@ -1,1 +1,99 @@
-//! Tests.
+//! zstd: the conformance suite, skippable frames, windows and dictionaries, and what the usual tools write.
+
+use std::io::Write;
+
+use millstream_core::ErrorKind;
+
+use super::ENTRY;
+use crate::conformance::{TEXT, decode, some_text, suite, unpack_one};
+
+/// One frame with a checksum.
+fn compress(text: &[u8]) -> Vec<u8> {
+    let mut writer = zstd::stream::write::Encoder::new(Vec::new(), 3).expect("memory");
+    writer.include_checksum(true).expect("a parameter");
+    writer.write_all(text).expect("memory");
+    writer.finish().expect("memory")
+}
+
+suite!(ENTRY, compress);
+
+fn skippable(kind: u8, content: &[u8]) -> Vec<u8> {
+    [&[0x50 | kind, 0x2a, 0x4d, 0x18], (content.len() as u32).to_le_bytes().as_slice(), content].concat()
+}
+
+#[test]
+fn skippable_frames_are_skipped_wherever_they_are() {
+    let data = [skippable(0, b""), compress(TEXT), skippable(15, &[7; 1000]), compress(b"end"), skippable(3, b"index")]
+        .concat();
+    let text = [TEXT, b"end"].concat();
+    for chunk in [1, 3, 100, usize::MAX] {
+        assert_eq!(decode(&ENTRY, &data, chunk, 64).expect("good data"), text);
+    }
+    assert_eq!(unpack_one(&data).expect("recognised by its skippable frame"), text);
+    let error = decode(&ENTRY, &data[..data.len() - 2], 7, 64).expect_err("it is cut");
+    assert_eq!(error.what(), "zstd ends before its end: 2 bytes of a skippable frame are missing");
+    assert_eq!(error.place().byte, Some(data.len() as u64 - 2));
+}
+
+#[test]
+fn the_window_has_a_limit() {
+    // Magic, descriptor without any flag, window of 2^(10 + 18) bytes.
+    let huge = [0x28, 0xb5, 0x2f, 0xfd, 0, 18 << 3, 1, 0, 0];
+    let data = [compress(b"before").as_slice(), &huge].concat();
+    for chunk in [1, usize::MAX] {
+        let error = decode(&ENTRY, &data, chunk, 64).expect_err("256 MiB");
+        assert_eq!(error.what(), "a zstd frame needs a window of 268435456 bytes; at most 134217728 are allowed");
+        assert_eq!(error.place().byte, Some(data.len() as u64 - huge.len() as u64));
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.hint_text().expect("a hint").contains("--long=27"));
+    }
+    // A single segment has no window; its content's size stands for it.
+    let single = [0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0];
+    decode(&ENTRY, &single, usize::MAX, 64).expect_err("4 GiB");
+    // The largest window that is allowed.
+    let most = [0x28, 0xb5, 0x2f, 0xfd, 0, 17 << 3, 1, 0, 0];
+    assert_eq!(decode(&ENTRY, &most, usize::MAX, 64).expect("128 MiB"), b"");
+}
+
+#[test]
+fn long_matches_within_the_limit_are_read() {
+    let mut writer = zstd::stream::write::Encoder::new(Vec::new(), 1).expect("memory");
+    writer.window_log(24).expect("a parameter");
+    writer.include_checksum(true).expect("a parameter");
+    let text = some_text(2_000_000).repeat(2);
+    writer.write_all(&text).expect("memory");
+    let data = writer.finish().expect("memory");
+    assert!(decode(&ENTRY, &data, 10_000, 1 << 18).expect("good data") == text);
+}
+
+#[test]
+fn a_dictionary_is_refused_by_its_number() {
+    let mut data = compress(TEXT);
+    // Sets the size of the dictionary's number to one byte, and puts it behind the window.
+    data[4] |= 1;
+    data.insert(if data[4] & 0x20 != 0 { 5 } else { 6 }, 77);
+    let error = decode(&ENTRY, &data, usize::MAX, 64).expect_err("a dictionary");
+    assert_eq!(error.what(), "a zstd frame needs dictionary 77, which is not at hand");
+}
+
+#[test]
+fn what_the_tools_write_is_read() {
+    let tools: [&[u8]; 3] = [
+        include_bytes!("../../fixtures/zstd.zst"),
+        include_bytes!("../../fixtures/pzstd.zst"),
+        include_bytes!("../../fixtures/zstd-no-check.zst"),
+    ];
+    for data in tools {
+        assert_eq!(unpack_one(data).expect("a tool's file"), TEXT);
+    }
+}
+
+#[test]
+fn what_is_encoded_is_read_by_another() {
+    let mut encoder = (ENTRY.build)().encoder(Some(-5)).expect("a level").expect("it writes");
+    let mut data = Vec::new();
+    encoder.encode(TEXT, &mut data).expect("it encodes");
+    encoder.finish(&mut data).expect("it ends");
+    assert_eq!(zstd::decode_all(data.as_slice()).expect("valid zstd"), TEXT);
+    assert_eq!(data[4] & 4, 4, "no checksum");
+}
