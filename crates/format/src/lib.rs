@@ -5,11 +5,15 @@
 //! Where bytes come from and how they are compressed is left to the sources and codecs.
 
 pub mod columns;
+#[cfg(test)]
+mod conformance;
+pub mod csv;
 pub mod drift;
+pub mod encoding;
 pub mod json;
 pub mod parquet;
 
 use millstream_core::registry::FormatEntry;
 
 /// All formats. To add one is to add a folder and a line here.
-pub const FORMATS: &[FormatEntry] = &[];
+pub const FORMATS: &[FormatEntry] = &[json::ENTRY, parquet::ENTRY];
