@@ -302,7 +302,14 @@ impl JsonSchema for Size {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         schemars::json_schema!({
-            "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SIZE_PATTERN}]
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {
+                    "type": "string",
+                    "pattern": SIZE_PATTERN,
+                    "description": "A whole number of bytes, or text such as `64MB` or `1GiB`.",
+                },
+            ]
         })
     }
 }

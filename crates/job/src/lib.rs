@@ -105,12 +105,16 @@ impl Loader<'_> {
         let root = root.as_mut()?;
         let variables = variables::Variables { set: self.options.set, environment: self.options.environment };
         self.lints.extend(variables::fill(root, self.text, &variables));
-        let job = self.root(root);
+        let schema = schema(self.registry);
+        let none = Map::new();
+        let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
+        settle_sources(root, definitions);
+        let job = self.root(root, definitions);
         exposed::hide_passwords(&mut self.lints);
         job
     }
 
-    fn root(&mut self, root: &Node) -> Option<Job> {
+    fn root(&mut self, root: &Node, definitions: &Map<String, Value>) -> Option<Job> {
         if !matches!(root.kind, Kind::Block(_)) {
             let what = format!("expected a block of keys, found {}", walk::in_words(root));
             self.error(root.span, what, "a job has `sources:`, `transforms:` (if any) and `sinks:`");
@@ -130,9 +134,6 @@ impl Loader<'_> {
         for entry in sections.sources.iter().chain(sections.transforms).chain(sections.sinks) {
             self.name(entry);
         }
-        let schema = schema(self.registry);
-        let none = Map::new();
-        let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
         self.steps(&sections, definitions)
     }
 
@@ -213,5 +214,14 @@ impl Loader<'_> {
             let lint = self.text.lint(severity, *span, format!("the secret's variable {name} is not set"));
             self.lints.push(lint.hint(format!("set it in the environment before the job runs: export {name}=…")));
         }
+    }
+}
+
+/// `on_drift: null` means the choice, not nothing.
+fn settle_sources(root: &mut Node, definitions: &Map<String, Value>) {
+    let Some(schema) = definitions.get(schema::SOURCE) else { return };
+    let sections = root.entries_mut().iter_mut().filter(|entry| entry.key == "sources");
+    for source in sections.flat_map(|section| section.value.entries_mut()) {
+        walk::settle(&mut source.value, schema, definitions);
     }
 }

@@ -99,9 +99,12 @@ impl Linker<'_> {
     }
 
     fn unknown(&mut self, name: &str, span: Span) {
-        let hint = did_you_mean(name, "sources and transforms", &self.steps);
-        self.error(span, format!("there is no source or transform `{name}`"), hint);
         self.complete = false;
+        // Without any the job lacks its sources, and that is said already.
+        if !self.steps.is_empty() {
+            let hint = did_you_mean(name, "sources and transforms", &self.steps);
+            self.error(span, format!("there is no source or transform `{name}`"), hint);
+        }
     }
 
     /// What a transform uses.
@@ -123,7 +126,8 @@ impl Linker<'_> {
                 _ => {
                     let from = self.named(node.get("from"));
                     for expression in expressions(node) {
-                        uses.extend(self.expression(from.as_deref(), &expression));
+                        let table = text(node.get("from")).map_or_else(String::new, |from| from.value);
+                        uses.extend(self.expression(&table, &expression));
                     }
                     uses.extend(from);
                 }
@@ -142,7 +146,7 @@ impl Linker<'_> {
     }
 
     fn query(&mut self, node: &Node) -> Vec<String> {
-        match text(Some(node)) {
+        match text(Some(node)).filter(|sql| !sql.value.trim().is_empty()) {
             Some(sql) => self.tables(&sql, &sql.value, 0),
             None => {
                 self.complete = false;
@@ -151,11 +155,10 @@ impl Linker<'_> {
         }
     }
 
-    /// An expression can hold queries. It is asked about as part of a query, in lines of its own, so that places stay
-    /// right.
-    fn expression(&mut self, from: Option<&str>, expression: &Located<String>) -> Vec<String> {
-        let table = from.unwrap_or("x");
-        let query = format!("SELECT (\n{}\n) FROM \"{table}\"", expression.value);
+    /// An expression can hold queries. It is asked about as the column of a query, in lines of its own, so that places
+    /// stay right.
+    fn expression(&mut self, table: &str, expression: &Located<String>) -> Vec<String> {
+        let query = format!("SELECT\n{}\nFROM \"{}\"", expression.value, table.replace('"', "\"\""));
         let found = self.tables(expression, &query, 1);
         found.into_iter().filter(|name| name != table).collect()
     }
@@ -261,7 +264,10 @@ impl Linker<'_> {
         shown.push(&first.key);
         let what = match ring {
             [one] => format!("`{one}` reads itself"),
-            _ => format!("`{}` reads itself by way of others: {}", first.key, shown.join(" ← ")),
+            _ => {
+                let others = shown[1..].join("`, which reads `");
+                format!("`{}` reads itself in the end: it reads `{others}`", first.key)
+            }
         };
         self.error(first.key_span, what, "a step can only read steps that do not need it");
     }

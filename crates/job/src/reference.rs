@@ -48,7 +48,7 @@ impl Writer<'_> {
             .chain(registry.formats.iter().map(|entry| entry.spec.name))
             .collect();
         self.line("## Sources\n");
-        self.table(SOURCE, &components);
+        self.table(SOURCE, &components, 3);
         self.line(
             "At most one format block says how the files are read; without one their names or a sample decide.\n",
         );
@@ -62,14 +62,14 @@ impl Writer<'_> {
         }
         self.line("## Transforms\n");
         self.line("Each entry has exactly one of these keys.\n");
-        self.table(TRANSFORM, &[]);
+        self.table(TRANSFORM, &[], 0);
         self.transforms();
         self.line("## Sinks\n");
         self.line("What `write` begins with says which kind of sink it is.\n");
         for entry in registry.sinks {
             let formats: Vec<&str> = registry.formats.iter().map(|format| format.spec.name).collect();
             self.heading("Sink", &entry.spec);
-            self.table(&sink_definition(entry), &formats);
+            self.table(&sink_definition(entry), &formats, 3);
             if entry.formats {
                 self.line("It takes one format block; without one the ending of the file's name decides.\n");
             }
@@ -89,7 +89,7 @@ impl Writer<'_> {
         let definitions = generator.take_definitions(true);
         let schema = resolve(&schema, &definitions).clone();
         let mut inner = Writer { definitions: &definitions, output: String::new() };
-        inner.keys(&schema, &[]);
+        inner.keys(&schema, &[], 3);
         let output = inner.output;
         self.output.push_str(&output);
         self.example(spec);
@@ -99,40 +99,87 @@ impl Writer<'_> {
         self.line(&format!("```yaml\n{}\n```\n", spec.example.trim_matches('\n')));
     }
 
-    fn table(&mut self, definition: &str, without: &[&str]) {
+    fn table(&mut self, definition: &str, without: &[&str], levels: usize) {
         if let Some(schema) = self.definitions.get(definition).cloned() {
-            self.keys(&schema, without);
+            self.keys(&schema, without, levels);
         }
     }
 
-    /// A table of the keys of a block.
-    fn keys(&mut self, schema: &Value, without: &[&str]) {
-        let none = Map::new();
-        let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
-        let required: Vec<&str> =
-            schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-        let rows: Vec<(&String, &Value)> =
-            properties.iter().filter(|(key, _)| !without.contains(&key.as_str())).collect();
+    /// A table of the keys of a block, and of the keys of the blocks in it down to `levels`.
+    fn keys(&mut self, schema: &Value, without: &[&str], levels: usize) {
+        let mut rows = Vec::new();
+        self.rows("", schema, without, levels, &mut rows);
         if rows.is_empty() {
             return self.line("It has no keys.\n");
         }
         self.line("| key | value | default | |\n|---|---|---|---|");
-        for (key, property) in rows {
-            let default = match property.get("default") {
-                _ if required.contains(&key.as_str()) => "required".to_owned(),
-                Some(Value::Null) | None => String::new(),
-                Some(default) => format!("`{default}`"),
-            };
-            let row = [format!("`{key}`"), self.value(property), default, self.description(property)];
+        for row in rows {
             let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
             self.line(&format!("| {} |", cells.join(" | ")));
         }
         self.line("");
     }
 
+    /// A row for each key of `schema`; keys of inner blocks follow theirs, with dots between.
+    fn rows(&self, prefix: &str, schema: &Value, without: &[&str], levels: usize, rows: &mut Vec<[String; 4]>) {
+        let required: Vec<&str> =
+            schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let properties = schema.get("properties").and_then(Value::as_object);
+        for (key, property) in properties.into_iter().flatten().filter(|(key, _)| !without.contains(&key.as_str())) {
+            let block = self.inner_block(property);
+            let default = match property.get("default") {
+                _ if required.contains(&key.as_str()) => "required".to_owned(),
+                Some(Value::Null) | None => String::new(),
+                Some(_) if block.is_some() => String::new(),
+                Some(default) => format!("`{default}`"),
+            };
+            let name = format!("{prefix}{key}");
+            rows.push([format!("`{name}`"), self.value(property), default, self.description(property)]);
+            if let (Some(block), true) = (block, levels > 0) {
+                self.rows(&format!("{name}."), block, &[], levels - 1, rows);
+            }
+        }
+    }
+
+    /// The one block that a value can be, unless it is a secret.
+    fn inner_block<'s>(&'s self, schema: &'s Value) -> Option<&'s Value> {
+        let schema = resolve(schema, self.definitions);
+        if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+            return (!properties.contains_key("secret")).then_some(schema);
+        }
+        let branches = ["oneOf", "anyOf"].iter().find_map(|keyword| schema.get(keyword).and_then(Value::as_array))?;
+        let mut blocks = branches.iter().filter_map(|branch| self.inner_block(branch));
+        let first = blocks.next()?;
+        blocks.next().is_none().then_some(first)
+    }
+
+    /// What a value is for, and what each of its choices means.
     fn description(&self, schema: &Value) -> String {
-        let own = schema.get("description").or_else(|| resolve(schema, self.definitions).get("description"));
-        own.and_then(Value::as_str).unwrap_or_default().to_owned()
+        let resolved = resolve(schema, self.definitions);
+        let own = schema.get("description").or_else(|| resolved.get("description"));
+        let mut text = own.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let choices = ["oneOf", "anyOf"].iter().find_map(|keyword| resolved.get(keyword).and_then(Value::as_array));
+        let described = choices.into_iter().flatten().filter_map(|choice| {
+            let resolved = resolve(choice, self.definitions);
+            match resolved.get("const").and_then(Value::as_str) {
+                Some(name) => Some(format!("`{name}`: {}", resolved.get("description")?.as_str()?)),
+                // A reference to an enumeration, beside `null`.
+                None => resolved.get("oneOf").map(|_| self.choices_described(resolved)).filter(|text| !text.is_empty()),
+            }
+        });
+        for sentence in described.collect::<Vec<_>>() {
+            text.push(' ');
+            text.push_str(&sentence);
+        }
+        text.trim().to_owned()
+    }
+
+    fn choices_described(&self, schema: &Value) -> String {
+        let branches = schema.get("oneOf").and_then(Value::as_array).into_iter().flatten();
+        let described = branches.filter_map(|choice| {
+            Some(format!("`{}`: {}", choice.get("const")?.as_str()?, choice.get("description")?.as_str()?))
+        });
+        described.collect::<Vec<_>>().join(" ")
     }
 
     /// The type of a value in words.
@@ -216,7 +263,7 @@ impl Writer<'_> {
             let Some(block) = block.filter(|block| block.get("properties").is_some()) else { continue };
             let description = self.description(&schema);
             self.line(&format!("### Transform `{name}`\n\n{description}\n"));
-            self.keys(&block, &[]);
+            self.keys(&block, &[], 3);
         }
     }
 

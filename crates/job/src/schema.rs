@@ -105,6 +105,11 @@ pub fn compressions(registry: &Registry) -> Vec<&'static str> {
 fn source_schema(registry: &Registry, generator: &mut SchemaGenerator) -> Value {
     let keys = SourceKeys::json_schema(generator).to_value();
     let mut properties = object_part(&keys, "properties");
+    // `null` without quotes is the choice of that name.
+    if let Some(on_drift) = properties.get_mut("on_drift").and_then(Value::as_object_mut) {
+        let reference = on_drift.remove("$ref").unwrap_or_default();
+        on_drift.insert("anyOf".to_owned(), json!([{"$ref": reference}, {"type": "null"}]));
+    }
     for entry in registry.sources {
         let block = (entry.spec.schema)(generator).to_value();
         properties.insert(entry.spec.name.to_owned(), optional_block(block, entry.spec.summary));

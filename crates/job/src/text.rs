@@ -49,9 +49,7 @@ pub struct JobText {
 impl JobText {
     /// The text of the file at `path` (which is only used in messages).
     pub fn new(path: &str, text: &str) -> Self {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let unified = text.replace("\r\n", "\n").replace('\r', "\n");
-        JobText { path: path.into(), lines: unified.split('\n').map(str::to_owned).collect() }
+        JobText { path: path.into(), lines: unified(text).split('\n').map(str::to_owned).collect() }
     }
 
     /// The path, as it was given.
@@ -93,6 +91,12 @@ impl JobText {
     pub fn warning(&self, span: Span, what: impl Into<String>) -> Lint {
         self.lint(Severity::Warning, span, what)
     }
+}
+
+/// `text` without a byte order mark, all its line ends as YAML counts them: `\n`.
+pub(crate) fn unified(text: &str) -> String {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    text.replace("\r\n", "\n").replace('\r', "\n")
 }
 
 /// The bytes of a job file as text, or the lint that says where they are not UTF-8.

@@ -11,7 +11,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 use serde_json::{Map, Number, Value};
 
 use crate::lint::Lint;
-use crate::text::{JobText, Position, Span};
+use crate::text::{JobText, Position, Span, unified};
 
 /// Deeper nesting is a fault: no job needs it, and recursion over the tree must end.
 const DEPTH_LIMIT: usize = 64;
@@ -98,6 +98,14 @@ impl Node {
         match &self.kind {
             Kind::Block(entries) => entries,
             _ => &[],
+        }
+    }
+
+    /// The entries of a block, to change them; none of anything else.
+    pub fn entries_mut(&mut self) -> &mut [Entry] {
+        match &mut self.kind {
+            Kind::Block(entries) => entries,
+            _ => &mut [],
         }
     }
 
@@ -255,12 +263,12 @@ fn is_float(text: &str) -> bool {
 
 /// The tree of a job file, if its YAML is sound enough to have one, and all that is wrong with the YAML.
 pub fn parse(text: &JobText, source: &str) -> (Option<Node>, Vec<Lint>) {
-    let source = source.strip_prefix('\u{feff}').unwrap_or(source);
-    let mut builder = Builder::new(text, source);
+    let source = unified(source);
+    let mut builder = Builder::new(text, &source);
     match builder.build() {
         Ok(node) => (node, builder.lints),
         Err(fault) => {
-            let mut lints = faults_by_part(text, source);
+            let mut lints = faults_by_part(text, &source);
             if lints.is_empty() {
                 lints.push(syntax_lint(text, &fault));
             }
@@ -322,8 +330,11 @@ fn fault_of(lines: &[&str], part: std::ops::Range<usize>) -> Option<ScanError> {
 /// The parser's words, in ours where a stranger would not know what to do.
 fn syntax_lint(text: &JobText, fault: &ScanError) -> Lint {
     let marker = fault.marker();
-    let span = Span { line: marker.line(), column: marker.col() + 1, length: 1 };
+    let room = text.line(marker.line()).chars().count() + 1;
+    let span = Span { line: marker.line(), column: (marker.col() + 1).min(room), length: 1 };
     let info = fault.info();
+    let tab = info.contains("tab").then(|| text.line(span.line).chars().position(|one| one == '\t')).flatten();
+    let span = tab.map_or(span, |tab| Span { column: tab + 1, ..span });
     let here = text.line(span.line).chars().nth(marker.col());
     let (what, hint) = if info.contains("tab") {
         ("a tab stands where YAML wants spaces".to_owned(), "indent with spaces")
@@ -356,6 +367,13 @@ fn syntax_lint(text: &JobText, fault: &ScanError) -> Lint {
             "expected a key and a colon (`key: value`)".to_owned(),
             "check the indentation of this line, and put a value that begins with `{`, `[` or `\"` in quotes as a whole",
         )
+    } else if info.contains("<document start>") {
+        ("this line belongs to nothing that stands above it".to_owned(), "check its indentation")
+    } else if info.contains("',' or") {
+        (
+            "expected a comma or the closing bracket".to_owned(),
+            "inside of `{ }` and `[ ]` a value with brackets or a comma, such as `${NAME}`, stands in quotes",
+        )
     } else if info.contains("recursion limit") {
         ("the values are nested too deeply".to_owned(), "write it with fewer levels")
     } else {
@@ -377,7 +395,7 @@ struct Open {
 
 enum OpenKind {
     List(Vec<Node>),
-    Block { entries: Vec<Entry>, key: Option<(String, Span)> },
+    Block { entries: Vec<Entry>, key: Option<(Option<String>, Span)> },
 }
 
 struct Builder<'a> {
@@ -425,7 +443,8 @@ impl<'a> Builder<'a> {
                 self.take(event, span);
             }
         }
-        if self.too_deep { Ok(None) } else { Ok(self.root.take()) }
+        // What is said of one of two documents is of no use before there is one.
+        if self.too_deep || documents > 1 { Ok(None) } else { Ok(self.root.take()) }
     }
 
     fn take(&mut self, event: Event<'_>, raw: saphyr_parser::Span) {
@@ -504,14 +523,15 @@ impl<'a> Builder<'a> {
             OpenKind::List(items) => items.push(node),
             OpenKind::Block { entries, key } => match key.take() {
                 None => match node.scalar() {
-                    Some(scalar) => *key = Some((scalar.text.clone(), node.span)),
+                    Some(scalar) => *key = Some((Some(scalar.text.clone()), node.span)),
                     None => {
-                        *key = Some((String::new(), node.span));
+                        *key = Some((None, node.span));
                         let span = node.span;
                         self.fault(span, "a key is a list or a block", "a key is a plain word".to_owned());
                     }
                 },
-                Some((key, key_span)) => match entries.iter().find(|entry| entry.key == key) {
+                Some((None, _)) => {}
+                Some((Some(key), key_span)) => match entries.iter().find(|entry| entry.key == key) {
                     Some(first) => {
                         let hint = format!("it is already given in line {}: remove one of them", first.key_span.line);
                         self.fault(key_span, format!("the key `{key}` is given twice"), hint);
@@ -627,27 +647,18 @@ impl Layout<'_> {
     }
 }
 
-/// Every character with its place; all line ends become one `\n`.
+/// Every character with its place.
 fn marks(characters: &[char], line: usize, column: usize) -> Vec<(char, Position)> {
-    let mut marks = Vec::with_capacity(characters.len());
     let mut place = Position { line, column };
-    let mut rest = characters.iter().copied().peekable();
-    while let Some(character) = rest.next() {
-        match character {
-            '\r' | '\n' => {
-                if character == '\r' && rest.peek() == Some(&'\n') {
-                    rest.next();
-                }
-                marks.push(('\n', place));
-                place = Position { line: place.line + 1, column: 1 };
-            }
-            other => {
-                marks.push((other, place));
-                place.column += 1;
-            }
-        }
-    }
-    marks
+    let mark = |&character: &char| {
+        let mark = (character, place);
+        place = match character {
+            '\n' => Position { line: place.line + 1, column: 1 },
+            _ => Position { column: place.column + 1, ..place },
+        };
+        mark
+    };
+    characters.iter().map(mark).collect()
 }
 
 /// Drops anchors and tags that stand before a value.

@@ -82,30 +82,40 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Text where a reference to a secret must be is itself the secret: its place is kept so that nobody shows it.
-    /// Whether that was so.
+    /// What stands where a reference to a secret must be is itself the secret: its places are kept so that nobody
+    /// shows it. Whether that was a text, and all is said.
     fn secret(&self, subject: Subject<'_>, found: &mut Found) -> bool {
         if let Some(reference) = subject.node.get("secret").and_then(Node::scalar) {
             let span = subject.node.get("secret").map_or(subject.at, |node| node.span);
             found.secrets.push((reference.text.clone(), span));
             return false;
         }
-        let Some(scalar) = subject.node.scalar() else { return false };
-        if scalar.typed == Typed::Null {
+        self.expose(subject.node, &mut found.exposed);
+        if subject.node.scalar().is_none_or(|scalar| scalar.typed == Typed::Null) {
             return false;
-        }
-        let lines = scalar.positions.iter().map(|place| place.line);
-        for line in lines.chain([subject.at.line]) {
-            let whole = Span { line, column: 1, length: self.text.line(line).chars().count() };
-            let shown = if line == subject.at.line { subject.at } else { whole };
-            if !found.exposed.contains(&shown) {
-                found.exposed.push(shown);
-            }
         }
         let mut lint = self.text.error(subject.at, format!("`{}` is a secret and must not stand here", subject.name));
         lint.text.clear();
         found.lints.push(lint.hint("refer to it: `{secret: env:NAME}` or `{secret: file:PATH}`"));
         true
+    }
+
+    /// Every scalar of `node`; one that spans lines takes all of each line.
+    fn expose(&self, node: &Node, exposed: &mut Vec<Span>) {
+        match &node.kind {
+            Kind::Scalar(scalar) => {
+                exposed.push(node.span);
+                let others = scalar.positions.iter().map(|place| place.line).filter(|line| *line != node.span.line);
+                exposed.extend(others.map(|line| Span {
+                    line,
+                    column: 1,
+                    length: self.text.line(line).chars().count(),
+                }));
+                exposed.dedup();
+            }
+            Kind::List(items) => items.iter().for_each(|item| self.expose(item, exposed)),
+            Kind::Block(entries) => entries.iter().for_each(|entry| self.expose(&entry.value, exposed)),
+        }
     }
 
     fn type_fits(&self, subject: Subject<'_>, schema: &Value) -> bool {
@@ -172,7 +182,7 @@ impl<'a> Walker<'a> {
                         expected.push(words);
                     }
                 }
-                self.unexpected(subject, &expected.join(", or "), found);
+                self.unexpected(subject, &expected.join(" or "), found);
             }
         }
     }
@@ -183,6 +193,9 @@ impl<'a> Walker<'a> {
         let branch = resolve(branch, self.definitions);
         if choices(branch, self.definitions).is_some() {
             return usize::from(has_type(node, "string"));
+        }
+        if is_secret(branch) && node.scalar().is_some() {
+            return 1;
         }
         for keyword in ["oneOf", "anyOf"] {
             if let Some(inner) = branch.get(keyword).and_then(Value::as_array) {
@@ -214,8 +227,12 @@ impl<'a> Walker<'a> {
         for keyword in ["oneOf", "anyOf"] {
             if let Some(inner) = branch.get(keyword).and_then(Value::as_array) {
                 let words: Vec<String> = inner.iter().filter_map(|one| self.expectation(one)).collect();
-                return (!words.is_empty()).then(|| words.join(", or "));
+                return (!words.is_empty()).then(|| words.join(" or "));
             }
+        }
+        let required = branch.get("required").and_then(Value::as_array).and_then(|keys| keys.first());
+        if let Some(key) = required.and_then(Value::as_str) {
+            return Some(format!("a block with `{key}`"));
         }
         let words: Vec<&str> = types(branch).into_iter().filter(|one| *one != "null").map(type_in_words).collect();
         (!words.is_empty()).then(|| words.join(" or "))
@@ -241,7 +258,7 @@ impl<'a> Walker<'a> {
                 found.lints.push(lint);
             }
         }
-        self.count(subject, entries.len(), schema, ("minProperties", "maxProperties"), "keys", found);
+        self.count(subject, entries.len(), schema, ("minProperties", "maxProperties"), ("key", "keys"), found);
     }
 
     fn unknown_key(&self, entry: &Entry, name: &str, properties: &Map<String, Value>) -> Lint {
@@ -260,7 +277,7 @@ impl<'a> Walker<'a> {
             .or_else(|| resolve(schema, self.definitions).get("description"))
             .and_then(Value::as_str)?;
         let line = text.split("\n\n").next().unwrap_or_default().replace('\n', " ");
-        Some(line.trim_end_matches('.').to_owned())
+        Some(lower_case(line.trim_end_matches('.')))
     }
 
     fn list(&self, subject: Subject<'_>, items: &[Node], schema: &Value, found: &mut Found) {
@@ -269,7 +286,7 @@ impl<'a> Walker<'a> {
                 self.walk(Subject { node: item, name: subject.name, at: item.span }, item_schema, found);
             }
         }
-        self.count(subject, items.len(), schema, ("minItems", "maxItems"), "items", found);
+        self.count(subject, items.len(), schema, ("minItems", "maxItems"), ("item", "items"), found);
         if schema.get("uniqueItems") == Some(&Value::Bool(true)) {
             let values: Vec<Value> = items.iter().map(Node::to_value).collect();
             for (index, item) in items.iter().enumerate() {
@@ -287,7 +304,7 @@ impl<'a> Walker<'a> {
         count: usize,
         schema: &Value,
         (least, most): (&str, &str),
-        unit: &str,
+        (one, several): (&str, &str),
         found: &mut Found,
     ) {
         let limit = |keyword| schema.get(keyword).and_then(Value::as_u64).map(|limit| limit as usize);
@@ -296,9 +313,9 @@ impl<'a> Walker<'a> {
             (_, Some(limit)) if count > limit => format!("at most {limit}"),
             _ => return,
         };
-        found
-            .lints
-            .push(self.text.error(subject.at, format!("`{}` has {count} {unit}, and needs {wanted}", subject.name)));
+        let unit = if count == 1 { one } else { several };
+        let what = format!("`{}` has {count} {unit}, and needs {wanted}", subject.name);
+        found.lints.push(self.text.error(subject.at, what));
     }
 
     fn scalar(&self, subject: Subject<'_>, scalar: &Scalar, schema: &Value, found: &mut Found) {
@@ -359,6 +376,40 @@ impl<'a> Walker<'a> {
             lint.hint = Some(self.description(schema).unwrap_or_else(|| format!("it must match {pattern}")));
             found.lints.push(lint);
         }
+    }
+}
+
+/// Descriptions are sentences, hints begin in lower case; abbreviations stay.
+fn lower_case(sentence: &str) -> String {
+    let mut characters = sentence.chars();
+    let (first, second) = (characters.next(), characters.clone().next());
+    match first {
+        Some(first) if !second.is_some_and(char::is_uppercase) => first.to_lowercase().chain(characters).collect(),
+        _ => sentence.to_owned(),
+    }
+}
+
+/// `null` is a choice of some settings, and YAML reads it as nothing: where `schema` has that choice it becomes text.
+pub fn settle(node: &mut Node, schema: &Value, definitions: &Map<String, Value>) {
+    let schema = resolve(schema, definitions);
+    match &mut node.kind {
+        Kind::Scalar(scalar) if scalar.typed == Typed::Null && scalar.text == "null" => {
+            let branches = schema.get("anyOf").and_then(Value::as_array).map_or(&[] as &[Value], Vec::as_slice);
+            let has_null = |schema| {
+                choices(resolve(schema, definitions), definitions).is_some_and(|choices| choices.contains(&"null"))
+            };
+            if has_null(schema) || branches.iter().any(has_null) {
+                scalar.typed = Typed::Text;
+            }
+        }
+        Kind::Block(entries) => {
+            for entry in entries {
+                if let Some(property) = schema.get("properties").and_then(|keys| keys.get(&entry.key)) {
+                    settle(&mut entry.value, property, definitions);
+                }
+            }
+        }
+        _ => {}
     }
 }
 
@@ -439,9 +490,6 @@ pub fn in_words(node: &Node) -> String {
 /// What to do about a scalar of the wrong type.
 fn remedy(node: &Node, expected: &str) -> Option<String> {
     let scalar = node.scalar()?;
-    if let Some(unfilled) = &scalar.unfilled {
-        return Some(format!("`{unfilled}` has a value of the wrong kind"));
-    }
     let lower = scalar.text.to_lowercase();
     if expected.starts_with("text") && !matches!(scalar.typed, Typed::Text | Typed::Null) {
         return Some(format!("put it in quotes: \"{}\"", scalar.text));
@@ -456,5 +504,11 @@ fn remedy(node: &Node, expected: &str) -> Option<String> {
         "true or false" => matches!(retyped, Typed::Bool(_)),
         _ => false,
     };
-    (scalar.typed == Typed::Text && would_fit).then(|| "remove the quotes".to_owned())
+    match &scalar.unfilled {
+        None => (scalar.typed == Typed::Text && would_fit).then(|| "remove the quotes".to_owned()),
+        Some(_) if would_fit && !scalar.plain => Some(
+            "write the variable without quotes, outside of `{ }` and `[ ]`: then its value says what it is".to_owned(),
+        ),
+        Some(unfilled) => Some(format!("the value of `{unfilled}` is not {expected}")),
+    }
 }

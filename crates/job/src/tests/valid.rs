@@ -1,0 +1,183 @@
+//! What good jobs become.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{REGISTRY, loaded, loaded_with, shown};
+use crate::graph::Transform;
+use crate::{Job, reference, schema};
+
+/// A job that uses nearly everything.
+pub const FULL: &str = r#"# a comment
+sources:
+  places:
+    read: "data/{000..003}/*.tsv.gz"
+    csv: &places_csv
+      header: false
+      columns: {id: int64, name: utf8}
+      max_record: 1MB
+    members: ["*.csv", b.csv]
+    limits: {ratio: 100}
+    add: [_uri, _line]
+    on_drift: null
+    max_rejects: 3
+  remote:
+    read:
+      - https://example.com/${DAY}.csv
+      - "@lists/urls.txt"
+    http:
+      tries: 3
+      password: {secret: env:PASSWORD}
+      headers: {accept: text/csv, authorization: {secret: env:PASSWORD}}
+    csv: *places_csv
+  input: {read: "-", json: }
+transforms:
+  joined:
+    sql: |
+      SELECT p.id, count(*) AS n
+      FROM places p JOIN remote r ON p.id = r.id
+      GROUP BY p.id
+  kept: {filter: {from: joined, where: "n > 3 AND id IN (SELECT id FROM input)"}}
+  chosen: {select: {from: kept, columns: {id: id, twice: n * 2, one: 1, yes_or_no: true}}}
+  chosen_too: {select: {from: kept, columns: [id, n * 2 AS twice, "1 AS one", "true AS yes_or_no"]}}
+  together: {union: [chosen, chosen_too]}
+  apart: {union: {of: [chosen, chosen_too], by: position, distinct: true}}
+  ranked: {sort: {from: together, by: [twice desc, "id nulls first", 'lower(name) ASC NULLS LAST'], limit: 10}}
+  single: {dedupe: {from: apart, by: id, keep: last, order: [twice]}}
+sinks:
+  table: {from: ranked, write: "sqlite:out.db", table: t, mode: replace}
+  files: {from: single, write: out/a.tsv.gz, csv: {header: true}}
+  plain: {from: single, write: out/b.csv.gz, compress: none}
+  screen: {from: single, write: "-", json: {}}
+"#;
+
+fn job(yaml: &str) -> Job {
+    let loaded = loaded(yaml);
+    assert_eq!(shown(&loaded.lints), "", "a good job has no lints");
+    loaded.job.expect("a good job")
+}
+
+#[test]
+fn a_full_job_becomes_a_graph() {
+    let job = job(FULL);
+    let names: Vec<&str> = job.sources.iter().map(|step| step.name.value.as_str()).collect();
+    assert_eq!(names, ["places", "remote", "input"]);
+    let places = &job.sources[0];
+    assert_eq!((places.max_rejects, places.limits.ratio, places.members.len()), (3, 100, 2));
+    assert_eq!(places.add.iter().map(|column| column.name()).collect::<Vec<_>>(), ["_uri", "_line"]);
+    assert_eq!(places.on_drift, millstream_core::format::OnDrift::Null, "without quotes");
+    let kinds: Vec<&str> = job.sources[1].places.iter().map(|(_, place)| place.name()).collect();
+    assert_eq!(kinds, ["file", "http"], "a list may mix all kinds");
+    assert_eq!(job.sources[1].read[0].value, "https://example.com/monday.csv");
+    assert_eq!(job.sources[2].format.as_ref().map(|format| format.name()), Some("json"), "an empty block is a block");
+    let uses = |name: &str| job.transforms.iter().find(|step| step.name.value == name).map(|step| step.uses.clone());
+    assert_eq!(uses("joined"), Some(vec!["places".to_owned(), "remote".to_owned()]));
+    assert_eq!(uses("kept"), Some(vec!["input".to_owned(), "joined".to_owned()]));
+    assert_eq!(uses("single"), Some(vec!["apart".to_owned()]));
+}
+
+#[test]
+fn short_forms_are_read() {
+    let job = job(FULL);
+    let step = |name: &str| job.transforms.iter().find(|step| step.name.value == name).map(|step| &step.transform);
+    let Some(Transform::Sort { by, limit, .. }) = step("ranked") else { panic!("a sort") };
+    let keys: Vec<_> = by.iter().map(|key| (key.expression.value.as_str(), key.descending, key.nulls_first)).collect();
+    assert_eq!(keys, [("twice", true, true), ("id", false, true), ("lower(name)", false, false)]);
+    assert_eq!(*limit, Some(10));
+    let columns = |name: &str| match step(name) {
+        Some(Transform::Select { columns, .. }) => columns
+            .iter()
+            .map(|column| (column.name.as_ref().map(|name| name.value.clone()), column.expression.value.clone()))
+            .collect::<Vec<_>>(),
+        _ => panic!("a select"),
+    };
+    let named = |name: &str, expression: &str| (Some(name.to_owned()), expression.to_owned());
+    assert_eq!(
+        columns("chosen"),
+        [named("id", "id"), named("twice", "n * 2"), named("one", "1"), named("yes_or_no", "true")]
+    );
+    assert_eq!(columns("chosen_too")[1], (None, "n * 2 AS twice".to_owned()));
+    assert!(matches!(step("together"), Some(Transform::Union { distinct: false, of, .. }) if of.len() == 2));
+    assert!(matches!(step("single"), Some(Transform::Dedupe { keep: crate::Keep::Last, by, .. }) if by.len() == 1));
+}
+
+#[test]
+fn a_sink_is_made_from_its_block_and_its_targets_name() {
+    let job = job(FULL);
+    let describe = |name: &str| {
+        let sink = job.sinks.iter().find(|sink| sink.name.value == name).expect("the sink");
+        sink.sink.describe(std::sync::Arc::new(arrow::datatypes::Schema::empty()))
+    };
+    let files = describe("files");
+    assert!(files.contains(r#"delimiter: \"\\t\""#) && files.contains("gzip"), "tabs and gzip by its name: {files}");
+    assert!(describe("plain").contains("codec: None"), "`none` outweighs the name");
+    assert!(describe("table").contains("format: None"));
+}
+
+#[test]
+fn transforms_come_after_what_they_use() {
+    let text = "sources: {a: {read: a}}\ntransforms:\n  z: {sort: {from: y, by: a}}\n  y: {sort: {from: x, by: a}}\n  \
+                x: {sort: {from: a, by: a}}\nsinks: {o: {from: z, write: out}}\n";
+    let job = job(text);
+    let order: Vec<&str> = job.transforms_in_order().iter().map(|step| step.name.value.as_str()).collect();
+    assert_eq!(order, ["x", "y", "z"]);
+}
+
+#[test]
+fn variables_are_filled_into_values_and_typed_again() {
+    let yaml = "sources:\n  a:\n    read: data/${DAY}/${NO:-x}/$${DAY}\n    max_rejects: '${COUNT}'\n    \
+                allow_empty: ${E:-true}\nsinks: {b: {from: a, write: out}}\n";
+    let quoted = loaded(yaml);
+    assert!(
+        shown(&quoted.lints).contains("found the text `${COUNT}`"),
+        "quotes keep it text: {}",
+        shown(&quoted.lints)
+    );
+    let job = job(&yaml.replace('\'', ""));
+    let source = &job.sources[0];
+    assert_eq!(source.read[0].value, "data/monday/x/${DAY}");
+    assert_eq!((source.max_rejects, source.allow_empty), (3, true));
+    let set = BTreeMap::from([("COUNT".to_owned(), "7".to_owned())]);
+    let set = loaded_with(&yaml.replace('\'', ""), &set, false).job.expect("a job");
+    assert_eq!(set.sources[0].max_rejects, 7, "--set comes before the environment");
+}
+
+#[test]
+fn a_value_cannot_add_keys() {
+    let set = BTreeMap::from([("DAY".to_owned(), "x}, allow_empty: true, y: {z: \n  b: 1".to_owned())]);
+    let loaded = loaded_with("sources: {a: {read: \"${DAY}\"}}\nsinks: {b: {from: a, write: out}}\n", &set, false);
+    assert!(loaded.job.is_none_or(|job| !job.sources[0].allow_empty));
+}
+
+#[test]
+fn the_schema_agrees_with_an_independent_validator() {
+    let schema = schema(&REGISTRY);
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let instance = |yaml: &str| {
+        let text = crate::JobText::new("job.yaml", yaml);
+        crate::tree::parse(&text, yaml).0.map_or(Value::Null, |node| node.to_value())
+    };
+    let problems: Vec<String> = validator.iter_errors(&instance(FULL)).map(|error| error.to_string()).collect();
+    assert_eq!(problems, Vec::<String>::new());
+    for bad in super::faults::AGAINST_THE_SCHEMA {
+        assert!(!validator.is_valid(&instance(bad)), "the schema accepts what the lints refuse:\n{bad}");
+        assert!(loaded(bad).job.is_none(), "the lints accept it:\n{bad}");
+    }
+}
+
+#[test]
+fn every_example_of_a_component_is_a_good_entry() {
+    let indent = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
+    for entry in REGISTRY.sources.iter().map(|one| one.spec).chain(REGISTRY.formats.iter().map(|one| one.spec)) {
+        job(&format!("sources:\n  a:\n{}sinks: {{o: {{from: a, write: out}}}}\n", indent(entry.example)));
+    }
+    for entry in REGISTRY.sinks {
+        job(&format!("sources: {{a: {{read: a}}}}\nsinks:\n  o:\n{}", indent(entry.spec.example)));
+    }
+}
+
+#[test]
+fn the_reference_has_every_key() {
+    insta::assert_snapshot!(reference(&REGISTRY));
+}
