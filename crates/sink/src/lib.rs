@@ -10,10 +10,11 @@ mod conformance;
 mod encode;
 pub mod file;
 mod shared;
+pub mod sqlite;
 
 pub mod stdout;
 
 use millstream_core::registry::SinkEntry;
 
 /// Every kind of sink.
-pub const SINKS: &[SinkEntry] = &[file::ENTRY, stdout::ENTRY];
+pub const SINKS: &[SinkEntry] = &[file::ENTRY, sqlite::ENTRY, stdout::ENTRY];

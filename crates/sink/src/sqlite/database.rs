@@ -1,0 +1,544 @@
+//! One database while a run writes to it: one connection, one thread, one transaction. It owns the transaction and
+//! the file; statements and values are others'.
+//!
+//! ```text
+//!  writer 0 ─┐ bounded                    ┌─ BEGIN IMMEDIATE
+//!  writer 1 ─┼─channel─▶ thread: inserts ─┤  INSERT …
+//!  writer n ─┘                            └─ COMMIT when every load of the run is prepared
+//! ```
+//! SQLite lets one connection write at a time. So all loads of a run into the same file share a connection: two sinks
+//! with a transaction each would wait for each other for ever, as neither commits before both are prepared.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use millstream_core::{Budget, Error, Result, Step};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
+use tokio::sync::{mpsc, oneshot};
+
+use super::message::sqlite_error;
+use super::spec::{Mode, SqliteSpec};
+use super::table;
+use super::values::{Cell, Column, Reader, ReaderOptions};
+use crate::shared::{Charge, create_folders, path_error, remove_folders};
+
+/// Batches that may wait for the thread.
+const WAITING_BATCHES: usize = 4;
+/// The page cache that SQLite gets at most and at least, in bytes. Beyond it, it writes pages out early.
+const CACHE_BYTES: std::ops::RangeInclusive<usize> = (2 << 20)..=(64 << 20);
+
+/// The databases that runs of this process are writing to.
+static OPEN: LazyLock<Mutex<HashMap<(PathBuf, String), Weak<Database>>>> = LazyLock::new(Mutex::default);
+
+/// What the thread is asked for.
+enum Request {
+    Join { load: u64, loading: Box<Loading>, reply: oneshot::Sender<Result<()>> },
+    Rows { load: u64, batch: RecordBatch, charge: Charge },
+    Prepare { load: u64, reply: oneshot::Sender<Result<()>> },
+    Commit { load: u64, reply: oneshot::Sender<Result<u64>> },
+    Abort { reply: oneshot::Sender<()> },
+}
+
+/// One load into the database.
+pub(super) struct Loading {
+    spec: SqliteSpec,
+    schema: SchemaRef,
+    step: Arc<Step>,
+    rows: u64,
+    prepared: bool,
+    /// Tables with foreign keys that the load touches, and their violations before it.
+    foreign: Vec<(String, u64)>,
+}
+
+impl Loading {
+    pub(super) fn new(spec: SqliteSpec, schema: SchemaRef, step: Arc<Step>) -> Self {
+        Loading { spec, schema, step, rows: 0, prepared: false, foreign: Vec::new() }
+    }
+}
+
+/// A database that a run writes to.
+pub(super) struct Database {
+    requests: mpsc::Sender<Request>,
+    /// Why the transaction failed, once it has.
+    failure: Arc<Mutex<Option<Error>>>,
+    loads: Mutex<u64>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Database {
+    /// The database at `path` for this run: the one that another load of the run has opened, or a new one.
+    pub(super) fn of_run(path: &Path, run: &str, budget: &Arc<Budget>) -> Result<Arc<Self>> {
+        let mut open = lock(&OPEN);
+        open.retain(|_, database| database.strong_count() > 0);
+        let key = (identity(path), run.to_owned());
+        if let Some(database) = open.get(&key).and_then(Weak::upgrade) {
+            return Ok(database);
+        }
+        let (requests, inbox) = mpsc::channel(WAITING_BATCHES);
+        let failure = Arc::new(Mutex::new(None));
+        let worker = Worker {
+            path: path.to_owned(),
+            shown: path.display().to_string(),
+            connection: None,
+            created_file: false,
+            created_folders: Vec::new(),
+            loads: BTreeMap::new(),
+            state: State::Writing,
+            failure: Arc::clone(&failure),
+            budget: Arc::clone(budget),
+            cache: None,
+        };
+        std::thread::Builder::new()
+            .name("sqlite".to_owned())
+            .spawn(move || worker.run(inbox))
+            .map_err(|error| Error::io("cannot start the thread that writes to SQLite", &error))?;
+        let database = Arc::new(Database { requests, failure, loads: Mutex::new(0) });
+        open.insert(key, Arc::downgrade(&database));
+        Ok(database)
+    }
+
+    /// Adds a load, and makes its table ready. Returns its number.
+    pub(super) async fn join(&self, loading: Loading) -> Result<u64> {
+        let load = {
+            let mut loads = lock(&self.loads);
+            *loads += 1;
+            *loads
+        };
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Join { load, loading: Box::new(loading), reply }).await?;
+        self.answer(answer).await??;
+        Ok(load)
+    }
+
+    /// Hands a batch over.
+    pub(super) async fn rows(&self, load: u64, batch: RecordBatch, charge: Charge) -> Result<()> {
+        if let Some(error) = self.failed() {
+            return Err(error);
+        }
+        self.send(Request::Rows { load, batch, charge }).await
+    }
+
+    /// Waits until all rows of the load are in and only the commit remains.
+    pub(super) async fn prepare(&self, load: u64) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Prepare { load, reply }).await?;
+        self.answer(answer).await?
+    }
+
+    /// Commits the transaction, if no other load of the run has done so. Returns the load's rows.
+    pub(super) async fn commit(&self, load: u64) -> Result<u64> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Commit { load, reply }).await?;
+        self.answer(answer).await?
+    }
+
+    /// Rolls the transaction back, for all loads of the run.
+    pub(super) async fn abort(&self) {
+        let (reply, answer) = oneshot::channel();
+        if self.send(Request::Abort { reply }).await.is_ok() {
+            let _ = answer.await;
+        }
+    }
+
+    fn failed(&self) -> Option<Error> {
+        lock(&self.failure).clone()
+    }
+
+    async fn send(&self, request: Request) -> Result<()> {
+        self.requests.send(request).await.map_err(|_| self.gone())
+    }
+
+    async fn answer<T>(&self, answer: oneshot::Receiver<T>) -> Result<T> {
+        answer.await.map_err(|_| self.gone())
+    }
+
+    fn gone(&self) -> Error {
+        self.failed().unwrap_or_else(|| Error::internal("the thread that writes to SQLite has ended"))
+    }
+}
+
+/// The same text for the same file, however its path is written, also before it exists.
+fn identity(path: &Path) -> PathBuf {
+    if let Ok(known) = fs_err::canonicalize(path) {
+        return known;
+    }
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = absolute.ancestors().skip(1).find_map(|folder| Some((folder, fs_err::canonicalize(folder).ok()?)));
+    match existing {
+        Some((folder, known)) => absolute.strip_prefix(folder).map_or(absolute.clone(), |rest| known.join(rest)),
+        None => absolute,
+    }
+}
+
+/// Opens the database for writing.
+fn open(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(plain(path), flags)
+}
+
+/// A path that SQLite cannot take for a URI, as it would `file:x.db`.
+pub(super) fn plain(path: &Path) -> PathBuf {
+    if path.is_absolute() { path.to_owned() } else { Path::new(".").join(path) }
+}
+
+/// How far the transaction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Writing,
+    Failed,
+    Committed,
+}
+
+/// The thread's side.
+struct Worker {
+    path: PathBuf,
+    shown: String,
+    connection: Option<Connection>,
+    created_file: bool,
+    created_folders: Vec<PathBuf>,
+    loads: BTreeMap<u64, Loading>,
+    state: State,
+    failure: Arc<Mutex<Option<Error>>>,
+    budget: Arc<Budget>,
+    cache: Option<Charge>,
+}
+
+impl Worker {
+    fn run(mut self, mut inbox: mpsc::Receiver<Request>) {
+        // Whoever does not wait for an answer any more has gone; the work is the same.
+        while let Some(request) = inbox.blocking_recv() {
+            match request {
+                Request::Join { load, loading, reply } => {
+                    let _ = reply.send(self.attempt(|worker| worker.join(load, *loading)));
+                }
+                Request::Rows { load, batch, charge } => {
+                    // A failure is told by the next call of whoever writes.
+                    let _ = self.attempt(|worker| worker.insert(load, &batch));
+                    drop(charge);
+                }
+                Request::Prepare { load, reply } => {
+                    let _ = reply.send(self.attempt(|worker| worker.prepare(load)));
+                }
+                Request::Commit { load, reply } => {
+                    let _ = reply.send(self.commit(load));
+                }
+                Request::Abort { reply } => {
+                    self.fail(Error::refused("the load was given up"));
+                    let _ = reply.send(());
+                }
+            }
+        }
+        self.fail(Error::refused("the load was given up"));
+    }
+
+    /// Does `work` unless the transaction has failed; a failure of it fails the transaction.
+    fn attempt<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if let Some(error) = lock(&self.failure).clone() {
+            return Err(error);
+        }
+        if self.state == State::Committed {
+            return Err(Error::internal("rows came after the commit"));
+        }
+        work(self).inspect_err(|error| self.fail(error.clone()))
+    }
+
+    /// Rolls back and removes what was made, unless it is committed. The first failure is the one that is told.
+    fn fail(&mut self, error: Error) {
+        lock(&self.failure).get_or_insert(error);
+        if self.state != State::Writing {
+            return;
+        }
+        self.state = State::Failed;
+        // A connection that is closed rolls back.
+        self.connection = None;
+        self.cache = None;
+        if self.created_file && fs_err::metadata(&self.path).is_ok_and(|metadata| metadata.len() == 0) {
+            let _ = fs_err::remove_file(&self.path);
+        }
+        remove_folders(&mut self.created_folders);
+    }
+
+    fn told<'a>(&'a self, what: &'static str, spec: &'a SqliteSpec) -> impl Fn(rusqlite::Error) -> Error + 'a {
+        move |error| sqlite_error(what, &self.shown, spec, &error)
+    }
+
+    /// Opens the database if this is its first load, and makes the load's table ready.
+    fn join(&mut self, load: u64, mut loading: Loading) -> Result<()> {
+        if self.connection.is_none() {
+            self.begin(&loading.spec)?;
+        }
+        let Some(connection) = &self.connection else {
+            return Err(Error::internal("the database is not open"));
+        };
+        let spec = &loading.spec;
+        let mut faults = table::schema_faults(spec, &loading.schema);
+        faults.extend(table::table_faults(connection, &self.shown, spec, &loading.schema)?);
+        if let Some(first) = faults.into_iter().next() {
+            return Err(first);
+        }
+        loading.foreign = table::foreign_keys(connection, spec).map_err(self.told("look into", spec))?;
+        let exists = table::existing(connection, &self.shown, spec)?.is_some();
+        let name = table::quoted(&spec.table);
+        let mut statements = Vec::new();
+        match spec.mode {
+            Mode::Replace if exists => statements.push(format!("DROP TABLE {name}")),
+            Mode::Truncate if exists => statements.push(format!("DELETE FROM {name}")),
+            _ => {}
+        }
+        if !exists || spec.mode == Mode::Replace {
+            statements.push(table::create_statement(spec, &loading.schema));
+        }
+        for statement in statements {
+            connection.execute_batch(&statement).map_err(self.told("make the table in", spec))?;
+        }
+        self.loads.insert(load, loading);
+        Ok(())
+    }
+
+    fn begin(&mut self, spec: &SqliteSpec) -> Result<()> {
+        if let Some(folder) = self.path.parent() {
+            create_folders(folder, &mut self.created_folders)?;
+        }
+        self.created_file = match fs_err::metadata(&self.path) {
+            Ok(metadata) if metadata.is_dir() => return Err(is_folder(&self.shown)),
+            Ok(_) => false,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+            Err(error) => return Err(path_error("look at", &self.path, &error)),
+        };
+        let connection = open(&self.path).map_err(self.told("open", spec))?;
+        let cache = self.take_cache();
+        let set_up = || -> rusqlite::Result<()> {
+            connection.busy_timeout(spec.busy_timeout.0)?;
+            connection.set_prepared_statement_cache_capacity(64);
+            // Without it, replacing a table would delete rows of others: see `table::foreign_keys`.
+            connection.pragma_update(None, "foreign_keys", false)?;
+            connection.pragma_update(None, "cache_size", -i64::try_from(cache / 1024).unwrap_or(2048))?;
+            connection.execute_batch("BEGIN IMMEDIATE")
+        };
+        let begun = set_up().map_err(self.told("write to", spec));
+        self.connection = Some(connection);
+        begun
+    }
+
+    /// Memory for SQLite's pages: a share of the budget, within bounds.
+    fn take_cache(&mut self) -> usize {
+        let wanted = (self.budget.limit() / 16).clamp(*CACHE_BYTES.start(), *CACHE_BYTES.end());
+        let mut charge = Charge::new(&self.budget, *CACHE_BYTES.start());
+        let taken = if charge.set(wanted) { wanted } else { *CACHE_BYTES.start() };
+        // The least is within what may always be held.
+        let _ = charge.set(taken);
+        self.cache = Some(charge);
+        taken
+    }
+
+    fn insert(&mut self, load: u64, batch: &RecordBatch) -> Result<()> {
+        let (Some(connection), Some(loading)) = (&self.connection, self.loads.get_mut(&load)) else {
+            return Err(Error::internal("rows came for a load that has not begun"));
+        };
+        let start = Instant::now();
+        let bytes = insert_batch(connection, loading, &self.shown, batch);
+        loading.step.add_busy(start.elapsed());
+        loading.step.add_bytes(bytes?);
+        loading.rows += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    /// Marks a load as complete. With the last of them everything but the commit is done: the foreign keys are
+    /// looked at, and all pages are written, which takes the locks and the disk space that the commit needs.
+    fn prepare(&mut self, load: u64) -> Result<()> {
+        let Some(connection) = &self.connection else {
+            return Err(Error::internal("the database is not open"));
+        };
+        match self.loads.get_mut(&load) {
+            Some(loading) => loading.prepared = true,
+            None => return Err(Error::internal("a load is prepared that has not begun")),
+        }
+        if !self.loads.values().all(|loading| loading.prepared) {
+            return Ok(());
+        }
+        for loading in self.loads.values() {
+            check_foreign_keys(connection, loading, &self.shown)?;
+        }
+        let Some(loading) = self.loads.get(&load) else { return Ok(()) };
+        let deadline = Instant::now() + loading.spec.busy_timeout.0;
+        let flushed = loading.step.writing(|| {
+            loop {
+                match connection.cache_flush() {
+                    Err(error)
+                        if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < deadline =>
+                    {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                    }
+                    other => return other,
+                }
+            }
+        });
+        flushed.map_err(self.told("write to", &loading.spec))
+    }
+
+    fn commit(&mut self, load: u64) -> Result<u64> {
+        if self.state == State::Committed {
+            return self.rows_of(load);
+        }
+        self.attempt(|worker| {
+            if !worker.loads.values().all(|loading| loading.prepared) {
+                return Err(Error::internal("a commit came before every load of the database was prepared"));
+            }
+            let (Some(connection), Some(loading)) = (&worker.connection, worker.loads.get(&load)) else {
+                return Err(Error::internal("a load is committed that has not begun"));
+            };
+            let committed = loading.step.writing(|| connection.execute_batch("COMMIT"));
+            committed.map_err(worker.told("commit to", &loading.spec))?;
+            worker.state = State::Committed;
+            worker.connection = None;
+            worker.cache = None;
+            worker.rows_of(load)
+        })
+    }
+
+    fn rows_of(&self, load: u64) -> Result<u64> {
+        let loading = self.loads.get(&load);
+        loading.map(|loading| loading.rows).ok_or_else(|| Error::internal("a load is committed that has not begun"))
+    }
+}
+
+/// The target is a folder.
+pub(super) fn is_folder(shown: &str) -> Error {
+    Error::refused(format!("{shown} is a folder, not a database"))
+        .hint(format!("name a file in it, such as sqlite:{}/result.db", shown.trim_end_matches('/')))
+}
+
+fn check_foreign_keys(connection: &Connection, loading: &Loading, shown: &str) -> Result<()> {
+    let spec = &loading.spec;
+    for (name, before) in &loading.foreign {
+        let now =
+            table::violations(connection, name).map_err(|error| sqlite_error("look into", shown, spec, &error))?;
+        if now > *before {
+            let new = crate::shared::counted(now - before, "row");
+            return Err(Error::data(format!("{new} of table {name} of {shown} would refer to rows that do not exist"))
+                .cause("FOREIGN KEY constraint failed")
+                .hint(format!("load the rows that they refer to, or see which: PRAGMA foreign_key_check({name})")));
+        }
+    }
+    Ok(())
+}
+
+/// Inserts the rows of a batch; returns their bytes, about.
+fn insert_batch(connection: &Connection, loading: &Loading, shown: &str, batch: &RecordBatch) -> Result<u64> {
+    let (spec, schema) = (&loading.spec, &loading.schema);
+    let columns: Vec<Column> = schema
+        .fields()
+        .iter()
+        .zip(batch.columns())
+        .map(|(field, array)| Column::new(field, array))
+        .collect::<Result<_>>()?;
+    let options = ReaderOptions::default();
+    let readers: Vec<Reader> = columns.iter().map(|column| column.reader(&options)).collect::<Result<_>>()?;
+    let told = |error: rusqlite::Error| sqlite_error("write to", shown, spec, &error);
+    let many_rows = table::rows_in_statement(schema);
+    let mut many = connection.prepare_cached(&table::insert_statement(spec, schema, many_rows)).map_err(told)?;
+    let mut one = connection.prepare_cached(&table::insert_statement(spec, schema, 1)).map_err(told)?;
+    let mut insertion = Insertion { readers, spec, shown, bytes: 0 };
+    let mut row = 0;
+    while row + many_rows <= batch.num_rows() {
+        match insertion.rows(&mut many, row, many_rows)? {
+            Ok(()) => {}
+            // Which of the rows was it? Nothing of the statement stays, and the transaction is lost anyway.
+            Err(error) if is_refusal(&error) && !connection.is_autocommit() => {
+                for suspect in row..row + many_rows {
+                    insertion.single(&mut one, suspect)?;
+                }
+                return Err(told(error));
+            }
+            Err(error) => return Err(told(error)),
+        }
+        row += many_rows;
+    }
+    for row in row..batch.num_rows() {
+        insertion.single(&mut one, row)?;
+    }
+    Ok(insertion.bytes)
+}
+
+fn is_refusal(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig)
+    )
+}
+
+/// Rows on their way into statements.
+struct Insertion<'a> {
+    readers: Vec<Reader<'a>>,
+    spec: &'a SqliteSpec,
+    shown: &'a str,
+    bytes: u64,
+}
+
+impl<'a> Insertion<'a> {
+    /// Runs a statement of `count` rows. The outer error is a value's, the inner one SQLite's.
+    fn rows(&mut self, statement: &mut Statement, from: usize, count: usize) -> Result<rusqlite::Result<()>> {
+        let mut variable = 1;
+        for row in from..from + count {
+            for column in 0..self.readers.len() {
+                let cell = self.cell(column, row)?;
+                self.bytes += cell.size();
+                if let Err(error) = statement.raw_bind_parameter(variable, &cell) {
+                    return Ok(Err(error));
+                }
+                variable += 1;
+            }
+        }
+        match statement.raw_execute() {
+            Ok(changed) if changed < count && self.spec.mode != Mode::Merge => {
+                let what =
+                    format!("table {} of {} dropped {} of {count} rows", self.spec.table, self.shown, count - changed);
+                Err(Error::data(what).hint("a trigger of the table refuses them: RAISE(IGNORE)"))
+            }
+            Ok(_) => Ok(Ok(())),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Runs a statement of one row; an error shows the row.
+    fn single(&mut self, statement: &mut Statement, row: usize) -> Result<()> {
+        match self.rows(statement, row, 1)? {
+            Ok(()) => Ok(()),
+            Err(error) => Err(sqlite_error("write to", self.shown, self.spec, &error).text(self.shown_row(row))),
+        }
+    }
+
+    /// A value, as long as the table can take it.
+    fn cell(&mut self, column: usize, row: usize) -> Result<Cell<'a>> {
+        let reader = &mut self.readers[column];
+        let name = reader.name();
+        let failed = match reader.cell(row) {
+            Ok(Cell::Null)
+                if self.spec.mode == Mode::Merge && self.spec.key.iter().any(|key| key.eq_ignore_ascii_case(name)) =>
+            {
+                Error::data(format!("a row without a value in the key column `{name}` cannot be merged"))
+                    .column(name)
+                    .hint(format!("filter such rows out: {name} IS NOT NULL"))
+            }
+            Ok(cell) => return Ok(cell),
+            Err(error) => error,
+        };
+        Err(if failed.offending_text().is_some() { failed } else { failed.text(self.shown_row(row)) })
+    }
+
+    /// The row for a message: `id=1, name='a'`.
+    fn shown_row(&mut self, row: usize) -> String {
+        let cells = self.readers.iter_mut().map(|reader| {
+            let name = reader.name();
+            format!("{name}={}", reader.cell(row).map_or_else(|_| "?".to_owned(), |cell| cell.shown()))
+        });
+        cells.collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,60 @@
+//! What SQLite says, as Millstream's errors: one text for each fault, naming the database and what to do.
+
+use millstream_core::{Error, ErrorKind};
+use rusqlite::ErrorCode;
+
+use super::spec::SqliteSpec;
+
+/// SQLite's error while doing `what` (`open`, `write to`) with the database `shown`.
+pub(super) fn sqlite_error(what: &str, shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error {
+    let cause = cause(error);
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            Error::transient(format!("{shown} is locked by another process"))
+                .cause(format!("{cause} (waited {})", spec.busy_timeout))
+                .hint("wait until the other process is done with it, or raise `busy_timeout`")
+        }
+        Some(ErrorCode::NotADatabase) => Error::refused(format!("{shown} is not a SQLite database"))
+            .cause(cause)
+            .hint("write to another file, or move this one away"),
+        Some(ErrorCode::DatabaseCorrupt) => Error::refused(format!("the database {shown} is damaged"))
+            .cause(cause)
+            .hint("check it: sqlite3 FILE 'PRAGMA integrity_check'"),
+        Some(ErrorCode::DiskFull) => Error::refused(format!("cannot {what} {shown}"))
+            .cause(cause)
+            .hint("free some space, or write to another disk"),
+        Some(ErrorCode::ReadOnly) => Error::refused(format!("cannot {what} {shown}"))
+            .cause(cause)
+            .hint("check the rights of the file and of its folder: SQLite writes a journal beside it"),
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => Error::refused(format!("cannot {what} {shown}"))
+            .cause(cause)
+            .hint("check that the folder exists and the rights of both"),
+        Some(ErrorCode::OutOfMemory) => Error::new(ErrorKind::Memory, format!("cannot {what} {shown}")).cause(cause),
+        Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => {
+            refused_row(shown, spec, error)
+        }
+        _ => Error::refused(format!("cannot {what} {shown}")).cause(cause),
+    }
+}
+
+/// The table does not take a row.
+fn refused_row(shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error {
+    use rusqlite::ffi;
+    let told = Error::data(format!("table {} of {shown} refuses a row", spec.table)).cause(cause(error));
+    match error.sqlite_error().map(|error| error.extended_code) {
+        Some(ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY | ffi::SQLITE_CONSTRAINT_ROWID) => {
+            told.hint("the key is there already: `mode: merge` changes such rows, a `dedupe` drops them")
+        }
+        Some(ffi::SQLITE_CONSTRAINT_NOTNULL) => told.hint("filter such rows out, or give them a value: coalesce(x, …)"),
+        Some(ffi::SQLITE_CONSTRAINT_DATATYPE) | None => told.hint("the table is STRICT: CAST the value to its type"),
+        _ => told,
+    }
+}
+
+/// SQLite's own words.
+fn cause(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqliteFailure(_, Some(text)) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,195 @@
+//! The SQLite sink: rows into a table, in one transaction, so that nothing is seen of them before all are there.
+//!
+//! `table.rs` knows the table and writes the statements, `values.rs` turns Arrow values into SQLite's, `database.rs`
+//! holds the connection, `message.rs` says what went wrong.
+
+mod database;
+mod message;
+mod spec;
+mod table;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::sink::{Load, LoadContext, Sink, SinkParts, Writer};
+use millstream_core::spec::{Fault, SpecInfo, parse};
+use millstream_core::{Budget, Error, Result, Step};
+use rusqlite::{Connection, OpenFlags};
+use serde_json::Value;
+
+use self::database::{Database, Loading};
+pub use self::spec::{Mode, SqliteSpec};
+use crate::shared::{Charge, blocking, counted, folder_fault};
+
+/// The registry's entry.
+pub const ENTRY: SinkEntry =
+    SinkEntry { spec: SpecInfo::of::<SqliteSpec>(), schemes: &["sqlite"], formats: false, build };
+
+fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
+    let spec = parse::<SqliteSpec>(settings);
+    let path = database_path(&parts.target);
+    match (spec, path) {
+        (Ok(spec), Ok(path)) => Ok(Arc::new(SqliteSink { spec, path })),
+        (spec, path) => Err(spec.err().into_iter().flatten().chain(path.err()).collect()),
+    }
+}
+
+/// The path in `sqlite:out/x.db`; `sqlite:///x.db` is an absolute one.
+fn database_path(target: &str) -> Result<PathBuf, Fault> {
+    let rest = target.split_once(':').map_or(target, |(_, rest)| rest);
+    let path = rest.strip_prefix("//").unwrap_or(rest);
+    let what = match path {
+        "" => "the target names no database",
+        ":memory:" => "a database in memory would be gone with the run",
+        folder if folder.ends_with('/') => "the target is a folder",
+        nul if nul.contains('\0') => "the path holds a NUL byte",
+        path => return Ok(PathBuf::from(path)),
+    };
+    Err(Fault::new("write", what).hint("write a file: `sqlite:out/result.db`"))
+}
+
+/// Writes to a table of a SQLite database.
+#[derive(Debug)]
+pub(crate) struct SqliteSink {
+    spec: SqliteSpec,
+    path: PathBuf,
+}
+
+#[async_trait]
+impl Sink for SqliteSink {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    fn target(&self) -> String {
+        format!("sqlite:{}", self.path.display())
+    }
+
+    async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
+        let faults = blocking(|| self.faults(&schema));
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+
+    fn describe(&self, schema: SchemaRef) -> String {
+        let insert = table::insert_statement(&self.spec, &schema, 1);
+        match self.spec.mode {
+            Mode::Append | Mode::Merge => insert,
+            Mode::Truncate => format!("DELETE FROM {};\n{insert}", table::quoted(&self.spec.table)),
+            Mode::Replace => table::create_statement(&self.spec, &schema),
+        }
+    }
+
+    async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
+        let database = Database::of_run(&self.path, &context.run, &context.budget)?;
+        let loading = Loading::new(self.spec.clone(), context.schema, Arc::clone(&context.step));
+        let load = database.join(loading).await?;
+        let (spec, path) = (self.spec.clone(), self.path.clone());
+        Ok(Arc::new(SqliteLoad { database, load, spec, path, budget: context.budget, step: context.step }))
+    }
+}
+
+impl SqliteSink {
+    fn faults(&self, schema: &SchemaRef) -> Vec<Error> {
+        let mut faults = table::schema_faults(&self.spec, schema);
+        faults.extend(schema.fields().iter().filter_map(values::type_fault));
+        match self.place_faults(schema) {
+            Ok(more) => faults.extend(more),
+            Err(error) => faults.push(error),
+        }
+        faults
+    }
+
+    /// What is wrong with the file and with the table in it.
+    fn place_faults(&self, schema: &SchemaRef) -> Result<Vec<Error>> {
+        let shown = self.path.display().to_string();
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        let Ok(metadata) = fs_err::metadata(&self.path) else { return Ok(folder_fault(folder).into_iter().collect()) };
+        if metadata.is_dir() {
+            return Ok(vec![database::is_folder(&shown)]);
+        }
+        // SQLite makes its journal beside the file, so the folder must take files too.
+        let mut faults: Vec<Error> = folder_fault(folder).into_iter().collect();
+        if let Err(cause) = rustix::fs::access(&self.path, rustix::fs::Access::WRITE_OK)
+            && faults.is_empty()
+        {
+            faults.push(crate::shared::path_error("write to", &self.path, &std::io::Error::from(cause)));
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let told = |error| message::sqlite_error("read", &shown, &self.spec, &error);
+        let connection = Connection::open_with_flags(database::plain(&self.path), flags).map_err(told)?;
+        connection.busy_timeout(self.spec.busy_timeout.0).map_err(told)?;
+        faults.extend(table::table_faults(&connection, &shown, &self.spec, schema)?);
+        Ok(faults)
+    }
+}
+
+/// A load into a table.
+struct SqliteLoad {
+    database: Arc<Database>,
+    load: u64,
+    spec: SqliteSpec,
+    path: PathBuf,
+    budget: Arc<Budget>,
+    step: Arc<Step>,
+}
+
+#[async_trait]
+impl Load for SqliteLoad {
+    async fn writer(&self, _partition: usize) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(SqliteWriter {
+            database: Arc::clone(&self.database),
+            load: self.load,
+            budget: Arc::clone(&self.budget),
+            step: Arc::clone(&self.step),
+        }))
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        self.database.prepare(self.load).await
+    }
+
+    async fn commit(&self) -> Result<String> {
+        let rows = counted(self.database.commit(self.load).await?, "row");
+        let verb = match self.spec.mode {
+            Mode::Append => " added to",
+            Mode::Merge => " merged into",
+            Mode::Replace | Mode::Truncate => " in",
+        };
+        Ok(format!("{rows}{verb} table {} of {}", self.spec.table, self.path.display()))
+    }
+
+    async fn abort(&self) {
+        self.database.abort().await;
+    }
+}
+
+/// Hands one partition to the thread that writes.
+struct SqliteWriter {
+    database: Arc<Database>,
+    load: u64,
+    budget: Arc<Budget>,
+    step: Arc<Step>,
+}
+
+#[async_trait]
+impl Writer for SqliteWriter {
+    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        let charge = Charge::held(&self.budget, batch.get_array_memory_size());
+        let start = Instant::now();
+        let handed = self.database.rows(self.load, batch, charge).await;
+        self.step.add_waiting_output(start.elapsed());
+        handed
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

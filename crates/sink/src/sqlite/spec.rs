@@ -1,0 +1,96 @@
+//! What the job file may say of a SQLite sink, beside `from` and `write`.
+
+use millstream_core::spec::{Duration, Fault, Spec};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Settings of a SQLite sink.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SqliteSpec {
+    /// The table. It is made if it is not there, with columns of the rows' types.
+    #[schemars(length(min = 1))]
+    pub table: String,
+    /// What happens to the rows that the table has.
+    #[serde(default)]
+    pub mode: Mode,
+    /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` goes by.
+    #[serde(default)]
+    pub key: Vec<String>,
+    /// How long to wait while another process holds the database.
+    #[serde(default = "busy_timeout")]
+    pub busy_timeout: Duration,
+}
+
+fn busy_timeout() -> Duration {
+    Duration::from_seconds(30)
+}
+
+/// What happens to the rows that the table has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// They stay, and the new ones are added.
+    #[default]
+    Append,
+    /// The table is dropped, with its indexes and triggers, and made anew.
+    Replace,
+    /// They are deleted; the table stays as it is made.
+    Truncate,
+    /// A row with the key of a new one takes the new one's values. Of several new rows with one key, the last to
+    /// arrive stays.
+    Merge,
+}
+
+impl Mode {
+    /// As the job file says it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Mode::Append => "append",
+            Mode::Replace => "replace",
+            Mode::Truncate => "truncate",
+            Mode::Merge => "merge",
+        }
+    }
+}
+
+impl Spec for SqliteSpec {
+    const NAME: &'static str = "sqlite";
+    const SUMMARY: &'static str = "Loads into a table of a SQLite database, in one transaction.";
+    const EXAMPLE: &'static str = "\
+result:
+  from: ranked
+  write: sqlite:out/geonames.db
+  table: people_by_country
+  mode: merge
+  key: [country]
+";
+
+    fn check(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        if self.table.trim().is_empty() {
+            faults.push(Fault::new("table", "the table has no name"));
+        }
+        if self.table.to_ascii_lowercase().starts_with("sqlite_") {
+            faults.push(
+                Fault::new("table", format!("`{}` is a name that SQLite keeps for itself", self.table))
+                    .hint("names that begin with `sqlite_` cannot be used"),
+            );
+        }
+        if self.table.contains('\0') {
+            faults.push(Fault::new("table", "the table's name holds a NUL byte"));
+        }
+        if self.mode == Mode::Merge && self.key.is_empty() {
+            faults.push(
+                Fault::new("key", "`mode: merge` without a key")
+                    .hint("name the columns that tell one row from another: `key: [id]`"),
+            );
+        }
+        for (index, column) in self.key.iter().enumerate() {
+            if self.key[..index].iter().any(|other| other.eq_ignore_ascii_case(column)) {
+                faults.push(Fault::new(&format!("key.{index}"), format!("`{column}` is in the key twice")));
+            }
+        }
+        faults
+    }
+}

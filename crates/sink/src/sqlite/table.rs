@@ -1,0 +1,297 @@
+//! The table: what it is made like, how it compares with the rows, and the statements of a load. It owns names,
+//! types and SQL text; values and transactions are others'.
+//!
+//! What an Arrow type becomes:
+//!
+//! | rows | column | value |
+//! |---|---|---|
+//! | bool | `BOOLEAN` | 0 or 1 |
+//! | integers | `INTEGER` | integer; above 2⁶³−1 an error |
+//! | floats | `REAL` | real; NaN an error, since SQLite would make it NULL |
+//! | decimal, up to 15 digits | `NUMERIC` | number; exact, as SQLite keeps 15 digits |
+//! | decimal, more digits | `TEXT` | text; exact, but compared as text |
+//! | text | `TEXT` | text |
+//! | binary | `BLOB` | blob |
+//! | date, time, timestamp | `TEXT` | ISO 8601 with a space, as SQLite's own functions write it; with a zone in UTC |
+//! | interval, duration | `TEXT` | text |
+//! | lists, structs, maps | `TEXT` | JSON |
+
+use arrow::datatypes::{DataType, SchemaRef};
+use millstream_core::hint::did_you_mean;
+use millstream_core::{Error, Result};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::message::sqlite_error;
+use super::spec::{Mode, SqliteSpec};
+
+/// The most columns that SQLite allows as it is built.
+const MAX_COLUMNS: usize = 2_000;
+/// The most digits of a decimal that a `NUMERIC` column keeps.
+const NUMERIC_DIGITS: u8 = 15;
+/// The most variables in one statement.
+const MAX_VARIABLES: usize = 32_766;
+/// The most rows in one statement: beyond this, more rows gain nothing.
+const MAX_ROWS: usize = 64;
+
+/// A column of a table that exists.
+#[derive(Debug)]
+struct Column {
+    name: String,
+    required: bool,
+    key: bool,
+    generated: bool,
+}
+
+/// The column type for values of `data_type`.
+pub(super) fn column_type(data_type: &DataType) -> &'static str {
+    match data_type {
+        DataType::Boolean => "BOOLEAN",
+        other if other.is_integer() => "INTEGER",
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => "REAL",
+        DataType::Decimal32(digits, _)
+        | DataType::Decimal64(digits, _)
+        | DataType::Decimal128(digits, _)
+        | DataType::Decimal256(digits, _)
+            if *digits <= NUMERIC_DIGITS =>
+        {
+            "NUMERIC"
+        }
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => "BLOB",
+        DataType::Dictionary(_, values) => column_type(values),
+        DataType::RunEndEncoded(_, values) => column_type(values.data_type()),
+        _ => "TEXT",
+    }
+}
+
+/// A name as SQL text.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn quoted_list(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    names.into_iter().map(|name| quoted(name.as_ref())).collect::<Vec<_>>().join(", ")
+}
+
+/// The statement that makes the table.
+pub(super) fn create_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String {
+    let is_key = |name: &str| spec.key.iter().any(|key| key.eq_ignore_ascii_case(name));
+    let mut lines: Vec<String> = schema
+        .fields()
+        .iter()
+        .map(|field| {
+            // SQLite, alone among databases, would take NULL in a primary key.
+            let required = if is_key(field.name()) { " NOT NULL" } else { "" };
+            format!("  {} {}{required}", quoted(field.name()), column_type(field.data_type()))
+        })
+        .collect();
+    if !spec.key.is_empty() {
+        lines.push(format!("  PRIMARY KEY ({})", quoted_list(&spec.key)));
+    }
+    format!("CREATE TABLE {} (\n{}\n)", quoted(&spec.table), lines.join(",\n"))
+}
+
+/// How many rows one statement inserts.
+pub(super) fn rows_in_statement(schema: &SchemaRef) -> usize {
+    (MAX_VARIABLES / schema.fields().len().max(1)).clamp(1, MAX_ROWS)
+}
+
+/// The statement that inserts `rows` rows. `OR ABORT` outweighs an `ON CONFLICT IGNORE` of the table, which would drop
+/// rows silently.
+pub(super) fn insert_statement(spec: &SqliteSpec, schema: &SchemaRef, rows: usize) -> String {
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let values = format!("({})", vec!["?"; names.len()].join(", "));
+    let values = vec![values.as_str(); rows].join(", ");
+    let mut statement =
+        format!("INSERT OR ABORT INTO {} ({}) VALUES {values}", quoted(&spec.table), quoted_list(&names));
+    if spec.mode == Mode::Merge {
+        let changed: Vec<String> = names
+            .iter()
+            .filter(|name| !spec.key.iter().any(|key| key.eq_ignore_ascii_case(name)))
+            .map(|name| format!("{0} = excluded.{0}", quoted(name)))
+            .collect();
+        let key = quoted_list(&spec.key);
+        statement.push_str(&match changed.is_empty() {
+            true => format!(" ON CONFLICT ({key}) DO NOTHING"),
+            false => format!(" ON CONFLICT ({key}) DO UPDATE SET {}", changed.join(", ")),
+        });
+    }
+    statement
+}
+
+/// What is wrong with the rows' columns, whatever the table is like.
+pub(super) fn schema_faults(spec: &SqliteSpec, schema: &SchemaRef) -> Vec<Error> {
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let mut faults = Vec::new();
+    if names.is_empty() || names.len() > MAX_COLUMNS {
+        let what = format!("a table of {} columns, and SQLite allows 1 to {MAX_COLUMNS}", names.len());
+        faults.push(Error::refused(what).hint("select the columns that the table needs"));
+    }
+    for (index, name) in names.iter().enumerate() {
+        if let Some(other) = names[..index].iter().find(|other| other.eq_ignore_ascii_case(name)) {
+            let what = format!("SQLite cannot tell the columns `{other}` and `{name}` apart");
+            faults.push(Error::refused(what).column(*name).hint("give one of them another name: SELECT x AS y"));
+        }
+        if name.contains('\0') {
+            faults.push(Error::refused("a column's name holds a NUL byte").column(*name));
+        }
+    }
+    for key in &spec.key {
+        if !names.iter().any(|name| name.eq_ignore_ascii_case(key)) {
+            let what = format!("the key column `{key}` is not among the columns that are loaded");
+            faults.push(Error::job(what).text(key).hint(did_you_mean(key, "columns", &names)));
+        }
+    }
+    faults
+}
+
+/// Whether the database has something of the table's name: `table`, `view`.
+pub(super) fn existing(connection: &Connection, shown: &str, spec: &SqliteSpec) -> Result<Option<String>> {
+    connection
+        .query_row(
+            "SELECT type FROM sqlite_schema WHERE lower(name) = lower(?1) AND type IN ('table', 'view')",
+            [&spec.table],
+            |row| row.get(0),
+        )
+        .optional()
+        .map_err(|error| sqlite_error("look into", shown, spec, &error))
+}
+
+/// All that keeps rows of `schema` from being loaded into the table as it stands.
+pub(super) fn table_faults(
+    connection: &Connection,
+    shown: &str,
+    spec: &SqliteSpec,
+    schema: &SchemaRef,
+) -> Result<Vec<Error>> {
+    let place = format!("table {} of {shown}", spec.table);
+    match existing(connection, shown, spec)?.as_deref() {
+        None => return Ok(Vec::new()),
+        Some("table") => {}
+        Some(kind) => {
+            let what = format!("{} of {shown} is a {kind}, not a table", spec.table);
+            return Ok(vec![Error::refused(what).hint("load into a table of another name")]);
+        }
+    }
+    if spec.mode == Mode::Replace {
+        return Ok(Vec::new());
+    }
+    let told = |error| sqlite_error("look into", shown, spec, &error);
+    let columns = columns(connection, &spec.table).map_err(told)?;
+    let mut faults = column_faults(&columns, &place, schema);
+    if spec.mode == Mode::Merge && !has_unique_key(connection, spec, &columns).map_err(told)? {
+        let key = spec.key.join(", ");
+        faults.push(
+            Error::refused(format!("{place} has no unique key of exactly the columns {key}"))
+                .cause("merge finds the row to change by a primary key or a unique index")
+                .hint(format!(
+                    "CREATE UNIQUE INDEX {} ON {} ({})",
+                    quoted(&format!("{}_key", spec.table)),
+                    quoted(&spec.table),
+                    quoted_list(&spec.key)
+                )),
+        );
+    }
+    Ok(faults)
+}
+
+fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>> {
+    let mut statement = connection
+        .prepare("SELECT name, type, \"notnull\", dflt_value IS NULL, pk, hidden FROM pragma_table_xinfo(?1)")?;
+    let rows = statement.query_map([table], |row| {
+        let (declared, key): (String, i64) = (row.get(1)?, row.get(4)?);
+        // An INTEGER PRIMARY KEY is the row's number, which SQLite gives by itself.
+        let numbered = key == 1 && declared.eq_ignore_ascii_case("INTEGER");
+        Ok(Column {
+            name: row.get(0)?,
+            required: row.get::<_, bool>(2)? && row.get::<_, bool>(3)? && !numbered,
+            key: key > 0,
+            generated: row.get::<_, i64>(5)? > 1,
+        })
+    })?;
+    rows.collect()
+}
+
+fn column_faults(columns: &[Column], place: &str, schema: &SchemaRef) -> Vec<Error> {
+    let mut faults = Vec::new();
+    let known: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    for field in schema.fields() {
+        let name = field.name();
+        match columns.iter().find(|column| column.name.eq_ignore_ascii_case(name)) {
+            None => {
+                faults.push(Error::refused(format!("{place} has no column `{name}`")).column(name).hint(did_you_mean(
+                    name,
+                    "its columns",
+                    &known,
+                )))
+            }
+            Some(column) if column.generated => faults.push(
+                Error::refused(format!("the column `{name}` of {place} is computed by SQLite"))
+                    .column(name)
+                    .hint("leave it out of the columns that are loaded"),
+            ),
+            Some(_) => {}
+        }
+    }
+    for column in columns.iter().filter(|column| column.required) {
+        if !schema.fields().iter().any(|field| field.name().eq_ignore_ascii_case(&column.name)) {
+            faults.push(
+                Error::refused(format!("{place} needs a value in the column `{}`, and none is loaded", column.name))
+                    .column(&column.name)
+                    .hint("it is NOT NULL and has no default: select a value for it"),
+            );
+        }
+    }
+    faults
+}
+
+/// Whether a primary key or a unique index (without a condition) has exactly the columns of the key, in any order.
+fn has_unique_key(connection: &Connection, spec: &SqliteSpec, columns: &[Column]) -> rusqlite::Result<bool> {
+    let same = |names: &[String]| {
+        names.len() == spec.key.len()
+            && names.iter().all(|name| spec.key.iter().any(|key| key.eq_ignore_ascii_case(name)))
+    };
+    // An INTEGER PRIMARY KEY has no index.
+    let primary: Vec<String> = columns.iter().filter(|column| column.key).map(|column| column.name.clone()).collect();
+    if same(&primary) {
+        return Ok(true);
+    }
+    let mut indexes =
+        connection.prepare("SELECT name FROM pragma_index_list(?1) WHERE \"unique\" = 1 AND partial = 0")?;
+    let names: Vec<String> = indexes.query_map([&spec.table], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    for index in names {
+        let mut statement = connection.prepare("SELECT coalesce(name, '') FROM pragma_index_info(?1)")?;
+        let indexed: Vec<String> = statement.query_map([&index], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        if same(&indexed) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The rows that may refer to rows that do not exist: each table that a load touches by a foreign key, with the
+/// number of its violations before the load.
+///
+/// SQLite enforces foreign keys only where a connection asks for it, and then deletes the rows of other tables when
+/// one of their parents is replaced (ON DELETE CASCADE). So a load does not ask, and compares before and after.
+pub(super) fn foreign_keys(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<Vec<(String, u64)>> {
+    let mut statement = connection.prepare(
+        "SELECT DISTINCT t.name FROM sqlite_schema t, pragma_foreign_key_list(t.name) k
+         WHERE t.type = 'table' AND (lower(t.name) = lower(?1) OR lower(k.\"table\") = lower(?1))",
+    )?;
+    let tables: Vec<String> = statement.query_map([&spec.table], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    tables
+        .into_iter()
+        .map(|table| {
+            let emptied =
+                matches!(spec.mode, Mode::Replace | Mode::Truncate) && table.eq_ignore_ascii_case(&spec.table);
+            let before = if emptied { 0 } else { violations(connection, &table)? };
+            Ok((table, before))
+        })
+        .collect()
+}
+
+/// How many rows of the table refer to rows that do not exist.
+pub(super) fn violations(connection: &Connection, table: &str) -> rusqlite::Result<u64> {
+    let count = "SELECT count(*) FROM pragma_foreign_key_check(?1)";
+    connection.query_row(count, [table], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
+}
