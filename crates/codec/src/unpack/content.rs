@@ -142,7 +142,7 @@ impl Content {
     /// held until their last batch is gone.
     fn piece_size(&self) -> usize {
         let used = self.pushed - self.pending.len() as u64;
-        let ratio = if used == 0 { USUAL_RATIO } else { self.text / used + 1 };
+        let ratio = self.text.checked_div(used).map_or(USUAL_RATIO, |known| known + 1);
         let estimate = (self.pending.len() as u64).saturating_mul(ratio);
         usize::try_from(estimate).unwrap_or(PIECE).clamp(SMALLEST_PIECE, PIECE)
     }

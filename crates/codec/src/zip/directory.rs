@@ -117,10 +117,9 @@ impl Directory {
         if disks.iter().any(|&disk| disk != 0 && !(disk == u16::MAX && self.wide.is_some())) {
             return Err(split(at));
         }
-        // Fields that are too small for their value hold all ones, with the value in the zip64 record; writers
-        // without zip64 hold what fits.
-        let wide = self.wide.is_some();
-        let agrees = |said: u64, is: u64, ones: u64| said == is & ones || (wide && said == ones);
+        // Fields that are too small for their value hold all ones, with the value in the zip64 record (which
+        // `zip -fz -` forgets); writers without zip64 hold what fits.
+        let agrees = |said: u64, is: u64, ones: u64| said == is & ones || said == ones;
         let said = Totals {
             entries: u16_at(bytes, 10).into(),
             size: u32_at(bytes, 12).into(),
