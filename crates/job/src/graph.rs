@@ -57,6 +57,20 @@ impl Job {
         ordered
     }
 
+    /// Drops every step that uses one that is not here, until there is none.
+    pub(crate) fn keep_sound(&mut self) {
+        loop {
+            let mut known: Vec<String> = self.sources.iter().map(|step| step.name.value.clone()).collect();
+            known.extend(self.transforms.iter().map(|step| step.name.value.clone()));
+            let before = self.transforms.len();
+            self.transforms.retain(|step| step.uses.iter().all(|name| known.contains(name)));
+            if self.transforms.len() == before {
+                self.sinks.retain(|sink| known.contains(&sink.from.value));
+                return;
+            }
+        }
+    }
+
     /// An error at a line and column (from 1) inside a text of the job, such as a SQL query; `length` characters are
     /// at fault.
     pub fn error_in(&self, place: &Located<String>, line: usize, column: usize, length: usize, what: &str) -> Lint {

@@ -59,6 +59,9 @@ pub struct LoadOptions<'a> {
 pub struct Loaded {
     /// The job, if there are no errors.
     pub job: Option<Job>,
+    /// If there are errors: the entries that have none and use none that has, so that an engine can tell what is wrong
+    /// with these at the same time. It is not for running.
+    pub sound: Option<Job>,
     /// All lints, sorted by place, each once.
     pub lints: Vec<Lint>,
     /// The text, for lints that others find.
@@ -72,8 +75,9 @@ pub fn load(path: &str, text: &str, registry: &Registry, options: &LoadOptions<'
     let job = loader.load(text);
     let mut lints = loader.lints;
     lint::tidy(&mut lints);
-    let job = job.filter(|_| !lints.iter().any(Lint::is_error));
-    Loaded { job, lints, text: job_text }
+    let failed = lints.iter().any(Lint::is_error);
+    let (job, sound) = if failed { (None, job) } else { (job, None) };
+    Loaded { job, sound, lints, text: job_text }
 }
 
 struct Loader<'a> {
@@ -195,12 +199,18 @@ impl Loader<'_> {
         let mut links = links::link(sections, self.text, self.options.references);
         self.lints.append(&mut links.lints);
         exposed::hide(&mut self.lints, &found.exposed);
-        let transforms = transforms.into_iter().map(|(entry, transform)| TransformStep {
-            name: build::name_of(entry),
-            transform,
-            uses: links.uses.remove(&entry.key).unwrap_or_default(),
-        });
-        Some(Job { text: self.text.clone(), transforms: transforms.collect(), sources, sinks })
+        let transforms = transforms
+            .into_iter()
+            .filter(|(entry, _)| !links.broken.contains(&entry.key))
+            .map(|(entry, transform)| TransformStep {
+                name: build::name_of(entry),
+                transform,
+                uses: links.uses.remove(&entry.key).unwrap_or_default(),
+            })
+            .collect();
+        let mut job = Job { text: self.text.clone(), transforms, sources, sinks };
+        job.keep_sound();
+        Some(job)
     }
 
     /// Secrets of the environment that are not there.

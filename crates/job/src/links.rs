@@ -30,6 +30,8 @@ pub struct Sections<'a> {
 pub struct Links {
     /// For each transform the sources and transforms it uses, each once, in the order of their naming.
     pub uses: BTreeMap<String, Vec<String>>,
+    /// Transforms that name something unknown, that are part of a ring, or whose SQL is none.
+    pub broken: BTreeSet<String>,
     /// The faults.
     pub lints: Vec<Lint>,
 }
@@ -79,6 +81,7 @@ impl Linker<'_> {
             if let Some(source) = sections.sources.iter().find(|source| source.key == entry.key) {
                 let what = format!("`{}` is already the name of a source", entry.key);
                 let hint = format!("rename it, or the source in line {}", source.key_span.line);
+                self.links.broken.insert(entry.key.clone());
                 self.error(entry.key_span, what, hint);
             }
         }
@@ -257,6 +260,7 @@ impl Linker<'_> {
     }
 
     fn ring(&mut self, ring: &[String], transforms: &[Entry]) {
+        self.links.broken.extend(ring.iter().cloned());
         let first = transforms.iter().find(|entry| ring.contains(&entry.key));
         let Some(first) = first else { return };
         let start = ring.iter().position(|step| *step == first.key).unwrap_or(0);

@@ -181,3 +181,17 @@ fn every_example_of_a_component_is_a_good_entry() {
 fn the_reference_has_every_key() {
     insta::assert_snapshot!(reference(&REGISTRY));
 }
+
+#[test]
+fn what_is_sound_is_kept_apart_from_what_is_broken() {
+    let loaded = loaded(
+        "sources: {a: {read: a}, bad: {red: b}}\ntransforms:\n  fine: {sql: SELECT x FROM a}\n  unknown: {sql: SELECT x FROM nothing}\n  \
+         after_bad: {sort: {from: bad, by: x}}\n  after_unknown: {union: [fine, unknown]}\n  ring: {sort: {from: ring, by: x}}\n\
+         sinks: {good: {from: fine, write: o}, worse: {from: after_bad, write: p}, worst: {from: after_unknown, write: q}}\n",
+    );
+    assert!(loaded.job.is_none());
+    let sound = loaded.sound.expect("some is sound");
+    let names = |steps: &[crate::TransformStep]| steps.iter().map(|step| step.name.value.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&sound.transforms), ["fine"]);
+    assert_eq!(sound.sinks.iter().map(|sink| sink.name.value.as_str()).collect::<Vec<_>>(), ["good"]);
+}
