@@ -1,0 +1,14 @@
+//! Fuzz targets: one module each, with `run`, which panics when something is wrong.
+//!
+//! To add one: a module here with a line in [`TARGETS`], a file in `bin/` with its entry in `Cargo.toml`, and seeds in
+//! `corpus/<name>/`. A test holds that none of the three is forgotten, and replays all corpora.
+
+pub mod memory;
+pub mod unpack;
+pub mod zip;
+
+/// Runs a target on one input.
+pub type Run = fn(&[u8]);
+
+/// All targets, by the names of their modules.
+pub const TARGETS: &[(&str, Run)] = &[("unpack", unpack::run), ("zip", zip::run)];

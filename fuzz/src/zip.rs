@@ -1,0 +1,173 @@
+//! Zip archives: the bytes as an archive, compared with what a reference reader makes of it; and the bytes as the
+//! recipe of an archive, which must be read as it was made.
+
+use std::io::{Cursor, Read, Write};
+
+use millstream_core::registry::CodecEntry;
+
+use crate::unpack::unpack;
+
+/// Runs the target.
+pub fn run(data: &[u8]) {
+    against_reference(data);
+    from_recipe(data);
+}
+
+/// What we accept, a reference must not read differently: every member that it can read is one of ours.
+fn against_reference(data: &[u8]) {
+    let (contents, Ok(())) = unpack(data, Some("zip"), || usize::MAX) else {
+        return;
+    };
+    if !data.starts_with(b"PK") {
+        return;
+    }
+    let Ok(mut reference) = zip::ZipArchive::new(Cursor::new(data)) else {
+        return;
+    };
+    for index in 0..reference.len() {
+        let Ok(member) = reference.by_index(index) else {
+            continue;
+        };
+        let known = matches!(member.compression(), zip::CompressionMethod::Stored | zip::CompressionMethod::Deflated);
+        let name = member.name_raw().to_vec();
+        if !known || name.ends_with(b"/") || name.ends_with(b"\\") || is_of_macos(&name) {
+            continue;
+        }
+        let mut text = Vec::new();
+        if member.take(2 << 20).read_to_end(&mut text).is_err() || is_compressed(&text) {
+            continue;
+        }
+        assert!(contents.iter().any(|(_, ours)| *ours == text), "the reference reads another text from member {index}");
+    }
+}
+
+fn is_of_macos(name: &[u8]) -> bool {
+    name.starts_with(b"__MACOSX/") || name.ends_with(b".DS_Store")
+}
+
+/// Whether a member's text would be decoded once more.
+fn is_compressed(text: &[u8]) -> bool {
+    let codec = |entry: &CodecEntry| (entry.build)().recognises(&text[..text.len().min(16)]);
+    millstream_codec::CODECS.iter().any(codec)
+}
+
+/// Takes bytes from a recipe; zeros when it is over.
+struct Recipe<'a>(&'a [u8]);
+
+impl<'a> Recipe<'a> {
+    fn byte(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or(0)
+    }
+
+    fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let (now, later) = self.0.split_at(count.min(self.0.len()));
+        self.0 = later;
+        now
+    }
+}
+
+/// One member as the recipe has it.
+struct Member {
+    name: Vec<u8>,
+    method: u16,
+    flags: u16,
+    text: Vec<u8>,
+    data: Vec<u8>,
+    signed: bool,
+    wide: bool,
+    offset: u32,
+}
+
+impl Member {
+    fn new(recipe: &mut Recipe<'_>, index: usize, offset: usize) -> Self {
+        let shape = recipe.byte();
+        let size = usize::from(recipe.byte()) << (shape >> 6);
+        // What begins with a letter and a line end is no other codec's.
+        let text = [b"t\n", recipe.bytes(size)].concat();
+        let method = if shape & 1 == 0 { 0 } else { 8 };
+        let data = if method == 0 { text.clone() } else { deflate(&text) };
+        let flags = if shape & 2 == 0 { 0 } else { 1 << 3 };
+        let name = format!("{index}").into_bytes();
+        let (signed, wide) = (shape & 4 == 0, shape & 8 != 0);
+        Member { name, method, flags, text, data, signed, wide, offset: offset as u32 }
+    }
+
+    fn has_descriptor(&self) -> bool {
+        self.flags != 0
+    }
+
+    /// Version, flags, method and time; checksum and sizes; the length of the name.
+    fn fields(&self, known: bool) -> Vec<u8> {
+        let sizes = [crc32fast::hash(&self.text), self.data.len() as u32, self.text.len() as u32];
+        let mut bytes = Vec::new();
+        for value in [20, self.flags, self.method, 0, 0] {
+            bytes.extend_from_slice(&value.to_le_bytes());
+        }
+        for value in sizes {
+            bytes.extend_from_slice(&if known { value } else { 0 }.to_le_bytes());
+        }
+        bytes.extend_from_slice(&(self.name.len() as u16).to_le_bytes());
+        bytes
+    }
+
+    fn local(&self, archive: &mut Vec<u8>) {
+        archive.extend_from_slice(b"PK\x03\x04");
+        archive.extend_from_slice(&self.fields(!self.has_descriptor()));
+        archive.extend_from_slice(&[0; 2]);
+        archive.extend_from_slice(&self.name);
+        archive.extend_from_slice(&self.data);
+        if !self.has_descriptor() {
+            return;
+        }
+        if self.signed {
+            archive.extend_from_slice(b"PK\x07\x08");
+        }
+        archive.extend_from_slice(&crc32fast::hash(&self.text).to_le_bytes());
+        for size in [self.data.len() as u64, self.text.len() as u64] {
+            archive.extend_from_slice(&size.to_le_bytes()[..if self.wide { 8 } else { 4 }]);
+        }
+    }
+
+    fn entry(&self, archive: &mut Vec<u8>) {
+        archive.extend_from_slice(b"PK\x01\x02\x14\0");
+        archive.extend_from_slice(&self.fields(true));
+        archive.extend_from_slice(&[0; 12]);
+        archive.extend_from_slice(&self.offset.to_le_bytes());
+        archive.extend_from_slice(&self.name);
+    }
+}
+
+fn deflate(text: &[u8]) -> Vec<u8> {
+    let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+    writer.write_all(text).expect("memory");
+    writer.finish().expect("memory")
+}
+
+/// Makes an archive and reads it, whole and in small parts.
+fn from_recipe(data: &[u8]) {
+    let mut recipe = Recipe(data);
+    let mut archive = Vec::new();
+    let mut members = Vec::new();
+    for index in 0..usize::from(recipe.byte() % 6) {
+        let member = Member::new(&mut recipe, index, archive.len());
+        member.local(&mut archive);
+        members.push(member);
+    }
+    let begin = archive.len();
+    members.iter().for_each(|member| member.entry(&mut archive));
+    let size = archive.len() - begin;
+    archive.extend_from_slice(b"PK\x05\x06\0\0\0\0");
+    archive.extend_from_slice(&(members.len() as u16).to_le_bytes());
+    archive.extend_from_slice(&(members.len() as u16).to_le_bytes());
+    archive.extend_from_slice(&(size as u32).to_le_bytes());
+    archive.extend_from_slice(&(begin as u32).to_le_bytes());
+    archive.extend_from_slice(&[0; 2]);
+    for chunk in [usize::MAX, 1 + data.len() % 50] {
+        let (contents, end) = unpack(&archive, None, || chunk);
+        if let Err(error) = end {
+            panic!("an archive by the book is refused: {error:?}");
+        }
+        let expected = members.iter().map(|member| member.text.as_slice());
+        assert!(contents.iter().map(|(_, text)| text.as_slice()).eq(expected), "another text");
+    }
+}
