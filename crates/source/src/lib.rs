@@ -11,7 +11,7 @@
 
 mod feed;
 pub mod file;
-//HTTP pub mod http;
+pub mod http;
 pub mod list;
 pub mod pattern;
 pub mod stdin;
@@ -22,6 +22,13 @@ mod conformance;
 pub use list::{Listed, list_file};
 
 use millstream_core::registry::SourceEntry;
+use millstream_core::spec::{Fault, Spec, parse};
+use serde_json::Value;
 
 /// All sources.
-pub const SOURCES: &[SourceEntry] = &[file::ENTRY, stdin::ENTRY];
+pub const SOURCES: &[SourceEntry] = &[file::ENTRY, stdin::ENTRY, http::ENTRY];
+
+/// The settings of a source; no block at all is an empty one.
+fn settings<S: Spec>(block: &Value) -> Result<S, Vec<Fault>> {
+    if block.is_null() { parse(&Value::Object(serde_json::Map::new())) } else { parse(block) }
+}

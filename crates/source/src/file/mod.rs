@@ -25,7 +25,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream_core::registry::SourceEntry;
 use millstream_core::source::{Source, SourceContext};
-use millstream_core::spec::{SpecInfo, parse};
+use millstream_core::spec::SpecInfo;
 use millstream_core::{ByteStream, Error, ErrorKind, Result, Unit};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use tokio::sync::mpsc;
@@ -39,7 +39,7 @@ pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<FileSpec>(),
     schemes: &["", "file"],
     build: |settings| {
-        let FileSpec {} = parse(settings)?;
+        let FileSpec {} = crate::settings(settings)?;
         Ok(Arc::new(FileSource))
     },
 };

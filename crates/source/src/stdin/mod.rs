@@ -18,7 +18,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream_core::registry::SourceEntry;
 use millstream_core::source::{Source, SourceContext};
-use millstream_core::spec::{SpecInfo, parse};
+use millstream_core::spec::SpecInfo;
 use millstream_core::{ByteStream, Error, Result, Unit};
 
 use crate::file::read::stream_pipe;
@@ -29,7 +29,7 @@ pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<StdinSpec>(),
     schemes: &["-"],
     build: |settings| {
-        let StdinSpec {} = parse(settings)?;
+        let StdinSpec {} = crate::settings(settings)?;
         Ok(Arc::new(StdinSource { taken: &TAKEN, descriptor: || io::stdin().as_fd().try_clone_to_owned() }))
     },
 };

@@ -1,0 +1,510 @@
+//! One request and its answer: connections, TLS, headers and secrets, redirects, and what each failure means.
+//!
+//! Redirects are followed here and not by the library, which strips the usual headers when the host changes but not
+//! those that a job adds. Bodies are `transfer.rs`'s, repetition is `retry.rs`'s.
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use millstream_core::spec::TextOrSecret;
+use millstream_core::{Error, Result};
+use reqwest::header::{
+    ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    LOCATION, RETRY_AFTER,
+};
+use reqwest::{Method, Response, StatusCode};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tokio::runtime::Id;
+use url::Url;
+
+use super::retry::{Fault, Policy, is_transient, retry_after};
+use super::spec::{Auth, HttpSpec};
+
+/// Redirects that are followed for one request.
+const REDIRECTS: usize = 10;
+
+/// What a stream of HTTP/2 may send ahead. All streams of a connection may, so that a stream that nobody reads just
+/// now cannot stop the others.
+const STREAM_WINDOW: u32 = 512 << 10;
+
+/// The rest of an unwanted body is read up to this size, so that its connection can be used again.
+const DRAINED: usize = 16 << 10;
+
+/// What sends requests for one set of settings.
+#[derive(Debug)]
+pub(crate) struct Client {
+    library: reqwest::Client,
+    /// For the host that the job names.
+    headers: HeaderMap,
+    /// For all hosts.
+    harmless: HeaderMap,
+    secrets: Vec<String>,
+    pub(crate) timeout: Duration,
+    pub(crate) policy: Policy,
+}
+
+/// What a unit's URL says.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    /// Without user, password and fragment.
+    url: Url,
+    /// From the URL's user and password.
+    authorization: Option<HeaderValue>,
+}
+
+/// Clients that live, by settings and by the runtime that their connections live on.
+type Clients = Mutex<HashMap<(Id, String), Weak<Client>>>;
+
+impl Client {
+    /// The client for these settings; sources with the same settings share one. Blocks: it reads certificates.
+    pub(crate) fn shared(spec: &HttpSpec, runtime: Id) -> Result<Arc<Self>> {
+        static CLIENTS: OnceLock<Clients> = OnceLock::new();
+        let settings = serde_json::to_string(spec)
+            .map_err(|cause| Error::internal("the settings cannot be written down").cause(cause))?;
+        let mut clients = CLIENTS.get_or_init(Clients::default).lock().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|_, client| client.strong_count() > 0);
+        if let Some(client) = clients.get(&(runtime, settings.clone())).and_then(Weak::upgrade) {
+            return Ok(client);
+        }
+        let client = Arc::new(Client::new(spec)?);
+        clients.insert((runtime, settings), Arc::downgrade(&client));
+        Ok(client)
+    }
+
+    fn new(spec: &HttpSpec) -> Result<Self> {
+        let mut harmless = HeaderMap::new();
+        harmless.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let mut client = Client {
+            library: library(spec)?,
+            headers: HeaderMap::new(),
+            harmless,
+            secrets: Vec::new(),
+            timeout: spec.timeout.0,
+            policy: Policy { retries: spec.retries, max_backoff: spec.max_backoff.0 },
+        };
+        for (name, value) in &spec.headers {
+            client.add_header(name, value)?;
+        }
+        if let Some(auth) = &spec.auth {
+            let value = client.authorization(auth)?;
+            client.headers.insert(AUTHORIZATION, value);
+        }
+        Ok(client)
+    }
+
+    fn add_header(&mut self, name: &str, value: &TextOrSecret) -> Result<()> {
+        let header = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| Error::job("this is no name of a header").text(name))?;
+        let text = value.resolve()?;
+        let mut bytes = HeaderValue::from_str(&text)
+            .map_err(|_| Error::refused(format!("the header {name} has characters that a header cannot hold")))?;
+        match value {
+            TextOrSecret::Text(_) if header == ACCEPT || header == ACCEPT_LANGUAGE => {
+                self.harmless.insert(header, bytes);
+            }
+            _ => {
+                bytes.set_sensitive(true);
+                self.headers.insert(header, bytes);
+            }
+        }
+        if matches!(value, TextOrSecret::Secret(_)) {
+            self.secrets.push(text);
+        }
+        Ok(())
+    }
+
+    fn authorization(&mut self, auth: &Auth) -> Result<HeaderValue> {
+        let text = match auth {
+            Auth::Basic(basic) => {
+                let (user, password) = (basic.user.resolve()?, basic.password.resolve()?);
+                let text = basic_authorization(&user, &password);
+                self.secrets.push(password);
+                text
+            }
+            Auth::Bearer(bearer) => {
+                let token = bearer.token.resolve()?;
+                let text = format!("Bearer {token}");
+                self.secrets.push(token);
+                text
+            }
+        };
+        let value = HeaderValue::from_str(&text);
+        let mut value = value.map_err(|_| {
+            Error::refused("the secret has characters that a header cannot hold").hint("a token is one line of text")
+        })?;
+        value.set_sensitive(true);
+        self.secrets.push(text);
+        Ok(value)
+    }
+
+    /// Sends a request, follows redirects, and returns the answer if its status is 2xx or 416.
+    pub(crate) async fn send(&self, method: &Method, target: &Target, extra: &HeaderMap) -> Result<Response, Fault> {
+        let mut url = target.url.clone();
+        let mut seen = vec![url.clone()];
+        loop {
+            let request = self
+                .library
+                .request(method.clone(), url.clone())
+                .headers(self.headers_for(target, &url))
+                .headers(extra.clone());
+            let response = match tokio::time::timeout(self.timeout, request.send()).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(error)) => return Err(fault_of(&error)),
+                Err(_) => return Err(self.silence()),
+            };
+            let status = response.status();
+            if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
+                return Ok(response);
+            }
+            match redirection(&url, &response)? {
+                None => return Err(self.refusal(response).await),
+                Some(next) if seen.contains(&next) => {
+                    return Err(Fault::permanent("the server redirects in a circle")
+                        .cause(format!("{status} to {}", millstream_core::redact::url(next.as_str()))));
+                }
+                Some(_) if seen.len() > REDIRECTS => {
+                    return Err(Fault::permanent(format!("the server redirects more than {REDIRECTS} times")));
+                }
+                Some(next) => {
+                    self.drain(response).await;
+                    seen.push(next.clone());
+                    url = next;
+                }
+            }
+        }
+    }
+
+    /// What the server may be told: everything where the job sent us, only what is harmless elsewhere.
+    fn headers_for(&self, target: &Target, url: &Url) -> HeaderMap {
+        let mut headers = self.harmless.clone();
+        if is_trusted(&target.url, url) {
+            headers.extend(self.headers.clone());
+            if let Some(authorization) = &target.authorization {
+                headers.insert(AUTHORIZATION, authorization.clone());
+            }
+        }
+        headers
+    }
+
+    /// The next piece of a body; nothing at its end.
+    pub(crate) async fn chunk(&self, response: &mut Response) -> Result<Option<Bytes>, Fault> {
+        match tokio::time::timeout(self.timeout, response.chunk()).await {
+            Ok(Ok(chunk)) => Ok(chunk),
+            Ok(Err(error)) => {
+                Err(Fault::transient("the connection broke in the middle of the body").cause(root_cause(&error)))
+            }
+            Err(_) => Err(self.silence()),
+        }
+    }
+
+    fn silence(&self) -> Fault {
+        let seconds = self.timeout.as_secs_f64();
+        Fault::transient(format!("the server was silent for {seconds} s")).hint("if it needs longer, raise `timeout`")
+    }
+
+    /// Reads a little of what nobody wants.
+    async fn drain(&self, mut response: Response) -> Vec<u8> {
+        let mut said = Vec::new();
+        while said.len() < DRAINED {
+            match self.chunk(&mut response).await {
+                Ok(Some(chunk)) => said.extend_from_slice(&chunk),
+                _ => break,
+            }
+        }
+        said
+    }
+
+    /// The fault that a status is.
+    async fn refusal(&self, response: Response) -> Fault {
+        let status = response.status();
+        let mut what = format!("the server answers {}", status.as_u16());
+        if let Some(reason) = status.canonical_reason() {
+            what.push_str(&format!(" {reason}"));
+        }
+        let mut fault = Fault { transient: is_transient(status.as_u16()), ..Fault::transient(what) };
+        fault.status = Some(status.as_u16());
+        fault.hint = hint_of(status).map(str::to_owned);
+        fault.retry_after =
+            header(response.headers(), &RETRY_AFTER).and_then(|value| retry_after(value, SystemTime::now()));
+        let is_page = header(response.headers(), &CONTENT_TYPE).is_some_and(|kind| kind.contains("html"));
+        let said = self.drain(response).await;
+        if !is_page && !said.is_empty() {
+            fault.text = Some(self.redacted(&String::from_utf8_lossy(&said)));
+        }
+        fault
+    }
+
+    /// `text` without the secrets: a server may repeat what it was sent.
+    fn redacted(&self, text: &str) -> String {
+        let secrets = self.secrets.iter().filter(|secret| !secret.is_empty());
+        secrets.fold(text.trim().to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+    }
+}
+
+impl Target {
+    /// What `uri` says.
+    pub(crate) fn parse(uri: &str) -> Result<Self> {
+        let fault = |what: &str| Error::job(what).in_unit(uri, None);
+        if uri.contains('\\') {
+            return Err(fault("a URL has no backslash").hint("write %5C, or / between folders"));
+        }
+        let mut url = Url::parse(uri).map_err(|cause| fault("this is no URL").cause(cause))?;
+        if !url.has_host() || !matches!(url.scheme(), "http" | "https") {
+            return Err(fault("this is no URL of a web server"));
+        }
+        let authorization = match (url.username(), url.password()) {
+            ("", None) => None,
+            (user, password) => {
+                let decoded = |text| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+                let text = basic_authorization(&decoded(user), &decoded(password.unwrap_or_default()));
+                let mut value = HeaderValue::from_str(&text).map_err(|_| fault("its user part is no text"))?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        // Both can fail only for URLs without a host.
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_fragment(None);
+        Ok(Target { url, authorization })
+    }
+
+    /// The path, still encoded.
+    pub(crate) fn path(&self) -> &str {
+        self.url.path()
+    }
+}
+
+/// The text of a header.
+pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Whether `url` may see what was meant for `named`: the same server, or the same host when it asks for encryption.
+fn is_trusted(named: &Url, url: &Url) -> bool {
+    let same_host = named.host() == url.host();
+    let same_server = named.scheme() == url.scheme() && named.port_or_known_default() == url.port_or_known_default();
+    let upgraded = named.scheme() == "http"
+        && url.scheme() == "https"
+        && named.port_or_known_default() == Some(80)
+        && url.port_or_known_default() == Some(443);
+    same_host && (same_server || upgraded)
+}
+
+/// Where an answer sends us, if it does.
+fn redirection(url: &Url, response: &Response) -> Result<Option<Url>, Fault> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let Some(location) = header(response.headers(), &LOCATION) else { return Ok(None) };
+    let next = url.join(location).ok().filter(|next| matches!(next.scheme(), "http" | "https") && next.has_host());
+    let mut next = next.ok_or_else(|| {
+        Fault::permanent("the server redirects to what is no URL of a web server")
+            .cause(millstream_core::redact::url(location))
+    })?;
+    next.set_fragment(None);
+    Ok(Some(next))
+}
+
+fn basic_authorization(user: &str, password: &str) -> String {
+    format!("Basic {}", base64(format!("{user}:{password}").as_bytes()))
+}
+
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().chain(&[0; 2]).take(3).fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
+        for digit in 0..4 {
+            let shown = digit <= group.len();
+            let value = (bits >> (18 - 6 * digit)) as usize & 63;
+            text.push(if shown { char::from(DIGITS[value]) } else { '=' });
+        }
+    }
+    text
+}
+
+fn hint_of(status: StatusCode) -> Option<&'static str> {
+    Some(match status.as_u16() {
+        401 => "set `auth` in the source's `http` block, or check the secret that it names",
+        403 => "check that whoever `auth` names may read it, or whether a signed URL has run out",
+        404 | 410 => "check the URL; to skip what is missing, list the objects that exist with @list.txt",
+        407 => "put the proxy's user and password into HTTPS_PROXY",
+        429 => "lower `connections`",
+        _ => return None,
+    })
+}
+
+/// The library's client: it keeps connections, speaks TLS and HTTP/2, and follows no redirects.
+fn library(spec: &HttpSpec) -> Result<reqwest::Client> {
+    let user_agent =
+        spec.user_agent.clone().unwrap_or_else(|| concat!("millstream/", env!("CARGO_PKG_VERSION")).into());
+    let connections = u32::try_from(spec.connections).unwrap_or(u32::MAX);
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(encryption(spec)?)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(user_agent)
+        .connect_timeout(spec.connect_timeout.0)
+        .pool_max_idle_per_host(2 * spec.connections)
+        .tcp_nodelay(true)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(STREAM_WINDOW.saturating_mul(connections))
+        .build()
+        .map_err(|error| Error::refused("the HTTP client cannot be set up").cause(root_cause(&error)))
+}
+
+fn encryption(spec: &HttpSpec) -> Result<rustls::ClientConfig> {
+    let mut roots = system_roots().clone();
+    if let Some(path) = &spec.ca {
+        add_authorities(&mut roots, path)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|cause| Error::internal("TLS cannot be set up").cause(cause))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// The authorities that the system trusts. A machine without any can still read over HTTP; over HTTPS it gets the
+/// error of an unknown authority, whose hint names the remedy.
+fn system_roots() -> &'static rustls::RootCertStore {
+    static ROOTS: OnceLock<rustls::RootCertStore> = OnceLock::new();
+    ROOTS.get_or_init(|| {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        roots
+    })
+}
+
+fn add_authorities(roots: &mut rustls::RootCertStore, path: &str) -> Result<()> {
+    let fault = |what: String| Error::refused(what).hint("`ca` names a file of certificates in PEM");
+    let pem = fs_err::read(path).map_err(|cause| {
+        crate::file::io_error("the file of authorities (`ca`) cannot be read", std::path::Path::new(path), &cause)
+    })?;
+    let mut found = false;
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|cause| fault(format!("{path} is no PEM")).cause(cause))?;
+        roots.add(certificate).map_err(|cause| fault(format!("{path} has a bad certificate")).cause(cause))?;
+        found = true;
+    }
+    if found { Ok(()) } else { Err(fault(format!("{path} has no certificate"))) }
+}
+
+/// What a failure before the answer means.
+fn fault_of(error: &reqwest::Error) -> Fault {
+    let cause = root_cause(error);
+    if let Some(tls) = find::<rustls::Error>(error) {
+        return tls_fault(tls);
+    }
+    if error.is_builder() {
+        return Fault::permanent("the request cannot be made").cause(cause);
+    }
+    if error.is_dns() {
+        let unknown = cause.contains("not known") || cause.contains("No address");
+        let fault = Fault { transient: !unknown, ..Fault::transient("the host's address cannot be found") };
+        return fault.cause(cause).hint("check the host's name, and the network");
+    }
+    if error.is_timeout() {
+        return Fault::transient("the connection was not made in time")
+            .hint("if it needs longer, raise `connect_timeout`");
+    }
+    if error.is_connect() {
+        return Fault::transient("the server cannot be reached").cause(cause);
+    }
+    Fault::transient("the connection broke before the answer").cause(cause)
+}
+
+/// A server that fails to prove who it is does not do so by chance.
+fn tls_fault(error: &rustls::Error) -> Fault {
+    use rustls::{CertificateError as Bad, Error as Tls};
+    let fault = Fault::permanent("the encrypted connection cannot be made").cause(error.to_string());
+    match error {
+        Tls::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
+            fault.hint("the server's certificate has run out: ask whoever runs it, and check this machine's clock")
+        }
+        Tls::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
+            fault.hint("the server's certificate is for another name: check the host in the URL")
+        }
+        Tls::InvalidCertificate(_) if system_roots().is_empty() => {
+            fault.hint("this machine trusts no authority: install ca-certificates, or name a file of them in `ca`")
+        }
+        Tls::InvalidCertificate(_) => {
+            fault.hint("if the server's authority is your own, name its PEM file in `ca` of the source's `http` block")
+        }
+        Tls::InvalidMessage(_) => fault.hint("the server may not speak TLS at this port: try http://"),
+        _ => fault,
+    }
+}
+
+/// The innermost cause: the layers above only repeat it.
+fn root_cause(error: &dyn StdError) -> String {
+    let mut root = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    root.to_string()
+}
+
+/// The first cause of type `T`.
+fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    if let Some(found) = error.downcast_ref::<T>() {
+        return Some(found);
+    }
+    // An io::Error passes over the error that it wraps when asked for its source.
+    let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    match inside {
+        Some(inside) => find(inside),
+        None => error.source().and_then(find),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        let pairs =
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE=")];
+        for (plain, encoded) in pairs {
+            assert_eq!(base64(plain.as_bytes()), encoded);
+        }
+        assert_eq!(basic_authorization("Aladdin", "open sesame"), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+    }
+
+    #[test]
+    fn secrets_stay_with_the_server_that_they_are_for() {
+        for (named, next, trusted) in [
+            ("http://a/x", "http://a/y", true),
+            ("http://a/x", "https://a/x", true),
+            ("https://a/x", "https://a:443/y", true),
+            ("https://a/x", "http://a/x", false),
+            ("http://a:8080/x", "https://a/x", false),
+            ("http://a/x", "http://a:81/x", false),
+            ("https://a/x", "https://b/x", false),
+            ("https://a/x", "https://a.evil/x", false),
+        ] {
+            let parse = |text| Url::parse(text).expect("a URL");
+            assert_eq!(is_trusted(&parse(named), &parse(next)), trusted, "{named} to {next}");
+        }
+    }
+
+    #[test]
+    fn a_url_loses_its_password() {
+        let target = Target::parse("https://me:p%40ss@host/a?b=1#c").expect("a URL");
+        assert_eq!(target.url.as_str(), "https://host/a?b=1");
+        assert_eq!(target.authorization.expect("a user"), basic_authorization("me", "p@ss").as_str());
+        for bad in ["https://", "http://[::1", "ftp://host/a", r"http://host\a"] {
+            assert!(Target::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

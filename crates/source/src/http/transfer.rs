@@ -1,0 +1,438 @@
+//! The bytes of one unit, to its end, through as many requests as it takes.
+//!
+//! ```text
+//!  GET ──▶ 200 ── bytes 0…k ──✗ broken
+//!  pause
+//!  GET, Range: bytes=k-, If-Range: etag ──▶ 206 ── bytes k… ──▶ end
+//!                                      └──▶ 200   same version: skip k bytes; another: error
+//! ```
+//!
+//! What tells versions apart is the etag, else the time of the last change, else only the length: a server that names
+//! none of the first two can replace an object by one of the same length between two pieces unseen.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use millstream_core::{Error, Result, Unit};
+use reqwest::header::{
+    CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE, LAST_MODIFIED, RANGE,
+};
+use reqwest::{Method, Response, StatusCode};
+use tokio::sync::oneshot;
+
+use super::client::{Client, Target, header};
+use super::retry::{Fault, Tries};
+use crate::feed::Feeder;
+
+/// Bodies up to this size are handed over in one piece.
+pub(crate) const SMALL: u64 = 512 << 10;
+
+/// A server's clock may be off by this much before a time of change says nothing about versions.
+const CLOCK_SLACK: Duration = Duration::from_secs(1);
+
+/// Where the bytes go.
+pub(crate) enum Output {
+    /// Into a stream; the sender is told once whether it begins.
+    Stream(Feeder, Option<oneshot::Sender<Result<()>>>),
+    /// Into one buffer. The server must serve ranges: `without_ranges` is set if it does not.
+    Buffer(BytesMut),
+}
+
+/// What is known of the object's version.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Version {
+    etag: Option<String>,
+    modified: Option<String>,
+    /// Whether `modified` is far enough in the past to tell versions apart.
+    settled: bool,
+    total: Option<u64>,
+}
+
+/// A unit on its way.
+pub(crate) struct Transfer {
+    client: Arc<Client>,
+    target: Target,
+    unit: Unit,
+    output: Output,
+    /// The next byte of the object.
+    at: u64,
+    /// The byte behind the last one that is wanted, once known.
+    end: Option<u64>,
+    version: Option<Version>,
+    tries: Tries,
+    without_ranges: bool,
+}
+
+impl Transfer {
+    /// A transfer of the unit's range, or of all of it.
+    pub(crate) fn new(client: Arc<Client>, unit: Unit, output: Output) -> Result<Self> {
+        let target = Target::parse(&unit.uri)?;
+        let (at, end) = unit.range.as_ref().map_or((0, None), |range| (range.start, Some(range.end)));
+        let tries = Tries::new(client.policy);
+        Ok(Transfer { client, target, unit, output, at, end, version: None, tries, without_ranges: false })
+    }
+
+    /// Runs to the end. With [`Output::Stream`], an error before the first answer goes to whoever opens the unit.
+    pub(crate) async fn run(mut self) -> Result<()> {
+        let result = self.repeat().await;
+        match (&mut self.output, result) {
+            (Output::Stream(_, opened), result) if opened.is_some() => {
+                if let Some(opened) = opened.take() {
+                    // Nobody may be waiting any more.
+                    let _ = opened.send(result);
+                }
+                Ok(())
+            }
+            (_, result) => result,
+        }
+    }
+
+    /// Runs to the end and returns the bytes, or `None` if the server does not serve ranges.
+    pub(crate) async fn collect(mut self) -> Result<Option<Bytes>> {
+        self.repeat().await?;
+        match self.output {
+            Output::Buffer(buffer) if !self.without_ranges => Ok(Some(buffer.freeze())),
+            _ => Ok(None),
+        }
+    }
+
+    async fn repeat(&mut self) -> Result<()> {
+        loop {
+            self.tries.begin();
+            let Err(fault) = self.attempt().await else { return Ok(()) };
+            let pause = self.tries.failed(fault).map_err(|error| error.in_unit(&self.unit.uri, None))?;
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One request, and as much of its body as comes.
+    async fn attempt(&mut self) -> Result<(), Fault> {
+        if self.end == Some(self.at) {
+            self.opened();
+            return Ok(());
+        }
+        let response = self.client.send(&Method::GET, &self.target, &self.request_headers()).await?;
+        if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
+            return self.unsatisfiable(&response);
+        }
+        let skipped = match self.accept(&response)? {
+            Some(skipped) => skipped,
+            None => return Ok(()),
+        };
+        self.opened();
+        self.body(response, skipped).await?;
+        match self.end {
+            Some(end) if self.at < end => Err(Fault::transient(format!("the body ended at byte {} of {end}", self.at))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells whoever opened the unit that its bytes are coming.
+    fn opened(&mut self) {
+        if let Output::Stream(_, opened) = &mut self.output
+            && let Some(opened) = opened.take()
+        {
+            let _ = opened.send(Ok(()));
+        }
+    }
+
+    fn request_headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if self.at == 0 && self.unit.range.is_none() {
+            return headers;
+        }
+        let range = match self.end {
+            Some(end) => format!("bytes={}-{}", self.at, end - 1),
+            None => format!("bytes={}-", self.at),
+        };
+        insert(&mut headers, RANGE, &range);
+        if let Some(validator) = self.version.as_ref().and_then(Version::validator) {
+            insert(&mut headers, IF_RANGE, validator);
+        }
+        headers
+    }
+
+    /// Compares the answer with what is known, and returns how many bytes at the beginning of its body are not
+    /// wanted. `None` if the server serves no ranges and one was asked of it.
+    fn accept(&mut self, response: &Response) -> Result<Option<u64>, Fault> {
+        let (first, total) = if response.status() == StatusCode::PARTIAL_CONTENT {
+            let range = header(response.headers(), &CONTENT_RANGE).and_then(content_range);
+            let (first, total) =
+                range.ok_or_else(|| Fault::permanent("the server does not say which bytes it sends"))?;
+            if first != self.at {
+                return Err(Fault::permanent(format!("the server sends byte {first} when asked for byte {}", self.at)));
+            }
+            (first, total)
+        } else if response.status() == StatusCode::NO_CONTENT {
+            return Err(Fault::permanent("the server answers 204: it has nothing to send"));
+        } else {
+            (0, content_length(response.headers()))
+        };
+        self.same_version(Version::of(response.headers(), total))?;
+        let whole = response.status() != StatusCode::PARTIAL_CONTENT;
+        if whole && matches!(self.output, Output::Buffer(_)) {
+            self.without_ranges = true;
+            return Ok(None);
+        }
+        match (self.end, total) {
+            (Some(end), Some(total)) if end > total => return Err(self.outside(total)),
+            (None, Some(total)) => self.end = Some(total),
+            _ => {}
+        }
+        Ok(Some(self.at - first))
+    }
+
+    /// Makes sure that the object is still the one that was listed and begun.
+    fn same_version(&mut self, version: Version) -> Result<(), Fault> {
+        let changed = |when: &str| {
+            Fault::permanent(format!("the object has changed {when}")).hint("run again when nothing writes to it")
+        };
+        match &self.version {
+            Some(known) if !known.is(&version) => return Err(changed("while it was read")),
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        let listed = Version { etag: self.unit.etag.clone(), total: self.unit.size, ..Version::default() };
+        if !listed.is(&version) {
+            return Err(changed("since it was listed"));
+        }
+        self.version = Some(version);
+        Ok(())
+    }
+
+    /// The server has no such bytes: fine if there are none left, since where the length was not told, the end may
+    /// have been reached unseen.
+    fn unsatisfiable(&mut self, response: &Response) -> Result<(), Fault> {
+        let range = header(response.headers(), &CONTENT_RANGE);
+        let total = range.and_then(|range| range.trim().strip_prefix("bytes */")).and_then(|total| total.parse().ok());
+        if let Some(total) = total {
+            self.same_version(Version { total: Some(total), ..Version::default() })?;
+        }
+        match total {
+            Some(total) if total == self.at && self.end.is_none() => {
+                self.end = Some(total);
+                self.opened();
+                Ok(())
+            }
+            Some(total) => Err(self.outside(total)),
+            None => Err(Fault::permanent(format!("the server answers 416: it has no byte {}", self.at))),
+        }
+    }
+
+    fn outside(&self, total: u64) -> Fault {
+        let end = self.end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
+        Fault::permanent(format!("bytes {} to {end} are wanted of an object of {total} bytes", self.at))
+            .hint("the object has become shorter, or what names the range is wrong")
+    }
+
+    /// Hands the body over, without the first `skipped` bytes and what lies behind the end.
+    async fn body(&mut self, mut response: Response, mut skipped: u64) -> Result<(), Fault> {
+        let mut gathered = Gathered::new(self.end.map(|end| end - self.at));
+        let result = loop {
+            if self.end == Some(self.at) && skipped == 0 {
+                break Ok(());
+            }
+            let mut chunk = match self.client.chunk(&mut response).await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => break Ok(()),
+                Err(fault) => break Err(fault),
+            };
+            let unwanted = skipped.min(chunk.len() as u64);
+            skipped -= unwanted;
+            chunk.advance(unwanted);
+            if let Some(end) = self.end {
+                chunk.truncate(usize::try_from(end - self.at).unwrap_or(usize::MAX));
+            }
+            self.at += chunk.len() as u64;
+            self.tries.progressed(chunk.len());
+            if let Some(ready) = gathered.add(chunk) {
+                self.hand_over(ready).await;
+            }
+        };
+        self.hand_over(gathered.rest()).await;
+        // A body that was read to its length leaves a connection that can be used again only when its end was seen.
+        if result.is_ok() && self.end == Some(self.at) {
+            let _ = self.client.chunk(&mut response).await;
+        }
+        result
+    }
+
+    async fn hand_over(&mut self, bytes: Bytes) {
+        match &mut self.output {
+            _ if bytes.is_empty() => {}
+            Output::Stream(feeder, _) => {
+                let room = feeder.room(bytes.len()).await;
+                feeder.send(bytes, room);
+            }
+            Output::Buffer(buffer) => buffer.extend_from_slice(&bytes),
+        }
+    }
+}
+
+/// Pieces of a small body, put together; those of a large one are passed on.
+struct Gathered {
+    pieces: Vec<Bytes>,
+    small: bool,
+}
+
+impl Gathered {
+    fn new(length: Option<u64>) -> Self {
+        Gathered { pieces: Vec::new(), small: length.is_some_and(|length| length <= SMALL) }
+    }
+
+    fn add(&mut self, piece: Bytes) -> Option<Bytes> {
+        if !self.small {
+            return Some(piece);
+        }
+        self.pieces.push(piece);
+        None
+    }
+
+    fn rest(mut self) -> Bytes {
+        match self.pieces.len() {
+            0 => Bytes::new(),
+            1 => self.pieces.swap_remove(0),
+            _ => self.pieces.concat().into(),
+        }
+    }
+}
+
+trait Advance {
+    fn advance(&mut self, bytes: u64);
+}
+
+impl Advance for Bytes {
+    /// Drops `bytes` at the beginning, at most all.
+    fn advance(&mut self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.len());
+        drop(self.split_to(bytes));
+    }
+}
+
+impl Version {
+    fn of(headers: &HeaderMap, total: Option<u64>) -> Self {
+        let modified = header(headers, &LAST_MODIFIED).map(str::to_owned);
+        let date = |text: &str| httpdate::parse_http_date(text).ok();
+        let sent = header(headers, &DATE).and_then(date).unwrap_or_else(SystemTime::now);
+        let age = modified.as_deref().and_then(date).and_then(|modified| sent.duration_since(modified).ok());
+        Version {
+            etag: header(headers, &ETAG).map(str::to_owned),
+            modified,
+            settled: age.is_some_and(|age| age > CLOCK_SLACK),
+            total,
+        }
+    }
+
+    /// What `If-Range` may name: a strong etag, or a time of change that can be relied upon (RFC 9110, 13.1.5).
+    fn validator(&self) -> Option<&str> {
+        match self.etag.as_deref() {
+            Some(etag) => Some(etag).filter(|etag| !etag.starts_with("W/")),
+            None => self.modified.as_deref().filter(|_| self.settled),
+        }
+    }
+
+    /// Whether `other` can be the same version, as far as both tell.
+    fn is(&self, other: &Version) -> bool {
+        fn agree<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+            one.is_none() || other.is_none() || one == other
+        }
+        let weak = |etag: &Option<String>| etag.as_ref().map(|etag| etag.trim_start_matches("W/").to_owned());
+        let times_matter = self.etag.is_none() || other.etag.is_none();
+        agree(weak(&self.etag), weak(&other.etag))
+            && (!times_matter || agree(self.modified.as_ref(), other.modified.as_ref()))
+            && agree(self.total, other.total)
+    }
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    header(headers, &CONTENT_LENGTH)?.trim().parse().ok()
+}
+
+/// The first byte and the total of `bytes 5-9/100`; the total may be `*`.
+fn content_range(value: &str) -> Option<(u64, Option<u64>)> {
+    let (range, total) = value.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    let total = if total == "*" { None } else { Some(total.parse().ok()?) };
+    (first <= last && total.is_none_or(|total| last < total)).then_some((first, total))
+}
+
+/// The size of the object at `uri`: by HEAD, or where that tells nothing, by asking for its first byte.
+pub(crate) async fn size(client: &Client, uri: &str) -> Result<Option<u64>> {
+    let target = Target::parse(uri)?;
+    let mut tries = Tries::new(client.policy);
+    loop {
+        tries.begin();
+        match size_once(client, &target).await {
+            Ok(size) => return Ok(size),
+            Err(fault) => {
+                let pause = tries.failed(fault).map_err(|error: Error| error.in_unit(uri, None))?;
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+async fn size_once(client: &Client, target: &Target) -> Result<Option<u64>, Fault> {
+    match client.send(&Method::HEAD, target, &HeaderMap::new()).await {
+        Ok(response) => {
+            if let Some(length) = content_length(response.headers()) {
+                return Ok(Some(length));
+            }
+        }
+        // A signed URL is signed for GET only, and some servers know no HEAD: let GET say what is wrong.
+        Err(fault) if fault.status.is_some() && !fault.transient => {}
+        Err(fault) => return Err(fault),
+    }
+    let mut headers = HeaderMap::new();
+    insert(&mut headers, RANGE, "bytes=0-0");
+    let response = client.send(&Method::GET, target, &headers).await?;
+    let range = header(response.headers(), &CONTENT_RANGE);
+    Ok(match response.status() {
+        StatusCode::PARTIAL_CONTENT => range.and_then(content_range).and_then(|(_, total)| total),
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            range.and_then(|range| range.trim().strip_prefix("bytes */")).and_then(|total| total.parse().ok())
+        }
+        _ => content_length(response.headers()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_ranges_are_read_strictly() {
+        assert_eq!(content_range("bytes 5-9/100"), Some((5, Some(100))));
+        assert_eq!(content_range("bytes 0-0/*"), Some((0, None)));
+        for bad in ["", "bytes */100", "bytes 9-5/100", "bytes 0-100/100", "bytes 0-1", "items 0-1/2", "bytes -1/2"] {
+            assert_eq!(content_range(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn versions_are_told_apart_by_what_both_know() {
+        let version = |etag: Option<&str>, modified: Option<&str>, total| Version {
+            etag: etag.map(str::to_owned),
+            modified: modified.map(str::to_owned),
+            settled: true,
+            total,
+        };
+        let first = version(Some("\"1\""), Some("Monday"), Some(5));
+        assert!(first.is(&version(Some("W/\"1\""), Some("Tuesday"), Some(5))), "the etag decides");
+        assert!(!first.is(&version(Some("\"2\""), Some("Monday"), Some(5))));
+        assert!(!first.is(&version(Some("\"1\""), Some("Monday"), Some(6))));
+        assert!(!first.is(&version(None, Some("Tuesday"), Some(5))));
+        assert!(first.is(&version(None, None, None)));
+        assert_eq!(first.validator(), Some("\"1\""));
+        assert_eq!(version(Some("W/\"1\""), Some("Monday"), None).validator(), None);
+        assert_eq!(version(None, Some("Monday"), None).validator(), Some("Monday"));
+    }
+}
