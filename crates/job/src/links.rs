@@ -49,7 +49,11 @@ pub fn link(sections: &Sections<'_>, text: &JobText, references: &References<'_>
     };
     linker.twice(sections);
     for entry in sections.transforms {
+        let before = linker.links.lints.len();
         let uses = linker.transform(entry);
+        if linker.links.lints.len() > before {
+            linker.links.broken.insert(entry.key.clone());
+        }
         linker.links.uses.insert(entry.key.clone(), uses);
     }
     for entry in sections.sinks {
