@@ -1,7 +1,8 @@
 //! Millstream's formats: text to batches and back.
 //!
 //! One folder a format (`lines`, `csv`, `json`, `parquet`), each with an `ENTRY` that stands in [`FORMATS`]. What
-//! they share: [`columns`] (the type names of job files) and [`drift`] (the columns of several files, by name).
+//! they share: [`columns`] (the type names of job files), [`drift`] (the columns of several files, by name) and
+//! [`encoding`] (bytes to UTF-8).
 //! Where bytes come from and how they are compressed is left to the sources and codecs.
 
 pub mod columns;
@@ -11,9 +12,10 @@ pub mod csv;
 pub mod drift;
 pub mod encoding;
 pub mod json;
+pub mod lines;
 pub mod parquet;
 
 use millstream_core::registry::FormatEntry;
 
 /// All formats. To add one is to add a folder and a line here.
-pub const FORMATS: &[FormatEntry] = &[json::ENTRY, parquet::ENTRY];
+pub const FORMATS: &[FormatEntry] = &[lines::ENTRY, csv::ENTRY, json::ENTRY, parquet::ENTRY];

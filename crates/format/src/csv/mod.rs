@@ -1,0 +1,166 @@
+//! The csv format: reading, writing and the types of a sample.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `spec` | what a job file may say |
+//! | `marks`, `scan` | where records and fields are |
+//! | `values`, `time` | the text of a field as a value |
+//! | `build` | values as arrays |
+//! | `parse` | pushed text to batches and rejects |
+//! | `faults` | what is said of bad records and values |
+//! | `infer` | the columns of a sample |
+//! | `write` | batches to text |
+
+mod build;
+mod faults;
+pub(crate) mod infer;
+mod marks;
+mod parse;
+pub(crate) mod scan;
+pub mod spec;
+mod time;
+pub(crate) mod values;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use encoding_rs::Encoding;
+use millstream_core::format::{Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, StreamFormat};
+use millstream_core::registry::{Built, FormatEntry};
+use millstream_core::spec::{Fault, SpecInfo, parse};
+use millstream_core::{Error, Result};
+use serde_json::{Value, json};
+
+use crate::columns::{Column, schema_of};
+use crate::drift::{Types, merge};
+use infer::Inference;
+use parse::{CsvParser, Plan};
+use spec::{Conventions, CsvSpec, Dialect};
+use write::CsvEncoder;
+
+pub(crate) use build::Texts;
+
+/// The format's place in the registry.
+pub const ENTRY: FormatEntry = FormatEntry {
+    spec: SpecInfo::of::<CsvSpec>(),
+    extensions: &[".csv", ".tsv", ".tab", ".psv"],
+    suggested: |ending| match ending {
+        ".tsv" | ".tab" => json!({"delimiter": "\t"}),
+        ".psv" => json!({"delimiter": "|"}),
+        _ => json!({}),
+    },
+    build: |settings| build_format(settings),
+};
+
+fn build_format(settings: &Value) -> Built<dyn Format> {
+    let spec: CsvSpec = parse(settings)?;
+    let csv = Csv::new(&spec).map_err(|error| vec![Fault::new("", error.what())])?;
+    Ok(Arc::new(csv))
+}
+
+/// The csv format with its settings.
+#[derive(Debug)]
+pub struct Csv {
+    dialect: Dialect,
+    conventions: Conventions,
+    encoding: Option<&'static Encoding>,
+    header: bool,
+    skip_lines: u64,
+    columns: Option<Vec<Column>>,
+}
+
+impl Csv {
+    /// The format with settings that have passed their check; what the check would have found is an error here.
+    pub fn new(spec: &CsvSpec) -> Result<Self> {
+        Ok(Csv {
+            dialect: spec.dialect()?,
+            conventions: spec.conventions(),
+            encoding: spec.encoding()?,
+            header: spec.header,
+            skip_lines: spec.skip_lines,
+            columns: spec.columns.as_ref().map(|columns| columns.resolve()).transpose()?,
+        })
+    }
+
+    /// The strftime formats that the columns of `schema` were declared with.
+    fn formats(&self, schema: &SchemaRef) -> Vec<Option<String>> {
+        let declared = self.columns.as_deref().unwrap_or_default();
+        let format =
+            |name: &str| declared.iter().find(|column| column.name == name).and_then(|column| column.format.clone());
+        schema.fields().iter().map(|field| format(field.name())).collect()
+    }
+}
+
+impl Format for Csv {
+    fn name(&self) -> &'static str {
+        "csv"
+    }
+
+    fn declared(&self) -> Option<SchemaRef> {
+        self.columns.as_deref().map(schema_of)
+    }
+
+    fn reading(&self) -> Reading<'_> {
+        Reading::Stream(self)
+    }
+
+    fn splittable(&self) -> bool {
+        true
+    }
+
+    fn encoder(&self, schema: SchemaRef, begin: bool) -> Result<Box<dyn RowEncoder>> {
+        if self.skip_lines > 0 {
+            return Err(Error::job("`skip_lines` is for reading").hint("leave it out of the sink's csv block"));
+        }
+        if self.encoding.is_some_and(|encoding| encoding != encoding_rs::UTF_8) {
+            return Err(Error::job("csv is written as UTF-8").hint("leave `encoding` out of the sink's csv block"));
+        }
+        let formats = self.formats(&schema);
+        let encoder =
+            CsvEncoder::new(self.dialect.clone(), self.conventions.clone(), &schema, formats, begin && self.header)?;
+        Ok(Box::new(encoder))
+    }
+}
+
+impl StreamFormat for Csv {
+    fn infer(&self, samples: &[Sample], on_drift: OnDrift) -> Result<SchemaRef> {
+        let inference = Inference {
+            dialect: &self.dialect,
+            conventions: &self.conventions,
+            encoding: self.encoding,
+            header: self.header,
+            skip_lines: self.skip_lines,
+        };
+        let mut files = Vec::with_capacity(samples.len());
+        for sample in samples {
+            if let Some(schema) = inference.columns(sample)? {
+                files.push((sample.uri.clone(), schema));
+            }
+        }
+        if files.is_empty() {
+            let error = Error::data("no columns can be made out: there is no record").hint("declare `columns`");
+            return Err(match samples {
+                [only] => error.in_unit(&only.uri, None),
+                _ => error,
+            });
+        }
+        merge(&files, on_drift, Types::Inferred)
+    }
+
+    fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>> {
+        let parser = CsvParser::new(Plan {
+            dialect: self.dialect.clone(),
+            conventions: self.conventions.clone(),
+            encoding: self.encoding,
+            header: self.header,
+            skip_lines: self.skip_lines,
+            formats: self.formats(&request.schema),
+            request: request.clone(),
+        })?;
+        Ok(Box::new(parser))
+    }
+}

@@ -1,0 +1,471 @@
+//! The csv parser: pushed text to batches and rejects.
+//!
+//! ```text
+//!  push ─▶ to UTF-8 ─▶ skip lines ─▶ header ─▶ scan ─▶ check UTF-8 ─▶ build columns ─▶ batch
+//!                                               │            │              │
+//!                                  incomplete record to    rejects ◀────────┘
+//!                                  the carry buffer
+//! ```
+//! A pushed text is scanned where it lies and arrays share it. Only a record that is cut by the end of a push is
+//! copied: to the carry buffer, which grows by what is next until the record is complete.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions};
+use arrow::compute::{filter, filter_record_batch};
+use arrow::datatypes::{DataType, SchemaRef};
+use bytes::Bytes;
+use encoding_rs::Encoding;
+use millstream_core::format::{ParseRequest, Parsed, Parser, Reject, Rows, TEXT, Validate};
+use millstream_core::{Error, Result};
+
+use super::build::{BadValue, Builder, Chunk, builder};
+use super::faults;
+use super::scan::{BadRecord, Index, Scanned, Scanner};
+use super::spec::{Conventions, Dialect};
+use super::values::{Reader, Syntax};
+use crate::drift::match_columns;
+use crate::encoding::{self, ToUtf8};
+
+/// Records that are scanned before their values are converted: few enough that the text is still in the cache.
+const CHUNK_ROWS: usize = 1024;
+
+/// A pushed text is taken in pieces of at most this size: positions in it have 32 bits.
+const PIECE: usize = 1 << 29;
+
+/// The least by which the carry buffer grows.
+const CARRY_STEP: usize = 256;
+
+/// Everything that does not change while a unit is parsed.
+pub(crate) struct Plan {
+    pub dialect: Dialect,
+    pub conventions: Conventions,
+    pub encoding: Option<&'static Encoding>,
+    pub header: bool,
+    pub skip_lines: u64,
+    /// The strftime format of each column of the request's schema, where it has one of its own.
+    pub formats: Vec<Option<String>>,
+    pub request: ParseRequest,
+}
+
+/// What of the text comes next.
+enum Stage {
+    /// So many lines are still to be skipped; whether the last byte was a CR, whose LF belongs to it.
+    Skip(u64, bool),
+    /// The names of the columns.
+    Header,
+    /// Records.
+    Records,
+}
+
+/// A column whose values are converted.
+struct Column {
+    builder: Box<dyn Builder>,
+    /// Its field in the file; `None` if the file lacks it.
+    field: Option<usize>,
+}
+
+/// Parses one unit.
+pub(crate) struct CsvParser {
+    plan: Plan,
+    decoder: ToUtf8,
+    stage: Stage,
+    scanner: Scanner,
+    syntax: Syntax,
+    /// Names of the file's fields, for messages.
+    names: Vec<String>,
+    /// The output's columns, then (if all values are checked) the others.
+    columns: Vec<Column>,
+    /// The beginning of a record that goes on in the next push.
+    carry: Vec<u8>,
+    /// Where the text (or the carry) begins in the unit, in bytes of UTF-8.
+    offset: u64,
+    schema: SchemaRef,
+    lines: Vec<i64>,
+    rows: usize,
+    /// Rows of the batch with a bad value.
+    bad_rows: Vec<usize>,
+    index: Index,
+    bad_records: Vec<BadRecord>,
+    bad_values: Vec<BadValue>,
+}
+
+impl CsvParser {
+    /// At the beginning of a unit.
+    pub fn new(plan: Plan) -> Result<Self> {
+        let stage = if plan.skip_lines > 0 {
+            Stage::Skip(plan.skip_lines, false)
+        } else if plan.header {
+            Stage::Header
+        } else {
+            Stage::Records
+        };
+        let mut parser = CsvParser {
+            decoder: ToUtf8::new(plan.encoding),
+            stage,
+            scanner: Scanner::new(plan.dialect.clone(), plan.skip_lines + 1),
+            syntax: Syntax::new(plan.dialect.clone(), &plan.conventions.nulls),
+            names: plan.request.schema.fields().iter().map(|field| field.name().clone()).collect(),
+            columns: Vec::new(),
+            carry: Vec::new(),
+            offset: 0,
+            schema: plan.request.output_schema(),
+            lines: Vec::new(),
+            rows: 0,
+            bad_rows: Vec::new(),
+            index: Index::default(),
+            bad_records: Vec::new(),
+            bad_values: Vec::new(),
+            plan,
+        };
+        // Types that csv does not have are found before the first byte is read.
+        let fields = (0..parser.plan.request.schema.fields().len()).map(Some).collect::<Vec<_>>();
+        parser.set_columns(&fields)?;
+        Ok(parser)
+    }
+
+    /// The file has the request's column i in its field `fields[i]`.
+    fn set_columns(&mut self, fields: &[Option<usize>]) -> Result<()> {
+        let request = &self.plan.request;
+        let all = request.validate == Validate::All;
+        let unused = (0..request.schema.fields().len()).filter(|column| {
+            all && !request.projection.contains(column) && *request.schema.field(*column).data_type() != TEXT
+        });
+        let capacity = request.batch_rows.min(1 << 16);
+        let column = |column: usize| {
+            let data_type = request.schema.field(column).data_type();
+            let format = self.plan.formats.get(column).and_then(Option::as_deref);
+            let reader = Reader::new(&self.plan.conventions, data_type, format);
+            Ok(Column { builder: builder(data_type, reader, capacity)?, field: fields.get(column).copied().flatten() })
+        };
+        self.columns = request.projection.iter().copied().chain(unused).map(column).collect::<Result<_>>()?;
+        if !self.plan.header {
+            self.scanner.set_width(Some(fields.len()));
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, mut text: Bytes, parsed: &mut Parsed) -> Result<()> {
+        while !text.is_empty() {
+            let piece = text.split_to(text.len().min(PIECE));
+            let piece = self.skip_lines(piece);
+            let piece = self.complete_carry(piece, parsed)?;
+            self.piece(piece, parsed)?;
+        }
+        Ok(())
+    }
+
+    /// The piece without the lines that are to be skipped.
+    fn skip_lines(&mut self, piece: Bytes) -> Bytes {
+        let Stage::Skip(left, after_cr) = &mut self.stage else {
+            return piece;
+        };
+        let mut position = 0;
+        while *left > 0 || *after_cr {
+            if *after_cr {
+                match piece.get(position) {
+                    None => break,
+                    Some(b'\n') => position += 1,
+                    Some(_) => {}
+                }
+                *after_cr = false;
+                continue;
+            }
+            let Some(found) = memchr::memchr2(b'\n', b'\r', &piece[position..]) else {
+                position = piece.len();
+                break;
+            };
+            *after_cr = piece[position + found] == b'\r';
+            position += found + 1;
+            *left -= 1;
+        }
+        let done = *left == 0 && !*after_cr;
+        if done {
+            self.stage = if self.plan.header { Stage::Header } else { Stage::Records };
+        }
+        self.offset += position as u64;
+        piece.slice(position..)
+    }
+
+    /// Completes the record in the carry buffer; what is left of the piece is behind it.
+    fn complete_carry(&mut self, mut piece: Bytes, parsed: &mut Parsed) -> Result<Bytes> {
+        while !self.carry.is_empty() && !piece.is_empty() {
+            let mut carry = std::mem::take(&mut self.carry);
+            let step = piece.len().min(carry.len().max(CARRY_STEP));
+            carry.extend_from_slice(&piece[..step]);
+            match self.scan(&carry, 0, false, 1)? {
+                Scanned::Enough(next) => {
+                    // The record was incomplete before this step, so what lies behind it came with the step.
+                    let behind = carry.len() - next;
+                    carry.truncate(next);
+                    self.take_chunk(&carry, None, parsed)?;
+                    self.offset += next as u64;
+                    piece = piece.split_off(step.saturating_sub(behind));
+                }
+                _ => {
+                    self.carry = carry;
+                    piece = piece.split_off(step);
+                }
+            }
+        }
+        Ok(piece)
+    }
+
+    /// Takes all complete records of a piece; the rest becomes the carry buffer.
+    fn piece(&mut self, piece: Bytes, parsed: &mut Parsed) -> Result<()> {
+        let mut from = 0;
+        while !piece.is_empty() {
+            let limit = match self.stage {
+                Stage::Header => 1,
+                _ => CHUNK_ROWS.min(self.plan.request.batch_rows.max(1) - self.rows),
+            };
+            let scanned = self.scan(&piece, from, false, limit)?;
+            self.take_chunk(&piece, Some(&piece), parsed)?;
+            match scanned {
+                Scanned::Enough(next) => from = next,
+                Scanned::Incomplete(start) | Scanned::TooLong(start, _) => {
+                    self.scanner.rebase(start);
+                    self.carry = piece[start..].to_vec();
+                    self.offset += start as u64;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Scans into the index. A record that is too long is an error.
+    fn scan(&mut self, text: &[u8], from: usize, last: bool, limit: usize) -> Result<Scanned> {
+        self.index.clear();
+        self.bad_records.clear();
+        let scanned = self.scanner.scan(text, from, last, limit, &mut self.index, &mut self.bad_records);
+        match scanned {
+            Scanned::TooLong(start, open) => {
+                let error = faults::too_long(&self.plan.dialect, self.scanner.line(), open, &text[start..]);
+                Err(error.byte(self.offset + start as u64))
+            }
+            scanned => Ok(scanned),
+        }
+    }
+
+    /// Takes what the last scan of `text` found.
+    fn take_chunk(&mut self, text: &[u8], shared: Option<&Bytes>, parsed: &mut Parsed) -> Result<()> {
+        if matches!(self.stage, Stage::Header) {
+            return self.take_header(text);
+        }
+        let mut rejects: Vec<(usize, Reject)> =
+            self.bad_records.iter().map(|bad| (bad.start, self.reject_record(text, bad))).collect();
+        self.reject_bad_utf8(text, &mut rejects);
+        self.convert(text, shared, &mut rejects)?;
+        if !rejects.is_empty() {
+            rejects.sort_by_key(|(start, _)| *start);
+            parsed.rejects.extend(rejects.into_iter().map(|(_, reject)| reject));
+        }
+        if self.rows >= self.plan.request.batch_rows.max(1) {
+            self.give_out(parsed)?;
+        }
+        Ok(())
+    }
+
+    fn reject_record(&self, text: &[u8], bad: &BadRecord) -> Reject {
+        let reason = faults::structure(&self.plan.dialect, bad, self.names.len(), text);
+        Reject {
+            raw: Bytes::copy_from_slice(&text[bad.start..bad.end]),
+            reason: reason.byte(self.offset + bad.at as u64),
+        }
+    }
+
+    /// Leaves out of the index the records that are not UTF-8.
+    fn reject_bad_utf8(&mut self, text: &[u8], rejects: &mut Vec<(usize, Reject)>) {
+        let rows = self.index.rows();
+        if rows == 0 {
+            return;
+        }
+        let (start, end) = (self.index.starts[0] as usize, self.index.record(rows - 1).1);
+        if simdutf8::basic::from_utf8(&text[start..end]).is_ok() {
+            return;
+        }
+        let mut index = std::mem::take(&mut self.index);
+        let faults: Vec<_> = (0..rows)
+            .map(|row| {
+                let (start, end) = index.record(row);
+                simdutf8::compat::from_utf8(&text[start..end]).err().map(|error| start + error.valid_up_to())
+            })
+            .collect();
+        for (row, at) in faults.iter().enumerate().filter_map(|(row, at)| at.map(|at| (row, at))) {
+            let (start, end) = index.record(row);
+            let ends = &index.ends[row * index.width..(row + 1) * index.width];
+            let field = ends.iter().position(|end| at < *end as usize).unwrap_or(0);
+            let mut reason = encoding::fault(self.plan.encoding, &text[at..end])
+                .line(index.lines[row])
+                .byte(self.offset + at as u64);
+            if let Some(name) = self.names.get(field) {
+                reason = reason.column(name);
+            }
+            rejects.push((start, Reject { raw: Bytes::copy_from_slice(&text[start..end]), reason }));
+        }
+        index.retain(|row| faults[row].is_none());
+        self.index = index;
+    }
+
+    /// Appends the values of the index's records to the columns.
+    fn convert(&mut self, text: &[u8], shared: Option<&Bytes>, rejects: &mut Vec<(usize, Reject)>) -> Result<()> {
+        let count = self.index.rows();
+        if count == 0 {
+            return Ok(());
+        }
+        self.bad_values.clear();
+        let chunk = Chunk { text, shared, index: &self.index, syntax: &self.syntax };
+        for column in &mut self.columns {
+            match column.field {
+                Some(field) => column.builder.append(&chunk, field, &mut self.bad_values),
+                None => column.builder.append_nulls(count),
+            }
+        }
+        if self.plan.request.lines {
+            self.lines.extend(self.index.lines.iter().map(|line| line.cast_signed()));
+        }
+        if !self.bad_values.is_empty() {
+            // One reject for a record: its leftmost bad value.
+            self.bad_values.sort_by_key(|bad| (bad.row, bad.field));
+            self.bad_values.dedup_by_key(|bad| bad.row);
+            for bad in &self.bad_values {
+                let (start, end) = self.index.record(bad.row);
+                rejects.push((
+                    start,
+                    Reject { raw: Bytes::copy_from_slice(&text[start..end]), reason: self.bad_value(&chunk, bad) },
+                ));
+                self.bad_rows.push(self.rows + bad.row);
+            }
+        }
+        self.rows += count;
+        Ok(())
+    }
+
+    fn bad_value(&self, chunk: &Chunk<'_>, bad: &BadValue) -> Error {
+        let raw = chunk.raw(bad.row, bad.field);
+        let name = self.names.get(bad.field).map_or("", String::as_str);
+        let text = self.syntax.to_text(raw);
+        let data_type =
+            self.plan.request.schema.field_with_name(name).map_or(&DataType::Null, |field| field.data_type());
+        let at = self.offset + raw.as_ptr().addr().wrapping_sub(chunk.text.as_ptr().addr()) as u64;
+        faults::value(bad.fault, data_type, &text, &self.plan.conventions)
+            .line(self.index.lines[bad.row])
+            .byte(at)
+            .column(name)
+    }
+
+    /// The rows so far as a batch.
+    fn give_out(&mut self, parsed: &mut Parsed) -> Result<()> {
+        let rows = std::mem::take(&mut self.rows);
+        let mut arrays: Vec<ArrayRef> =
+            self.columns.iter_mut().map(|column| column.builder.finish()).collect::<Result<_>>()?;
+        arrays.truncate(self.schema.fields().len());
+        let internal = |cause| Error::internal("the columns of a batch do not fit together").cause(cause);
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let mut batch =
+            RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options).map_err(internal)?;
+        let lines = std::mem::take(&mut self.lines);
+        let mut lines: Option<ArrayRef> =
+            self.plan.request.lines.then(|| Arc::new(Int64Array::from(lines)) as ArrayRef);
+        if !self.bad_rows.is_empty() {
+            let mut keep = vec![true; rows];
+            self.bad_rows.drain(..).for_each(|row| keep[row] = false);
+            let keep = BooleanArray::from(keep);
+            batch = if batch.num_columns() == 0 {
+                let options = RecordBatchOptions::new().with_row_count(Some(keep.true_count()));
+                RecordBatch::try_new_with_options(Arc::clone(&self.schema), Vec::new(), &options).map_err(internal)?
+            } else {
+                filter_record_batch(&batch, &keep).map_err(internal)?
+            };
+            lines = lines.map(|lines| filter(&lines, &keep)).transpose().map_err(internal)?;
+        }
+        if batch.num_rows() > 0 {
+            parsed.rows.push(Rows { batch, lines });
+        }
+        Ok(())
+    }
+
+    /// The record that the last scan found, if it found one, holds the names of the columns.
+    fn take_header(&mut self, text: &[u8]) -> Result<()> {
+        if let Some(bad) = self.bad_records.first() {
+            let error = faults::structure(&self.plan.dialect, bad, 0, text);
+            return Err(error.byte(self.offset + bad.at as u64));
+        }
+        if self.index.rows() == 0 {
+            return Ok(());
+        }
+        let line = self.index.lines[0];
+        let place = |error: Error| error.line(line).byte(self.offset + u64::from(self.index.starts[0]));
+        let names = header_names(text, &self.index, &self.syntax, self.plan.encoding).map_err(place)?;
+        let fields = match_columns(&names, &self.plan.request.schema, self.plan.request.on_drift).map_err(|error| {
+            let (start, end) = self.index.record(0);
+            place(faults::header_hint(error, &self.plan.dialect, &names).text(&text[start..end]))
+        })?;
+        self.scanner.set_width(Some(names.len()));
+        self.names = names;
+        self.stage = Stage::Records;
+        self.set_columns(&fields)
+    }
+}
+
+/// The names in the record that is the index's only one. Spaces around a name are left out; a field without a name is
+/// `column_N`, N counted from 1; two equal names are an error.
+pub(crate) fn header_names(
+    text: &[u8],
+    index: &Index,
+    syntax: &Syntax,
+    declared: Option<&'static Encoding>,
+) -> Result<Vec<String>> {
+    let chunk = Chunk { text, shared: None, index, syntax };
+    let mut names: Vec<String> = Vec::with_capacity(index.width);
+    for field in 0..index.width {
+        let name = syntax.to_text(chunk.raw(0, field));
+        let name = String::from_utf8(name).map_err(|error| encoding::fault(declared, error.as_bytes()))?;
+        let name = match name.trim() {
+            "" => column_name(field),
+            name => name.to_owned(),
+        };
+        if let Some(first) = names.iter().position(|known| *known == name) {
+            return Err(Error::data(format!("the header has the column {name} twice"))
+                .text(&name)
+                .cause(format!("it is in field {} and in field {}", first + 1, field + 1))
+                .hint("rename one of them, or read the file with `header: false`, `skip_lines: 1` and `columns`"));
+        }
+        names.push(name);
+    }
+    Ok(names)
+}
+
+/// The name of a field (from 0) without a name.
+pub(crate) fn column_name(field: usize) -> String {
+    format!("column_{}", field + 1)
+}
+
+impl Parser for CsvParser {
+    fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {
+        let text = self.decoder.push(text);
+        self.text_at_mark(text, parsed)
+    }
+
+    fn finish(&mut self, parsed: &mut Parsed) -> Result<()> {
+        let text = self.decoder.finish();
+        self.text_at_mark(text, parsed)?;
+        let carry = std::mem::take(&mut self.carry);
+        if !carry.is_empty() {
+            self.scan(&carry, 0, true, 1)?;
+            self.take_chunk(&carry, None, parsed)?;
+        }
+        if self.rows > 0 { self.give_out(parsed) } else { Ok(()) }
+    }
+}
+
+impl CsvParser {
+    /// A byte order mark is part of the unit's bytes: counted once, when the first text behind it comes.
+    fn text_at_mark(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {
+        if !text.is_empty() {
+            self.offset += self.decoder.take_mark();
+        }
+        self.text(text, parsed)
+    }
+}

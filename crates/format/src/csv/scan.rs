@@ -1,0 +1,522 @@
+//! Finds records and fields: the structure of a csv text, complete or not.
+//!
+//! The scanner moves from mark to mark (see [`super::marks`]) and notes where each field ends. It stops inside an
+//! incomplete record and goes on there when more text has come, so that a cut costs nothing but the copy of that
+//! record. Records with a bad structure are told apart and left out; what the fields mean is left to others.
+//!
+//! ```text
+//!                   ┌──────────── delimiter ────────────┐
+//!                   ▼                                    │
+//!   record ─▶ FieldStart ─ quote ─▶ Quoted ─ quote ─▶ Closed ─ line end ─▶ record is complete
+//!                   │                                    │
+//!                   └─ anything ─▶ Unquoted ─ delimiter or line end, as above
+//!        a quote in Unquoted, or text in Closed ─▶ Skipping, to the end of the line
+//! ```
+
+use super::marks::{MarkSet, Marks};
+use super::spec::Dialect;
+
+/// Where the records and fields of one text are. All records have the same number of fields.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    /// Fields in each record.
+    pub width: usize,
+    /// Where each record begins.
+    pub starts: Vec<u32>,
+    /// Where each field ends, `width` for each record.
+    pub ends: Vec<u32>,
+    /// On which line each record begins, from 1.
+    pub lines: Vec<u64>,
+}
+
+impl Index {
+    /// Records.
+    pub fn rows(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.starts.clear();
+        self.ends.clear();
+        self.lines.clear();
+    }
+
+    /// From where to where a record is, without its line end.
+    pub fn record(&self, row: usize) -> (usize, usize) {
+        (self.starts[row] as usize, self.ends[(row + 1) * self.width - 1] as usize)
+    }
+
+    /// Keeps the records for which `keep` says so.
+    pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        let mut kept = 0;
+        for row in 0..self.rows() {
+            if !keep(row) {
+                continue;
+            }
+            self.starts[kept] = self.starts[row];
+            self.lines[kept] = self.lines[row];
+            self.ends.copy_within(row * self.width..(row + 1) * self.width, kept * self.width);
+            kept += 1;
+        }
+        self.starts.truncate(kept);
+        self.lines.truncate(kept);
+        self.ends.truncate(kept * self.width);
+    }
+}
+
+/// What is wrong with the structure of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// It has this many fields, not the index's width.
+    FieldCount(usize),
+    /// A quote inside an unquoted field.
+    QuoteInside,
+    /// Text between a closing quote and the next delimiter.
+    AfterQuote,
+    /// A quote, opened in this line, is not closed before the text ends.
+    Unclosed(u64),
+}
+
+/// A record with a bad structure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BadRecord {
+    /// What is wrong.
+    pub flaw: Flaw,
+    /// Where the record begins in the text.
+    pub start: usize,
+    /// Where it ends, without its line end.
+    pub end: usize,
+    /// Where the flaw is.
+    pub at: usize,
+    /// The line on which the record begins.
+    pub line: u64,
+}
+
+/// What one call of [`Scanner::scan`] came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scanned {
+    /// As many records (good, bad or skipped) as were allowed; the next begins here.
+    Enough(usize),
+    /// All of the text but an incomplete record (or nothing) that begins here.
+    Incomplete(usize),
+    /// The record that begins here is longer than `max_record`; the line in which its open quote stands, if it has
+    /// one.
+    TooLong(usize, Option<u64>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// At the first byte of a record.
+    RecordStart,
+    /// At the first byte of a field.
+    FieldStart,
+    Unquoted,
+    Quoted,
+    /// Behind a closing quote.
+    Closed,
+    /// In a bad record, on the way to the end of its line.
+    Skipping,
+    /// In a comment.
+    Comment,
+}
+
+/// A record on the way.
+#[derive(Debug, Clone, Copy)]
+struct Current {
+    phase: Phase,
+    start: usize,
+    /// Where to go on.
+    position: usize,
+    /// Line ends inside quotes so far.
+    newlines: u64,
+    /// Where the last quote was opened, and how many line ends of the record are before it.
+    opened: (usize, u64),
+    flaw: Option<(Flaw, usize)>,
+}
+
+impl Current {
+    fn at(start: usize) -> Self {
+        Current { phase: Phase::RecordStart, start, position: start, newlines: 0, opened: (start, 0), flaw: None }
+    }
+}
+
+/// What became of a step inside a record.
+enum Step {
+    /// Go on in the current phase and position.
+    On,
+    /// The record ends here; the next begins there.
+    End(usize, usize),
+    /// More text is needed.
+    More,
+}
+
+/// Finds the records of one unit.
+#[derive(Debug)]
+pub(crate) struct Scanner {
+    dialect: Dialect,
+    marks: MarkSet,
+    /// Fields that a record must have; `None` for any number.
+    width: Option<usize>,
+    /// The line on which the current record begins, from 1.
+    line: u64,
+    incomplete: Option<(Current, Vec<u32>)>,
+}
+
+impl Scanner {
+    /// At line `line` (from 1) of a unit.
+    pub fn new(dialect: Dialect, line: u64) -> Self {
+        let mut marks = vec![b'\n', b'\r', dialect.delimiter.first().copied().unwrap_or(b',')];
+        marks.extend(dialect.quote);
+        marks.extend(dialect.escape);
+        Scanner { marks: MarkSet::new(&marks), dialect, width: None, line, incomplete: None }
+    }
+
+    /// From now on a record must have that many fields.
+    pub fn set_width(&mut self, width: Option<usize>) {
+        self.width = width;
+    }
+
+    /// The line on which the next record begins.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// What is incomplete now begins at the text's first byte: the caller has moved it there.
+    pub fn rebase(&mut self, by: usize) {
+        if let Some((current, ends)) = &mut self.incomplete {
+            current.start -= by;
+            current.position -= by;
+            current.opened.0 -= by;
+            if let Some((_, at)) = &mut current.flaw {
+                *at -= by;
+            }
+            let by = position32(by);
+            ends.iter_mut().for_each(|end| *end -= by);
+        }
+    }
+
+    /// Adds to `index` and `bad` the records of `text` that begin at or behind `from`, at most `limit` of them. A
+    /// record that an earlier call left incomplete must begin at `from`. `last` says that no more text comes. The
+    /// text is shorter than 4 GiB.
+    pub fn scan(
+        &mut self,
+        text: &[u8],
+        from: usize,
+        last: bool,
+        limit: usize,
+        index: &mut Index,
+        bad: &mut Vec<BadRecord>,
+    ) -> Scanned {
+        index.width = self.width.unwrap_or(0);
+        let mut current = match self.incomplete.take() {
+            Some((current, ends)) => {
+                index.ends.extend(ends);
+                current
+            }
+            None => Current::at(from),
+        };
+        let mut first_end = index.rows() * index.width;
+        let mut marks = Marks::new(text, self.marks, current.position);
+        let mut found = 0;
+        while found < limit {
+            if current.phase == Phase::RecordStart && current.start >= text.len() {
+                return Scanned::Incomplete(text.len());
+            }
+            let ended = loop {
+                match self.step(text, last, &mut current, &mut marks, &mut index.ends) {
+                    Step::On => {}
+                    Step::End(end, next) => break Some((end, next)),
+                    Step::More => break None,
+                }
+            };
+            let Some((end, next)) = ended else {
+                let start = current.start;
+                if current.position - start > self.dialect.max_record {
+                    return self.too_long(&current);
+                }
+                self.incomplete = Some((current, index.ends.split_off(first_end)));
+                return Scanned::Incomplete(start);
+            };
+            if end - current.start > self.dialect.max_record {
+                return self.too_long(&current);
+            }
+            self.take(&current, end, first_end, index, bad);
+            first_end = index.ends.len();
+            self.line += current.newlines + 1;
+            current = Current::at(next);
+            marks.skip_to(next);
+            found += 1;
+        }
+        Scanned::Enough(current.start)
+    }
+
+    fn too_long(&self, current: &Current) -> Scanned {
+        let open = (current.phase == Phase::Quoted).then_some(self.line + current.opened.1);
+        Scanned::TooLong(current.start, open)
+    }
+
+    /// Puts a complete record where it belongs.
+    fn take(&self, current: &Current, end: usize, first_end: usize, index: &mut Index, bad: &mut Vec<BadRecord>) {
+        let count = index.ends.len() - first_end;
+        let flaw = match (current.flaw, self.width) {
+            (Some(flaw), _) => Some(flaw),
+            _ if current.phase == Phase::Comment || (end == current.start && self.width != Some(1)) => {
+                index.ends.truncate(first_end);
+                return;
+            }
+            (None, Some(width)) if width != count => Some((Flaw::FieldCount(count), current.start)),
+            _ => None,
+        };
+        match flaw {
+            None => {
+                if self.width.is_none() {
+                    index.width = count;
+                }
+                index.starts.push(position32(current.start));
+                index.lines.push(self.line);
+            }
+            Some((flaw, at)) => {
+                index.ends.truncate(first_end);
+                bad.push(BadRecord { flaw, start: current.start, end, at, line: self.line });
+            }
+        }
+    }
+
+    #[inline]
+    fn step(&self, text: &[u8], last: bool, current: &mut Current, marks: &mut Marks<'_>, ends: &mut Vec<u32>) -> Step {
+        match current.phase {
+            Phase::RecordStart => {
+                let comment =
+                    self.dialect.comment.is_some() && text.get(current.start) == self.dialect.comment.as_ref();
+                current.phase = if comment { Phase::Comment } else { Phase::FieldStart };
+                Step::On
+            }
+            Phase::FieldStart => self.field_start(text, last, current, marks),
+            Phase::Unquoted => self.unquoted(text, last, current, marks, ends),
+            Phase::Quoted => self.quoted(text, last, current, marks, ends),
+            Phase::Closed => self.closed(text, last, current, marks, ends),
+            Phase::Skipping | Phase::Comment => self.to_line_end(text, last, current, marks),
+        }
+    }
+
+    #[inline]
+    fn field_start(&self, text: &[u8], last: bool, current: &mut Current, marks: &mut Marks<'_>) -> Step {
+        let Some(quote) = self.dialect.quote else {
+            current.phase = Phase::Unquoted;
+            return Step::On;
+        };
+        let mut position = current.position;
+        if self.dialect.trim {
+            position = self.behind_blanks(text, position);
+        }
+        match text.get(position) {
+            Some(byte) if *byte == quote => {
+                current.phase = Phase::Quoted;
+                current.position = position + 1;
+                current.opened = (position, current.newlines);
+                marks.skip_to(position + 1);
+                Step::On
+            }
+            None if !last => Step::More,
+            _ => {
+                current.phase = Phase::Unquoted;
+                Step::On
+            }
+        }
+    }
+
+    #[inline]
+    fn unquoted(
+        &self,
+        text: &[u8],
+        last: bool,
+        current: &mut Current,
+        marks: &mut Marks<'_>,
+        ends: &mut Vec<u32>,
+    ) -> Step {
+        let dialect = &self.dialect;
+        while let Some(at) = marks.next() {
+            let byte = text[at];
+            if byte == dialect.delimiter[0] {
+                match self.delimiter_at(text, last, at) {
+                    Found::Yes => {
+                        ends.push(position32(at));
+                        current.position = at + dialect.delimiter.len();
+                        current.phase = Phase::FieldStart;
+                        return Step::On;
+                    }
+                    Found::No => continue,
+                    Found::More => {
+                        current.position = at;
+                        return Step::More;
+                    }
+                }
+            }
+            if byte == b'\n' || byte == b'\r' {
+                return self.line_end(text, last, at, current, ends);
+            }
+            if Some(byte) == dialect.quote {
+                current.flaw = Some((Flaw::QuoteInside, at));
+                current.phase = Phase::Skipping;
+                current.position = at + 1;
+                return Step::On;
+            }
+        }
+        current.position = text.len();
+        if last { self.end_of_text(text, ends) } else { Step::More }
+    }
+
+    fn quoted(
+        &self,
+        text: &[u8],
+        last: bool,
+        current: &mut Current,
+        marks: &mut Marks<'_>,
+        ends: &mut Vec<u32>,
+    ) -> Step {
+        while let Some(at) = marks.next() {
+            let byte = text[at];
+            let follows = text.get(at + 1).copied();
+            let undecided = follows.is_none() && !last;
+            if Some(byte) == self.dialect.quote {
+                if self.dialect.escape.is_none() {
+                    if undecided {
+                        current.position = at;
+                        return Step::More;
+                    }
+                    if follows == Some(byte) {
+                        marks.skip_to(at + 2);
+                        continue;
+                    }
+                }
+                current.position = at + 1;
+                current.phase = Phase::Closed;
+                return Step::On;
+            }
+            if Some(byte) == self.dialect.escape {
+                if undecided {
+                    current.position = at;
+                    return Step::More;
+                }
+                if follows == self.dialect.quote || follows == self.dialect.escape {
+                    marks.skip_to(at + 2);
+                }
+            } else if byte == b'\n' {
+                current.newlines += 1;
+            } else if byte == b'\r' {
+                if undecided {
+                    current.position = at;
+                    return Step::More;
+                }
+                // The line feed behind it is counted instead.
+                current.newlines += u64::from(follows != Some(b'\n'));
+            }
+        }
+        current.position = text.len();
+        if !last {
+            return Step::More;
+        }
+        current.flaw = Some((Flaw::Unclosed(self.line + current.opened.1), current.opened.0));
+        self.end_of_text(text, ends)
+    }
+
+    #[inline]
+    fn closed(
+        &self,
+        text: &[u8],
+        last: bool,
+        current: &mut Current,
+        marks: &mut Marks<'_>,
+        ends: &mut Vec<u32>,
+    ) -> Step {
+        let dialect = &self.dialect;
+        let mut at = current.position;
+        if dialect.trim {
+            at = self.behind_blanks(text, at);
+        }
+        let Some(byte) = text.get(at).copied() else {
+            return if last { self.end_of_text(text, ends) } else { Step::More };
+        };
+        marks.skip_to(at + 1);
+        if byte == b'\n' || byte == b'\r' {
+            return self.line_end(text, last, at, current, ends);
+        }
+        match if byte == dialect.delimiter[0] { self.delimiter_at(text, last, at) } else { Found::No } {
+            Found::Yes => {
+                ends.push(position32(at));
+                current.position = at + dialect.delimiter.len();
+                current.phase = Phase::FieldStart;
+                Step::On
+            }
+            Found::More => Step::More,
+            Found::No => {
+                current.flaw = Some((Flaw::AfterQuote, at));
+                current.phase = Phase::Skipping;
+                current.position = at;
+                // What was passed over may be the mark of something else, but is no line end.
+                Step::On
+            }
+        }
+    }
+
+    fn to_line_end(&self, text: &[u8], last: bool, current: &mut Current, marks: &mut Marks<'_>) -> Step {
+        while let Some(at) = marks.next() {
+            if matches!(text[at], b'\n' | b'\r') {
+                return self.line_end(text, last, at, current, &mut Vec::new());
+            }
+        }
+        current.position = text.len();
+        if last { Step::End(text.len(), text.len()) } else { Step::More }
+    }
+
+    /// A record (and its last field) ends at the line end at `at`: LF, CR LF or CR.
+    #[inline]
+    fn line_end(&self, text: &[u8], last: bool, at: usize, current: &mut Current, ends: &mut Vec<u32>) -> Step {
+        let next = match (text[at], text.get(at + 1)) {
+            (b'\r', Some(b'\n')) => at + 2,
+            (b'\r', None) if !last => {
+                current.position = at;
+                return Step::More;
+            }
+            _ => at + 1,
+        };
+        ends.push(position32(at));
+        Step::End(at, next)
+    }
+
+    fn end_of_text(&self, text: &[u8], ends: &mut Vec<u32>) -> Step {
+        ends.push(position32(text.len()));
+        Step::End(text.len(), text.len())
+    }
+
+    #[inline]
+    fn delimiter_at(&self, text: &[u8], last: bool, at: usize) -> Found {
+        let delimiter = &self.dialect.delimiter[..];
+        if delimiter.len() == 1 || text[at..].starts_with(delimiter) {
+            return Found::Yes;
+        }
+        if !last && delimiter.starts_with(&text[at..]) { Found::More } else { Found::No }
+    }
+
+    fn behind_blanks(&self, text: &[u8], mut position: usize) -> usize {
+        while text.get(position).is_some_and(|byte| self.dialect.is_blank(*byte)) {
+            position += 1;
+        }
+        position
+    }
+}
+
+enum Found {
+    Yes,
+    No,
+    More,
+}
+
+/// Positions are kept in 32 bits; the parser hands over texts that are shorter.
+#[inline]
+#[allow(clippy::cast_possible_truncation)]
+fn position32(position: usize) -> u32 {
+    debug_assert!(u32::try_from(position).is_ok());
+    position as u32
+}

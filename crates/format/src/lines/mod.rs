@@ -1,0 +1,116 @@
+//! The lines format: one column, `line`.
+
+mod parse;
+pub mod spec;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use encoding_rs::Encoding;
+use millstream_core::format::{Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, StreamFormat, TEXT};
+use millstream_core::registry::{Built, FormatEntry};
+use millstream_core::spec::{Fault, SpecInfo, parse};
+use millstream_core::{Error, Result};
+use serde_json::{Value, json};
+
+use crate::columns::type_name;
+use crate::encoding;
+use parse::LineParser;
+use spec::LinesSpec;
+use write::LineEncoder;
+
+/// The name of the one column.
+pub const LINE: &str = "line";
+
+/// The format's place in the registry.
+pub const ENTRY: FormatEntry = FormatEntry {
+    spec: SpecInfo::of::<LinesSpec>(),
+    extensions: &[".txt", ".log", ".lines"],
+    suggested: |_| json!({}),
+    build: |settings| build_format(settings),
+};
+
+fn build_format(settings: &Value) -> Built<dyn Format> {
+    let spec: LinesSpec = parse(settings)?;
+    let lines = Lines::new(&spec).map_err(|error| vec![Fault::new("", error.what())])?;
+    Ok(Arc::new(lines))
+}
+
+/// The lines format with its settings.
+#[derive(Debug)]
+pub struct Lines {
+    encoding: Option<&'static Encoding>,
+    max_record: usize,
+}
+
+impl Lines {
+    /// The format with settings that have passed their check; what the check would have found is an error here.
+    pub fn new(spec: &LinesSpec) -> Result<Self> {
+        let by_label = |label: &str| {
+            encoding::by_label(label)
+                .map_err(|hint| Error::job("there is no encoding of that name").text(label).hint(hint))
+        };
+        Ok(Lines {
+            encoding: spec.encoding.as_deref().map(by_label).transpose()?,
+            max_record: usize::try_from(spec.max_record.0.min(spec::MAX_RECORD)).unwrap_or(usize::MAX),
+        })
+    }
+}
+
+impl Format for Lines {
+    fn name(&self) -> &'static str {
+        "lines"
+    }
+
+    fn declared(&self) -> Option<SchemaRef> {
+        Some(Arc::new(Schema::new(vec![Field::new(LINE, TEXT, true)])))
+    }
+
+    fn reading(&self) -> Reading<'_> {
+        Reading::Stream(self)
+    }
+
+    fn splittable(&self) -> bool {
+        true
+    }
+
+    fn encoder(&self, schema: SchemaRef, _begin: bool) -> Result<Box<dyn RowEncoder>> {
+        if self.encoding.is_some_and(|encoding| encoding != encoding_rs::UTF_8) {
+            return Err(Error::job("lines are written as UTF-8").hint("leave `encoding` out of the sink's lines block"));
+        }
+        let [column] = &schema.fields()[..] else {
+            let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            return Err(Error::job(format!("lines are written from one column, and there are {}", names.len()))
+                .text(names.join(", "))
+                .hint("select one column of text, or write csv or json"));
+        };
+        match column.data_type() {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Ok(Box::new(LineEncoder)),
+            other => {
+                Err(Error::job(format!("lines are written from a column of text, and it is {}", type_name(other)))
+                    .column(column.name())
+                    .hint("convert it to text in SQL, or write csv or json"))
+            }
+        }
+    }
+}
+
+impl StreamFormat for Lines {
+    fn infer(&self, _samples: &[Sample], _on_drift: OnDrift) -> Result<SchemaRef> {
+        Ok(Arc::new(Schema::new(vec![Field::new(LINE, TEXT, true)])))
+    }
+
+    fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>> {
+        let [column] = &request.schema.fields()[..] else {
+            return Err(Error::job("lines have one column, `line`"));
+        };
+        if *column.data_type() != TEXT {
+            return Err(Error::job("lines have one column of text, `line`").text(type_name(column.data_type())));
+        }
+        Ok(Box::new(LineParser::new(request, self.encoding, self.max_record)))
+    }
+}

@@ -1,0 +1,235 @@
+//! Text to lines.
+//!
+//! `\n` ends a line, and a `\r` before it is left out; a `\r` elsewhere is part of the line. A last line without `\n`
+//! counts, so a text has as many lines as `wc -l` says, or one more. Without columns only line ends are counted.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use encoding_rs::Encoding;
+use memchr::memchr_iter;
+use millstream_core::format::{ParseRequest, Parsed, Parser, Reject, Rows};
+use millstream_core::spec::Size;
+use millstream_core::{Error, Result};
+
+use crate::csv::Texts;
+use crate::encoding::{self, ToUtf8};
+
+/// A pushed text is taken in pieces of at most this size: positions in views have 32 bits.
+const PIECE: usize = 1 << 29;
+
+/// Parses one unit.
+pub(crate) struct LineParser {
+    decoder: ToUtf8,
+    encoding: Option<&'static Encoding>,
+    max_record: usize,
+    schema: SchemaRef,
+    /// How often the line is among the output's columns (0 or more).
+    wanted: usize,
+    want_lines: bool,
+    batch_rows: usize,
+    texts: Texts,
+    lines: Vec<i64>,
+    rows: usize,
+    /// The beginning of a line that goes on in the next push; if only line ends are counted, only its length.
+    carry: Vec<u8>,
+    carried: usize,
+    /// The line that comes next, from 1.
+    line: u64,
+    /// Where the next line begins in the unit, in bytes of UTF-8.
+    offset: u64,
+}
+
+impl LineParser {
+    /// At the beginning of a unit.
+    pub fn new(request: &ParseRequest, encoding: Option<&'static Encoding>, max_record: usize) -> Self {
+        LineParser {
+            decoder: ToUtf8::new(encoding),
+            encoding,
+            max_record,
+            schema: request.output_schema(),
+            wanted: request.projection.len(),
+            want_lines: request.lines,
+            batch_rows: request.batch_rows.max(1),
+            texts: Texts::new(if request.projection.is_empty() { 0 } else { request.batch_rows.min(1 << 16) }),
+            lines: Vec::new(),
+            rows: 0,
+            carry: Vec::new(),
+            carried: 0,
+            line: 1,
+            offset: 0,
+        }
+    }
+
+    fn text(&mut self, mut text: Bytes, parsed: &mut Parsed) -> Result<()> {
+        if !text.is_empty() {
+            self.offset += self.decoder.take_mark();
+        }
+        while !text.is_empty() {
+            let piece = text.split_to(text.len().min(PIECE));
+            if self.wanted == 0 && !self.want_lines {
+                self.count(&piece, parsed)?;
+            } else {
+                self.piece(&piece, parsed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Only counts. The longest line is still looked for, so that the same texts are errors.
+    fn count(&mut self, piece: &[u8], parsed: &mut Parsed) -> Result<()> {
+        let last = memchr::memrchr(b'\n', piece);
+        let count = memchr_iter(b'\n', piece).count();
+        if self.carried + piece.len() > self.max_record {
+            self.look_for_long_line(piece)?;
+        }
+        match last {
+            None => self.carried += piece.len(),
+            Some(last) => {
+                self.offset += (self.carried + last + 1) as u64;
+                self.carried = piece.len() - last - 1;
+            }
+        }
+        self.line += count as u64;
+        let mut left = count;
+        while left > 0 {
+            let rows = left.min(self.batch_rows - self.rows);
+            self.rows += rows;
+            left -= rows;
+            self.give_out_full(parsed)?;
+        }
+        Ok(())
+    }
+
+    fn look_for_long_line(&self, piece: &[u8]) -> Result<()> {
+        let mut length = self.carried;
+        let mut start = 0;
+        let mut passed = 0;
+        for (count, end) in memchr_iter(b'\n', piece).chain([piece.len()]).enumerate() {
+            length += end - start;
+            if length > self.max_record {
+                let mut error = self.too_long(&piece[start..end], count as u64);
+                if count > 0 {
+                    error = error.byte(self.offset + passed);
+                }
+                return Err(error);
+            }
+            passed += length as u64 + 1;
+            length = 0;
+            start = end + 1;
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, piece: &Bytes, parsed: &mut Parsed) -> Result<()> {
+        let mut place = None;
+        let mut start = 0;
+        // One look at the whole piece spares a look at each line.
+        let valid = simdutf8::basic::from_utf8(piece).is_ok();
+        for end in memchr_iter(b'\n', piece) {
+            if self.carry.is_empty() {
+                let line = &piece[start..end];
+                self.take(line, Some((piece, start)), valid, &mut place, parsed)?;
+            } else {
+                let mut line = std::mem::take(&mut self.carry);
+                line.extend_from_slice(&piece[start..end]);
+                self.take(&line, None, false, &mut place, parsed)?;
+                line.clear();
+                self.carry = line;
+            }
+            self.offset += 1;
+            start = end + 1;
+            if self.rows >= self.batch_rows {
+                self.give_out_full(parsed)?;
+                place = None;
+            }
+        }
+        self.carry.extend_from_slice(&piece[start..]);
+        if self.carry.len() > self.max_record {
+            return Err(self.too_long(&self.carry, 0));
+        }
+        Ok(())
+    }
+
+    /// Takes a line without its `\n`; `shared` is the text that it is part of, and its place there.
+    fn take(
+        &mut self,
+        raw: &[u8],
+        shared: Option<(&Bytes, usize)>,
+        valid: bool,
+        place: &mut Option<u32>,
+        parsed: &mut Parsed,
+    ) -> Result<()> {
+        if raw.len() > self.max_record {
+            return Err(self.too_long(raw, 0));
+        }
+        let line = raw.strip_suffix(b"\r").unwrap_or(raw);
+        if !valid && let Err(fault) = simdutf8::compat::from_utf8(line) {
+            let at = fault.valid_up_to();
+            let reason = encoding::fault(self.encoding, &line[at..]).line(self.line).byte(self.offset + at as u64);
+            parsed.rejects.push(Reject { raw: Bytes::copy_from_slice(line), reason });
+        } else {
+            if self.wanted > 0 {
+                match shared {
+                    Some((text, start)) => self.texts.append_shared(line, start, text, place),
+                    None => self.texts.append_own(|own| own.extend_from_slice(line)),
+                }
+            }
+            if self.want_lines {
+                self.lines.push(self.line.cast_signed());
+            }
+            self.rows += 1;
+        }
+        self.line += 1;
+        self.offset += raw.len() as u64;
+        Ok(())
+    }
+
+    fn too_long(&self, line: &[u8], lines_before: u64) -> Error {
+        let limit = Size(self.max_record as u64);
+        Error::data(format!("the line is longer than {limit}"))
+            .line(self.line + lines_before)
+            .byte(self.offset)
+            .text(line)
+            .hint("raise `max_record` if lines may be that long; a file without line ends may be no text")
+    }
+
+    fn give_out_full(&mut self, parsed: &mut Parsed) -> Result<()> {
+        if self.rows >= self.batch_rows { self.give_out(parsed) } else { Ok(()) }
+    }
+
+    fn give_out(&mut self, parsed: &mut Parsed) -> Result<()> {
+        let rows = std::mem::take(&mut self.rows);
+        if rows == 0 {
+            return Ok(());
+        }
+        let arrays: Vec<ArrayRef> = if self.wanted == 0 { Vec::new() } else { vec![self.texts.array(); self.wanted] };
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
+            .map_err(|cause| Error::internal("the columns of a batch do not fit together").cause(cause))?;
+        let lines = std::mem::take(&mut self.lines);
+        let lines = self.want_lines.then(|| Arc::new(Int64Array::from(lines)) as ArrayRef);
+        parsed.rows.push(Rows { batch, lines });
+        Ok(())
+    }
+}
+
+impl Parser for LineParser {
+    fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {
+        let text = self.decoder.push(text);
+        self.text(text, parsed)
+    }
+
+    fn finish(&mut self, parsed: &mut Parsed) -> Result<()> {
+        let text = self.decoder.finish();
+        self.text(text, parsed)?;
+        self.rows += usize::from(self.carried > 0);
+        if !self.carry.is_empty() {
+            let line = std::mem::take(&mut self.carry);
+            self.take(&line, None, false, &mut None, parsed)?;
+        }
+        self.give_out(parsed)
+    }
+}
