@@ -82,9 +82,10 @@ fn look_at(
 /// Whether the text is one object.
 fn check(text: &str, scratch: &mut String) -> Result<(), Fault> {
     let mut cursor = Cursor::new(text);
-    match cursor.kind()? {
-        Kind::Object => cursor.skip(scratch)?,
-        other => return Err(Fault::new(0, format!("the record is {}, not an object", other.name())).text(text)),
+    let kind = cursor.kind()?;
+    cursor.skip(scratch)?;
+    if kind != Kind::Object {
+        return Err(Fault::new(0, format!("the record is {}, not an object", kind.name())).text(text));
     }
     cursor.end()
 }

@@ -7,6 +7,7 @@
 //! together.
 
 mod fetch;
+mod guard;
 mod prune;
 mod reader;
 mod spec;
@@ -84,8 +85,11 @@ impl Format for ParquetFormat {
 #[async_trait]
 impl RangeFormat for ParquetFormat {
     async fn columns(&self, file: Arc<dyn ReadAt>) -> Result<SchemaRef> {
-        let directory = fetch::directory(file.as_ref()).await?;
-        types::columns(&types::reader_metadata(&directory)?)
+        guard::guarded_future(async move {
+            let directory = fetch::directory(file.as_ref()).await?;
+            types::columns(&types::reader_metadata(&directory)?)
+        })
+        .await
     }
 
     fn merge(&self, files: &[(String, SchemaRef)], on_drift: OnDrift) -> Result<SchemaRef> {

@@ -20,15 +20,16 @@ use parquet::arrow::async_reader::ParquetRecordBatchStream;
 use parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
 
 use super::fetch::{self, Fetch, damaged, unreadable};
+use super::guard::guarded_future;
 use super::{prune, types};
 use crate::drift::match_columns;
 
 /// The rows of one file.
 pub fn read(file: Arc<dyn ReadAt>, request: ParseRequest) -> BoxStream<'static, Result<Rows>> {
     let rows = async move {
-        let reader = Reader { plan: Plan::new(file, request).await?, group: 0, row: 0, batches: None };
+        let reader = Reader { plan: guarded_future(Plan::new(file, request)).await?, group: 0, row: 0, batches: None };
         Ok(stream::try_unfold(reader, |mut reader| async move {
-            let rows = reader.next().await?;
+            let rows = guarded_future(reader.next()).await?;
             Ok(rows.map(|rows| (rows, reader)))
         }))
     };

@@ -4,7 +4,7 @@
 //! and compressed as far as whole pages go.
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, IntervalUnit, SchemaRef};
 use millstream_core::format::RowEncoder;
 use millstream_core::{Error, Result};
 use parquet::arrow::ArrowWriter;
@@ -31,12 +31,31 @@ impl ParquetEncoder {
             .set_compression(codec(spec.compression))
             .set_max_row_group_row_count(Some(spec.row_group_rows.max(1) as usize))
             .build();
-        let writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties)).map_err(|cause| {
-            Error::job("parquet cannot write one of the column types")
-                .cause(cause)
-                .hint("convert the column in SQL before it is written: CAST(… AS VARCHAR)")
-        })?;
+        for field in schema.fields() {
+            check_type(field.data_type()).map_err(|error| error.column(field.name()))?;
+        }
+        let writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties))
+            .map_err(|cause| Error::job("parquet cannot write one of the column types").cause(cause).hint(CONVERT))?;
         Ok(ParquetEncoder { writer: Some(writer) })
+    }
+}
+
+const CONVERT: &str = "convert the column in SQL before it is written: CAST(… AS VARCHAR)";
+
+/// An error for the types that the parquet crate refuses too late: at the first row, or with a panic.
+fn check_type(data_type: &DataType) -> Result<()> {
+    match data_type {
+        DataType::Union(..) | DataType::Interval(IntervalUnit::MonthDayNano) => {
+            Err(Error::job(format!("parquet cannot write values of the type {data_type}")).hint(CONVERT))
+        }
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::Map(item, _) => check_type(item.data_type()),
+        DataType::Struct(fields) => fields.iter().try_for_each(|field| check_type(field.data_type())),
+        _ => Ok(()),
     }
 }
 
