@@ -260,7 +260,7 @@ impl Splitter {
                 }
                 _ => {
                     let byte = text[at];
-                    if !is_space(byte) && self.between(byte, &text[at..])? {
+                    if !is_space(byte) && self.between(byte)? {
                         // The record begins here, and this byte is looked at again as part of it.
                         from = at;
                         continue;
@@ -278,28 +278,28 @@ impl Splitter {
     }
 
     /// Goes on behind a byte that stands between records; true if a record begins with it.
-    fn between(&mut self, byte: u8, rest: &[u8]) -> Result<bool> {
+    fn between(&mut self, byte: u8) -> Result<bool> {
         let array = self.layout == Layout::Array;
         match (self.scan.place, byte) {
             (Between::Beginning, b'[') if array => self.scan.place = Between::AfterOpening,
             (Between::Beginning, _) if array => {
                 return Err(self
-                    .fault("the text is no JSON array: it does not begin with `[`", rest)
+                    .fault("the text is no JSON array: it does not begin with `[`", byte)
                     .hint("use `layout: lines` for one object a line, or leave `layout` out"));
             }
             (Between::AfterOpening | Between::AfterRecord, b']') if array => self.scan.place = Between::AfterEnd,
             (Between::AfterRecord, b',') if array => self.scan.place = Between::AfterComma,
             (Between::AfterRecord, _) if array => {
-                return Err(self.fault("expected `,` or `]` after a record", rest));
+                return Err(self.fault("expected `,` or `]` after a record", byte));
             }
             (Between::AfterComma, b']') => {
                 return Err(self
-                    .fault("a comma before the end of the array", rest)
+                    .fault("a comma before the end of the array", byte)
                     .hint("leave it out: JSON allows commas only between values"));
             }
-            (Between::AfterEnd, _) => return Err(self.fault("text after the end of the array", rest)),
+            (Between::AfterEnd, _) => return Err(self.fault("text after the end of the array", byte)),
             (_, b',' | b':' | b']' | b'}') => {
-                return Err(self.fault("expected a record", rest));
+                return Err(self.fault("expected a record", byte));
             }
             _ => {
                 self.scan.record = (self.byte, self.line);
@@ -331,16 +331,14 @@ impl Splitter {
                     b'"' => self.scan.text_from = Some((self.byte + (at - begin) as u64, self.line)),
                     b'{' | b'[' if self.scan.open.len() == MOST_OPEN => {
                         self.byte += (at - begin) as u64;
-                        return Err(self.fault("more objects and lists are open than can be followed", &text[at..]));
+                        return Err(self.fault("more objects and lists are open than can be followed", byte));
                     }
                     // In ASCII, what closes a brace or bracket is two behind it.
                     b'{' | b'[' => self.scan.open.push(byte + 2),
-                    b'}' | b']' => {
-                        if self.scan.open.pop() != Some(byte) {
-                            self.byte += (at - begin) as u64;
-                            let what = format!("`{}` closes nothing that is open", byte as char);
-                            return Err(self.fault(&what, &text[at..]).hint("a bracket before it is missing or wrong"));
-                        }
+                    b'}' | b']' if self.scan.open.pop() != Some(byte) => {
+                        self.byte += (at - begin) as u64;
+                        let what = format!("`{}` closes nothing that is open", byte as char);
+                        return Err(self.fault(&what, byte).hint("a bracket before it is missing or wrong"));
                     }
                     b'\n' => self.line += 1,
                     _ => {}
@@ -406,8 +404,9 @@ impl Splitter {
         }
     }
 
-    fn fault(&self, what: &str, rest: &[u8]) -> Error {
-        Error::data(what).line(self.line).byte(self.byte).text(&rest[..rest.len().min(40)])
+    /// A fault at a byte between records. More text than that would depend on how the file was cut into pieces.
+    fn fault(&self, what: &str, found: u8) -> Error {
+        Error::data(what).line(self.line).byte(self.byte).text([found])
     }
 
     fn text_not_closed(&self) -> Error {

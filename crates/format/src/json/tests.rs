@@ -358,13 +358,13 @@ fn a_bad_record_of_an_array_leaves_its_neighbours_alone() {
 #[test]
 fn an_array_that_is_broken_between_records_ends_the_reading() {
     let cases: [(&[u8], &str); 9] = [
-        (b"[{\"id\": 1} {\"id\": 2}]", "line 1, byte 11: expected `,` or `]` after a record [{\"id\": 2}]]"),
+        (b"[{\"id\": 1} {\"id\": 2}]", "line 1, byte 11: expected `,` or `]` after a record [{]"),
         (b"[{\"id\": 1},\n]", "line 2, byte 12: a comma before the end of the array []]"),
-        (b"[,{\"id\": 1}]", "line 1, byte 1: expected a record [,{\"id\": 1}]]"),
+        (b"[,{\"id\": 1}]", "line 1, byte 1: expected a record [,]"),
         (b"[{\"id\": 1}]\n{", "line 2, byte 12: text after the end of the array [{]"),
         (b"[{\"id\": 1}", "line 1, byte 10: the array is cut short: its `]` is missing"),
         (b"[{\"id\": 1},\n", "line 2, byte 12: the array is cut short: its `]` is missing"),
-        (b"[{\"id\": [1}]", "line 1, byte 10: `}` closes nothing that is open [}]]"),
+        (b"[{\"id\": [1}]", "line 1, byte 10: `}` closes nothing that is open [}]"),
         (b"[{\"id\": 1,\n \"name\": \"a\n\"}]", "line 2, byte 20: a text is not closed on its line"),
         (b"", "line 1: the text is empty, and `layout: array` expects `[`"),
     ];
@@ -667,7 +667,7 @@ proptest! {
                 };
                 prop_assert_eq!(told(&whole), told(&cut));
             }
-            (Err(whole), Err(cut)) => prop_assert_eq!(shown(&whole).len() > 0, shown(&cut).len() > 0),
+            (Err(whole), Err(cut)) => prop_assert_eq!(shown(&whole), shown(&cut)),
             (whole, cut) => prop_assert!(false, "{:?} against {:?}", whole.is_ok(), cut.is_ok()),
         }
     }

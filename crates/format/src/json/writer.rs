@@ -202,7 +202,7 @@ fn values(array: &ArrayRef, options: Options) -> Result<Append> {
 
 fn temporal(array: &ArrayRef, data_type: &DataType) -> Result<Append> {
     Ok(match data_type {
-        DataType::Date32 => moments::<Date32Type>(array, |days, text| convert::write_date(days, text)),
+        DataType::Date32 => moments::<Date32Type>(array, convert::write_date),
         DataType::Date64 => moments::<Date64Type>(array, |milliseconds, text| {
             convert::write_date(milliseconds.div_euclid(86_400_000), text);
         }),
