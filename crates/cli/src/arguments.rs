@@ -1,0 +1,222 @@
+//! What the command line may say. Its help and its man page come from here, the commands themselves are elsewhere.
+
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use millstream_core::spec::Size;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+const EXAMPLES: &str = "\
+Examples:
+  millstream guess 'data/*.csv.gz' > job.yaml   write a job that reads these files
+  millstream check job.yaml                     tell everything that is wrong with it, at once
+  millstream preview job.yaml                   show the first rows
+  millstream run job.yaml --set DAY=2026-01-31  run it
+  millstream count 'https://host/{000..999}.gz' count the lines of a thousand files
+  millstream cat archive.zip | sort | uniq -c   the decoded text, for other programs
+
+Exit codes: 0 done; 1 the job failed; 2 the job file or the arguments are wrong; 3 more rejects than the job allows;
+130 interrupted.";
+
+/// Runs batch jobs: reads compressed files from anywhere, transforms them with SQL, loads them into databases or files.
+#[derive(Debug, Parser)]
+#[command(name = "millstream", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 100)]
+#[command(propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Memory for the whole process, such as `512MB` or `2GiB` [default: a quarter of the machine]
+    #[arg(long, global = true, value_name = "SIZE", help_heading = "Machine")]
+    pub memory: Option<Size>,
+    /// Cores that decode and compute [default: all]
+    #[arg(long, global = true, value_name = "N", help_heading = "Machine")]
+    pub cores: Option<usize>,
+    /// Folder for what does not fit in memory [default: the system's temporary folder]
+    #[arg(long, global = true, value_name = "FOLDER", help_heading = "Machine")]
+    pub scratch: Option<PathBuf>,
+    /// Give the job a variable: `${NAME}` in the job file is then VALUE. May be repeated
+    #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = variable, help_heading = "Job")]
+    pub set: Vec<(String, String)>,
+    /// Print the result as one JSON object on standard output
+    #[arg(long, global = true, help_heading = "Output")]
+    pub json: bool,
+    /// Print no progress, no report and no warnings; errors only
+    #[arg(long, short, global = true, help_heading = "Output")]
+    pub quiet: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
+    pub color: Color,
+}
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a job to its end
+    #[command(
+        after_help = "Examples:\n  millstream run job.yaml\n  millstream run job.yaml --memory 512MB --set DAY=2026-01-31\n  millstream run job.yaml --json > report.json"
+    )]
+    Run(Job),
+    /// Tell everything that is wrong with a job, without running it
+    #[command(
+        after_help = "Examples:\n  millstream check job.yaml\n  millstream check --offline job.yaml\n  millstream check --schema > job.schema.json"
+    )]
+    Check(Check),
+    /// Show how a job would run: sources, columns, plans, targets
+    #[command(after_help = "Examples:\n  millstream explain job.yaml")]
+    Explain(Job),
+    /// Show the first rows of a step of a job
+    #[command(after_help = "Examples:\n  millstream preview job.yaml\n  millstream preview job.yaml places --rows 100")]
+    Preview(Preview),
+    /// Look at files and write a job that reads them
+    #[command(
+        after_help = "Examples:\n  millstream guess 'data/*.csv.gz' > job.yaml\n  millstream guess https://host/places.zip"
+    )]
+    Guess(Guess),
+    /// Count the lines of files
+    #[command(
+        after_help = "Examples:\n  millstream count 'logs/**/*.gz'\n  millstream count --by-unit a.csv.gz b.csv.zst\n  gzip -dc a.gz | millstream count -"
+    )]
+    Count(Count),
+    /// Write the decoded bytes of files to standard output
+    #[command(
+        after_help = "Examples:\n  millstream cat 'logs/**/*.gz' | grep ERROR\n  millstream cat https://host/archive.zip --member '*.csv'"
+    )]
+    Cat(Urls),
+    /// Print the completions of a shell
+    #[command(
+        after_help = "Examples:\n  millstream completions bash > ~/.local/share/bash-completion/completions/millstream\n  millstream completions fish > ~/.config/fish/completions/millstream.fish"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the man page, or write the pages of all commands into a folder
+    #[command(
+        after_help = "Examples:\n  millstream man | man -l -\n  millstream man --folder /usr/local/share/man/man1"
+    )]
+    Man {
+        /// Where to write the pages of all commands
+        #[arg(long, value_name = "FOLDER")]
+        folder: Option<PathBuf>,
+    },
+    /// Print the reference of the job file, in Markdown
+    #[command(hide = true)]
+    Reference,
+}
+
+/// A job file.
+#[derive(Debug, Args)]
+pub struct Job {
+    /// The job file
+    #[arg(value_name = "JOB")]
+    pub path: String,
+}
+
+/// What to check.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The job file
+    #[arg(value_name = "JOB", required_unless_present = "schema")]
+    pub path: Option<String>,
+    /// Ask neither network nor database
+    #[arg(long)]
+    pub offline: bool,
+    /// Print the JSON schema of job files, for editors
+    #[arg(long, conflicts_with_all = ["path", "offline"])]
+    pub schema: bool,
+}
+
+/// What to show.
+#[derive(Debug, Args)]
+pub struct Preview {
+    /// The job file
+    #[arg(value_name = "JOB")]
+    pub path: String,
+    /// The source or transform [default: what the first sink reads]
+    #[arg(value_name = "STEP")]
+    pub step: Option<String>,
+    /// How many rows
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
+    pub rows: usize,
+}
+
+/// What to guess from.
+#[derive(Debug, Args)]
+pub struct Guess {
+    /// A path, a glob, a URL, or `@FILE` for a list of them
+    #[arg(value_name = "URL")]
+    pub url: String,
+}
+
+/// What to count.
+#[derive(Debug, Args)]
+pub struct Count {
+    #[command(flatten)]
+    pub urls: Urls,
+    /// Print a line for each file: its lines, a tab, its name
+    #[arg(long)]
+    pub by_unit: bool,
+}
+
+/// What to read.
+#[derive(Debug, Args)]
+pub struct Urls {
+    /// Paths, globs (`**` for any folders), URLs, `{000..999}`, `@FILE` for a list of them, `-` for standard input
+    #[arg(value_name = "URL", required = true)]
+    pub urls: Vec<String>,
+    /// Only members of archives that match this glob. May be repeated
+    #[arg(long = "member", value_name = "GLOB")]
+    pub members: Vec<String>,
+}
+
+/// `NAME=VALUE`.
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_variable_has_a_name_and_may_hold_anything() {
+        assert_eq!(variable("A=b=c"), Ok(("A".to_owned(), "b=c".to_owned())));
+        assert_eq!(variable("A="), Ok(("A".to_owned(), String::new())));
+        assert!(variable("=a").is_err() && variable("a").is_err());
+    }
+}

@@ -1,0 +1,396 @@
+//! The commands: each turns arguments into one call of the engine, and what comes back into text and an exit code.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, SchemaRef};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use clap::CommandFactory;
+use millstream_core::{Error, ErrorKind, Result};
+use millstream_engine::run::{Interrupt, Watch};
+use millstream_engine::urls::Urls;
+use millstream_engine::{Base, Failure, Machine, Variables};
+use millstream_job::{Lint, Loaded, lint::tidy};
+use serde_json::{Value, json};
+
+use crate::arguments::{self, Arguments, Command, Global};
+use crate::output::Output;
+use crate::progress::Display;
+use crate::table::table;
+use crate::{interrupt, message, report};
+
+/// The exit code for a job file or arguments that are wrong.
+const WRONG: u8 = 2;
+
+/// Runs a command and returns its exit code.
+pub fn run(arguments: Arguments) -> u8 {
+    let global = &arguments.global;
+    let output = Output::new(global);
+    let done = match &arguments.command {
+        Command::Run(job) => run_job(global, output, &job.path),
+        Command::Check(check) => check_job(global, output, check),
+        Command::Explain(job) => explain(global, output, &job.path),
+        Command::Preview(preview) => show_rows(global, output, preview),
+        Command::Guess(guess) => guess_job(global, output, &guess.url),
+        Command::Count(count) => count_lines(global, output, count),
+        Command::Cat(urls) => cat(global, urls),
+        Command::Completions { shell } => completions(output, *shell),
+        Command::Man { folder } => man(output, folder.as_deref()),
+        Command::Reference => {
+            output.result(&millstream_job::reference(&millstream_engine::registry())).map_err(Ended::from)
+        }
+    };
+    match done {
+        Ok(()) => 0,
+        Err(ended) => ended.tell(output),
+    }
+}
+
+/// Why a command did not do what it was asked for.
+enum Ended {
+    /// The job file is wrong.
+    Lints(Vec<Lint>),
+    /// Something else is.
+    Errors(Vec<Error>),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Ended::Errors(vec![error])
+    }
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Lints(lints) => Ended::Lints(lints),
+            Failure::Errors(errors) => Ended::Errors(errors),
+        }
+    }
+}
+
+impl Ended {
+    /// Tells what was wrong and returns the exit code.
+    fn tell(self, output: Output) -> u8 {
+        match self {
+            Ended::Lints(lints) => {
+                tell_lints(output, &lints);
+                if output.json {
+                    let _ = output.json(&json!({"lints": lints, "errors": []}));
+                }
+                WRONG
+            }
+            Ended::Errors(errors) => {
+                // Who reads our output has what they wanted.
+                if errors.iter().any(|error| error.kind() == ErrorKind::OutputClosed) {
+                    return ErrorKind::OutputClosed.exit_code();
+                }
+                for error in &errors {
+                    output.tell(&message::error(output, error));
+                }
+                if output.json {
+                    let errors: Vec<Value> = errors.iter().map(message::error_json).collect();
+                    let _ = output.json(&json!({"lints": [], "errors": errors}));
+                }
+                errors.first().map_or(1, |error| error.kind().exit_code())
+            }
+        }
+    }
+}
+
+fn tell_lints(output: Output, lints: &[Lint]) {
+    for lint in lints.iter().filter(|lint| lint.is_error() || !output.quiet) {
+        output.tell(&message::lint(output, lint));
+    }
+    if lints.len() > 1 {
+        output.chat(&format!("{}\n", message::summary(lints)));
+    }
+}
+
+fn machine(global: &Global) -> Result<Machine> {
+    Machine::detect(global.cores, global.memory.map(|size| size.0), global.scratch.clone())
+}
+
+/// The job at `path` with the lints that need no engine.
+fn load(global: &Global, path: &str, running: bool) -> Result<Loaded, Ended> {
+    let bytes = fs_err::read(path).map_err(|cause| {
+        let error = Error::job(format!("the job file {path} cannot be read"));
+        match cause.kind() {
+            std::io::ErrorKind::NotFound => {
+                error.cause("there is no such file").hint("`millstream guess URL > job.yaml` writes a first one")
+            }
+            std::io::ErrorKind::IsADirectory => error.cause("it is a folder"),
+            std::io::ErrorKind::PermissionDenied => error.cause("you have no rights to read it"),
+            _ => error.cause(cause),
+        }
+    })?;
+    let text = millstream_job::decode(path, &bytes).map_err(|lint| Ended::Lints(vec![*lint]))?;
+    let set: BTreeMap<String, String> = global.set.iter().cloned().collect();
+    let variables = Variables { set: &set, environment: &|name| std::env::var(name).ok() };
+    Ok(millstream_engine::load(path, text, variables, running))
+}
+
+/// The job at `path`, if it has no errors. Warnings are told; with errors, those of SQL come along as far as they can
+/// be found while other entries are broken.
+fn sound_job(global: &Global, output: Output, path: &str, running: bool) -> Result<millstream_job::Job, Ended> {
+    let loaded = load(global, path, running)?;
+    match loaded.job {
+        Some(job) => {
+            tell_lints(output, &loaded.lints);
+            Ok(job)
+        }
+        None => Err(Ended::Lints(all_lints(loaded, machine(global)?))),
+    }
+}
+
+/// The lints of a job that has errors, and those of the SQL in its sound entries.
+fn all_lints(loaded: Loaded, machine: Machine) -> Vec<Lint> {
+    let mut lints = loaded.lints;
+    if let Some(sound) = &loaded.sound
+        && let Err(Failure::Lints(more)) = millstream_engine::check(sound, machine, true)
+    {
+        lints.extend(more);
+        tidy(&mut lints);
+    }
+    lints
+}
+
+fn run_job(global: &Global, output: Output, path: &str) -> Result<(), Ended> {
+    let machine = machine(global)?;
+    let job = sound_job(global, output, path, true)?;
+    if output.json
+        && let Some(sink) = job.sinks.iter().find(|sink| sink.write.value == "-")
+    {
+        return Err(Error::job("both the rows and the report would go to standard output")
+            .in_step(&sink.name.value)
+            .hint("leave out `--json`, or write the rows to a file")
+            .into());
+    }
+    let display = Arc::new(Display::new(output));
+    let asked = Arc::new(Interrupt::default());
+    let teller = Arc::clone(&display);
+    interrupt::watch(Arc::clone(&asked), move |text| teller.tell(text))?;
+    let watch = Watch { progress: &|progress| display.show(progress), interrupt: &asked };
+    let ended = millstream_engine::run::run(&job, machine, watch);
+    display.end();
+    let done = ended?;
+    if output.json {
+        output.json(&done)?;
+    } else {
+        output.chat(&report::report(output, &done));
+    }
+    Ok(())
+}
+
+fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Result<(), Ended> {
+    if check.schema {
+        let schema = millstream_job::schema(&millstream_engine::registry());
+        let text = serde_json::to_string_pretty(&schema)
+            .map_err(|cause| Error::internal("the schema cannot be written as JSON").cause(cause))?;
+        return Ok(output.result(&format!("{text}\n"))?);
+    }
+    let machine = machine(global)?;
+    let loaded = load(global, check.path.as_deref().unwrap_or_default(), false)?;
+    let Some(job) = &loaded.job else { return Err(Ended::Lints(all_lints(loaded, machine))) };
+    let mut lints = loaded.lints;
+    let checked = match millstream_engine::check(job, machine, check.offline) {
+        Ok(checked) => checked,
+        Err(Failure::Lints(more)) => {
+            lints.extend(more);
+            tidy(&mut lints);
+            return Err(Ended::Lints(lints));
+        }
+        Err(Failure::Errors(errors)) => {
+            tell_lints(output, &lints);
+            return Err(Ended::Errors(errors));
+        }
+    };
+    if output.json {
+        return Ok(output.json(&json!({"lints": lints, "errors": [], "unknown": checked.unknown}))?);
+    }
+    tell_lints(output, &lints);
+    if !checked.unknown.is_empty() {
+        let names = checked.unknown.join(", ");
+        output.chat(&format!("not checked offline, because their columns are not known: {names}\n"));
+    }
+    output.chat(&format!("{} can run\n", job.path()));
+    Ok(())
+}
+
+fn explain(global: &Global, output: Output, path: &str) -> Result<(), Ended> {
+    let machine = machine(global)?;
+    let job = sound_job(global, output, path, false)?;
+    let text = millstream_engine::explain(&job, machine)?;
+    match output.json {
+        true => output.json(&json!({"plan": text}))?,
+        false => output.result(&text)?,
+    }
+    Ok(())
+}
+
+fn show_rows(global: &Global, output: Output, preview: &arguments::Preview) -> Result<(), Ended> {
+    let machine = machine(global)?;
+    let job = sound_job(global, output, &preview.path, true)?;
+    let (schema, batches) = millstream_engine::preview(&job, preview.step.as_deref(), preview.rows, machine)?;
+    let text = if output.json { rows_as_json(&batches)? } else { rows_as_table(&schema, &batches)? };
+    Ok(output.result(&text)?)
+}
+
+/// One object a row.
+fn rows_as_json(batches: &[RecordBatch]) -> Result<String> {
+    let failed = |cause: arrow::error::ArrowError| Error::internal("rows cannot be written as JSON").cause(cause);
+    let mut writer = arrow_json::ArrayWriter::new(Vec::new());
+    writer.write_batches(&batches.iter().collect::<Vec<_>>()).map_err(failed)?;
+    writer.finish().map_err(failed)?;
+    let mut text = String::from_utf8_lossy(&writer.into_inner()).into_owned();
+    if text.is_empty() {
+        text.push_str("[]");
+    }
+    text.push('\n');
+    Ok(text)
+}
+
+/// Cells longer than this are cut.
+const CELL_LIMIT: usize = 60;
+
+fn rows_as_table(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<String> {
+    let failed = |cause: arrow::error::ArrowError| Error::internal("rows cannot be shown").cause(cause);
+    let options = FormatOptions::default().with_null("");
+    let mut rows = Vec::new();
+    for batch in batches {
+        let columns: Vec<ArrayFormatter<'_>> = batch
+            .columns()
+            .iter()
+            .map(|column| ArrayFormatter::try_new(column.as_ref(), &options))
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
+        for row in 0..batch.num_rows() {
+            rows.push(columns.iter().map(|column| cell(&column.value(row).to_string())).collect());
+        }
+    }
+    let header: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    let right: Vec<bool> = schema.fields().iter().map(|field| is_number(field.data_type())).collect();
+    Ok(table(&header, &rows, &right))
+}
+
+fn is_number(kind: &DataType) -> bool {
+    kind.is_numeric()
+}
+
+/// A value in one line, not too long.
+fn cell(text: &str) -> String {
+    let mut shown = String::new();
+    for (index, character) in text.chars().enumerate() {
+        if index == CELL_LIMIT {
+            shown.push('…');
+            break;
+        }
+        match character {
+            '\n' => shown.push_str("\\n"),
+            '\t' => shown.push_str("\\t"),
+            other if other.is_control() => shown.push('·'),
+            other => shown.push(other),
+        }
+    }
+    shown
+}
+
+fn guess_job(global: &Global, output: Output, url: &str) -> Result<(), Ended> {
+    let base = Base::new(machine(global)?)?;
+    let job = millstream_engine::guess::guess(&base, url)?;
+    match output.json {
+        true => output.json(&json!({"job": job}))?,
+        false => output.result(&job)?,
+    }
+    Ok(())
+}
+
+fn urls(urls: &arguments::Urls) -> Urls {
+    Urls { patterns: urls.urls.clone(), members: urls.members.clone() }
+}
+
+fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Result<(), Ended> {
+    let base = Base::new(machine(global)?)?;
+    let mut counts = millstream_engine::urls::count(&base, &urls(&count.urls))?;
+    counts.sort_by(|a, b| a.unit.cmp(&b.unit));
+    let lines: u64 = counts.iter().map(|one| one.lines).sum();
+    if output.json {
+        let units: Vec<Value> = counts.iter().map(|one| json!({"unit": one.unit, "lines": one.lines})).collect();
+        return Ok(match count.by_unit {
+            true => output.json(&json!({"lines": lines, "units": units}))?,
+            false => output.json(&json!({"lines": lines}))?,
+        });
+    }
+    if !count.by_unit {
+        return Ok(output.result(&format!("{lines}\n"))?);
+    }
+    let mut text = String::new();
+    for one in &counts {
+        let _ = writeln!(text, "{}\t{}", one.lines, one.unit);
+    }
+    Ok(output.result(&text)?)
+}
+
+fn cat(global: &Global, arguments: &arguments::Urls) -> Result<(), Ended> {
+    let base = Base::new(machine(global)?)?;
+    let mut stdout = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    let ended = millstream_engine::urls::cat(&base, &urls(arguments), &mut stdout);
+    // What was decoded before a fault is worth having; a fault of the last write is told only if nothing else is.
+    let flushed = stdout.flush().map_err(|cause| Error::io("standard output cannot be written", &cause));
+    Ok(ended.and(flushed)?)
+}
+
+fn completions(output: Output, shell: clap_complete::Shell) -> Result<(), Ended> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "millstream", &mut text);
+    Ok(output.result(&String::from_utf8_lossy(&text))?)
+}
+
+fn man(output: Output, folder: Option<&std::path::Path>) -> Result<(), Ended> {
+    if let Some(folder) = folder {
+        let failed = |cause: std::io::Error| {
+            Error::io(format!("the man pages cannot be written to {}", folder.display()), &cause)
+        };
+        fs_err::create_dir_all(folder).map_err(failed)?;
+        return Ok(clap_mangen::generate_to(Arguments::command(), folder).map_err(failed)?);
+    }
+    let mut text = Vec::new();
+    clap_mangen::Man::new(Arguments::command())
+        .render(&mut text)
+        .map_err(|cause| Error::io("the man page cannot be written", &cause))?;
+    Ok(output.result(&String::from_utf8_lossy(&text))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Int64Array, StringArray};
+    use arrow::datatypes::{Field, Schema};
+
+    use super::*;
+
+    #[test]
+    fn rows_are_shown_in_one_line_each() {
+        let schema: SchemaRef = Arc::new(Schema::new(vec![
+            Field::new("n", DataType::Int64, true),
+            Field::new("text", DataType::Utf8, true),
+        ]));
+        let long = "x".repeat(100);
+        let batch = RecordBatch::try_new(
+            Arc::clone(&schema),
+            vec![
+                Arc::new(Int64Array::from(vec![Some(1000), None])),
+                Arc::new(StringArray::from(vec!["a\nb\u{7}", long.as_str()])),
+            ],
+        )
+        .expect("a batch");
+        let shown = rows_as_table(&schema, std::slice::from_ref(&batch)).expect("shown");
+        assert_eq!(shown, format!("   n  text\n1000  a\\nb·\n      {}…\n", "x".repeat(60)));
+        assert_eq!(rows_as_json(&[]).expect("json"), "[]\n");
+        assert!(rows_as_json(&[batch]).expect("json").starts_with(r#"[{"n":1000,"text":"a\nb\u0007"}"#));
+    }
+}

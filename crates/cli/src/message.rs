@@ -1,0 +1,163 @@
+//! How errors and lints look: for people on standard error, and as JSON.
+
+use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use millstream_core::Error;
+use millstream_job::{Lint, Severity};
+use serde_json::{Value, json};
+
+use crate::output::{Output, Role};
+
+/// An error: what, where, the offending text, the cause, then what to do.
+pub fn error(output: Output, error: &Error) -> String {
+    let mut text = format!("{} {}\n", output.paint(Role::Error, "error:"), output.paint(Role::Strong, error.what()));
+    let place = error.place().to_string();
+    let facts = [
+        ("at", Some(place).filter(|place| !place.is_empty())),
+        ("in", error.step_name().map(str::to_owned)),
+        ("text", error.offending_text().map(|text| format!("`{text}`"))),
+        ("cause", error.cause_text().map(str::to_owned)),
+    ];
+    for (label, fact) in facts {
+        if let Some(fact) = fact {
+            text.push_str(&format!("  {} {}\n", output.paint(Role::Faint, label), indented(&fact)));
+        }
+    }
+    if let Some(hint) = error.hint_text() {
+        text.push_str(&format!("{} {}\n", output.paint(Role::Hint, "hint:"), indented(hint)));
+    }
+    text
+}
+
+/// Further lines stand below the first.
+fn indented(text: &str) -> String {
+    text.trim_end().replace('\n', "\n    ")
+}
+
+/// A lint with its line of the job file.
+pub fn lint(output: Output, lint: &Lint) -> String {
+    let level = match lint.severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+    };
+    let title = level.primary_title(lint.what.as_str());
+    let mut group = match lint.line {
+        0 => annotate_snippets::Group::with_title(title).element(annotate_snippets::Origin::path(lint.path.as_str())),
+        line => title.element(
+            Snippet::source(lint.source_line.as_str())
+                .path(lint.path.as_str())
+                .line_start(line)
+                .annotation(AnnotationKind::Primary.span(bytes_of(lint))),
+        ),
+    };
+    if let Some(hint) = &lint.hint {
+        group = group.element(Level::HELP.with_name("hint").message(hint.as_str()));
+    }
+    let renderer = if output.colors { Renderer::styled() } else { Renderer::plain() };
+    format!("{}\n\n", renderer.decor_style(DecorStyle::Ascii).render(&[group]).trim_end())
+}
+
+/// The bytes of the source line that a lint is about.
+fn bytes_of(lint: &Lint) -> std::ops::Range<usize> {
+    let byte = |characters: usize| {
+        lint.source_line.char_indices().nth(characters).map_or(lint.source_line.len(), |(byte, _)| byte)
+    };
+    let start = lint.column.saturating_sub(1);
+    byte(start)..byte(start + lint.length.max(1))
+}
+
+/// An error for machines.
+pub fn error_json(error: &Error) -> Value {
+    let place = error.place();
+    json!({
+        "kind": format!("{:?}", error.kind()).to_lowercase(),
+        "what": error.what(),
+        "uri": place.uri,
+        "member": place.member,
+        "line": place.line,
+        "byte": place.byte,
+        "column": place.column,
+        "step": error.step_name(),
+        "text": error.offending_text(),
+        "cause": error.cause_text(),
+        "hint": error.hint_text(),
+    })
+}
+
+/// How many errors and warnings there are, in words.
+pub fn summary(lints: &[Lint]) -> String {
+    let errors = lints.iter().filter(|lint| lint.is_error()).count();
+    let count = |number: usize, word: &str| match number {
+        1 => format!("1 {word}"),
+        number => format!("{number} {word}s"),
+    };
+    match (errors, lints.len() - errors) {
+        (errors, 0) => count(errors, "error"),
+        (0, warnings) => count(warnings, "warning"),
+        (errors, warnings) => format!("{} and {}", count(errors, "error"), count(warnings, "warning")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Output = Output { colors: false, json: false, quiet: false };
+
+    #[test]
+    fn an_error_tells_all_its_facts() {
+        let shown = error(
+            PLAIN,
+            &Error::data("a record has 3 fields, and the header has 2")
+                .line(7)
+                .text("a,b,c")
+                .in_unit("data/a.csv", None)
+                .in_step("places")
+                .cause("first line\nsecond line")
+                .hint("fix the file"),
+        );
+        assert_eq!(
+            shown,
+            "error: a record has 3 fields, and the header has 2\n  at data/a.csv, line 7\n  in places\n  text `a,b,c`\n  \
+             cause first line\n    second line\nhint: fix the file\n"
+        );
+    }
+
+    #[test]
+    fn a_lint_shows_its_line_with_characters_counted_as_characters() {
+        let shown = lint(
+            PLAIN,
+            &Lint {
+                severity: Severity::Error,
+                path: "job.yaml".to_owned(),
+                line: 12,
+                column: 9,
+                length: 3,
+                what: "unknown key".to_owned(),
+                text: "bad".to_owned(),
+                source_line: "  ä: ö, bad: 1".to_owned(),
+                hint: Some("remove it".to_owned()),
+            },
+        );
+        assert_eq!(
+            shown,
+            "error: unknown key\n  --> job.yaml:12:9\n   |\n12 |   ä: ö, bad: 1\n   |         ^^^\n   |\n   = hint: remove it\n\n"
+        );
+    }
+
+    #[test]
+    fn a_lint_about_the_whole_file_has_no_line() {
+        let lint_of_file = Lint {
+            severity: Severity::Warning,
+            path: "job.yaml".to_owned(),
+            line: 0,
+            column: 0,
+            length: 0,
+            what: "the job has no sinks".to_owned(),
+            text: String::new(),
+            source_line: String::new(),
+            hint: None,
+        };
+        assert_eq!(lint(PLAIN, &lint_of_file), "warning: the job has no sinks\n --> job.yaml\n\n");
+    }
+}

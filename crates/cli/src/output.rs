@@ -1,0 +1,89 @@
+//! Where text goes: results to standard output, everything about them to standard error. Colours are decided here.
+
+use std::io::{IsTerminal, Write};
+
+use clap::builder::styling::{AnsiColor, Style};
+use millstream_core::{Error, Result};
+
+use crate::arguments::{Color, Global};
+
+/// The two streams and how they are written.
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    /// Whether standard error has colours.
+    pub colors: bool,
+    /// Whether results are JSON.
+    pub json: bool,
+    /// Whether only errors are told.
+    pub quiet: bool,
+}
+
+/// What a piece of text is, for its colour.
+#[derive(Debug, Clone, Copy)]
+pub enum Role {
+    /// The word `error`.
+    Error,
+    /// The word `hint`.
+    Hint,
+    /// What matters most in a line.
+    Strong,
+    /// What matters less.
+    Faint,
+}
+
+impl Output {
+    /// As the options say.
+    pub fn new(global: &Global) -> Self {
+        let colors = match global.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+                !refused && std::io::stderr().is_terminal()
+            }
+        };
+        Output { colors, json: global.json, quiet: global.quiet }
+    }
+
+    /// `text` in the colour of `role`.
+    pub fn paint(&self, role: Role, text: &str) -> String {
+        if !self.colors {
+            return text.to_owned();
+        }
+        let style = match role {
+            Role::Error => AnsiColor::BrightRed.on_default().bold(),
+            Role::Hint => AnsiColor::BrightCyan.on_default().bold(),
+            Role::Strong => Style::new().bold(),
+            Role::Faint => Style::new().dimmed(),
+        };
+        format!("{style}{text}{style:#}")
+    }
+
+    /// Writes a result. A reader who has left is [`millstream_core::ErrorKind::OutputClosed`].
+    pub fn result(&self, text: &str) -> Result<()> {
+        let mut stdout = std::io::stdout().lock();
+        stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush())
+            .map_err(|cause| Error::io("standard output cannot be written", &cause))
+    }
+
+    /// Writes a result as JSON, in one line.
+    pub fn json(&self, value: &impl serde::Serialize) -> Result<()> {
+        let text = serde_json::to_string(value)
+            .map_err(|cause| Error::internal("the result cannot be written as JSON").cause(cause))?;
+        self.result(&format!("{text}\n"))
+    }
+
+    /// Tells something about the work. Nobody reading it is no reason to stop.
+    pub fn tell(&self, text: &str) {
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    }
+
+    /// Tells something that `--quiet` leaves out.
+    pub fn chat(&self, text: &str) {
+        if !self.quiet {
+            self.tell(text);
+        }
+    }
+}

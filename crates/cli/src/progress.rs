@@ -1,0 +1,127 @@
+//! Progress while a run goes on: a bar on a terminal, a line now and then elsewhere.
+
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use millstream_engine::report::{Phase, Progress};
+
+use crate::output::Output;
+use crate::words;
+
+/// Between two lines where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Shows progress.
+pub struct Display {
+    output: Output,
+    bar: Option<ProgressBar>,
+    /// When the last line was written, since the run began.
+    last_line: Mutex<Duration>,
+}
+
+impl Display {
+    /// A bar if standard error is a terminal; nothing at all with `--quiet`.
+    pub fn new(output: Output) -> Self {
+        let terminal = std::io::stderr().is_terminal() && !output.quiet;
+        let bar = terminal.then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+            bar.set_style(style(false, output.colors));
+            bar
+        });
+        Display { output, bar, last_line: Mutex::new(Duration::ZERO) }
+    }
+
+    /// Shows `progress`.
+    pub fn show(&self, progress: &Progress) {
+        match &self.bar {
+            Some(bar) => {
+                let known = progress.totals.bytes_expected > 0;
+                if known && bar.length().is_none() {
+                    bar.set_style(style(true, self.output.colors));
+                }
+                if known {
+                    bar.set_length(progress.totals.bytes_expected.max(progress.totals.bytes_read));
+                }
+                bar.set_position(progress.totals.bytes_read);
+                bar.set_message(line(progress));
+                bar.tick();
+            }
+            None => self.plain(progress),
+        }
+    }
+
+    fn plain(&self, progress: &Progress) {
+        let mut last = self.last_line.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if progress.elapsed.saturating_sub(*last) >= LINE_INTERVAL {
+            *last = progress.elapsed;
+            self.output.chat(&format!("{}: {}\n", words::time(progress.elapsed), line(progress)));
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Writes a line above the bar.
+    pub fn tell(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.output.tell(text)),
+            None => self.output.tell(text),
+        }
+    }
+}
+
+fn style(known: bool, colors: bool) -> ProgressStyle {
+    let template = match (known, colors) {
+        (true, true) => "{bar:30.cyan} {percent:>3}%  {msg}",
+        (true, false) => "{bar:30} {percent:>3}%  {msg}",
+        (false, _) => "{spinner}  {msg}",
+    };
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// What is done, at which rate, and how long it will take.
+fn line(progress: &Progress) -> String {
+    let totals = &progress.totals;
+    let seconds = progress.elapsed.as_secs_f64().max(1e-3);
+    let mut parts = Vec::new();
+    if totals.bytes_expected > totals.bytes_read {
+        parts.push(format!("{} of {}", words::size(totals.bytes_read), words::size(totals.bytes_expected)));
+    } else {
+        parts.push(words::size(totals.bytes_read));
+    }
+    parts.push(format!("{}/s", words::size((totals.bytes_read as f64 / seconds) as u64)));
+    parts.push(format!("{} rows", words::count(totals.rows_read)));
+    if totals.rows_rejected > 0 {
+        parts.push(format!("{} rejected", words::count(totals.rows_rejected)));
+    }
+    match (progress.phase, progress.remaining()) {
+        (Phase::Committing, _) => parts.push("committing".to_owned()),
+        (Phase::Finishing, _) => parts.push("finishing".to_owned()),
+        (Phase::Reading, Some(remaining)) => parts.push(format!("about {} left", words::time(remaining))),
+        (Phase::Reading, None) => {}
+    }
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_engine::report::Totals;
+
+    use super::*;
+
+    #[test]
+    fn a_line_tells_rate_and_time_left() {
+        let totals =
+            Totals { bytes_read: 25_000_000, bytes_expected: 100_000_000, rows_read: 12_345, ..Totals::default() };
+        let progress = Progress { elapsed: Duration::from_secs(5), totals, phase: Phase::Reading };
+        assert_eq!(line(&progress), "25.0 MB of 100 MB, 5.00 MB/s, 12,345 rows, about 15.0 s left");
+        let progress = Progress { phase: Phase::Committing, ..progress };
+        assert_eq!(line(&progress), "25.0 MB of 100 MB, 5.00 MB/s, 12,345 rows, committing");
+    }
+}

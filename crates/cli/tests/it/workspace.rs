@@ -1,0 +1,58 @@
+//! The dependency direction of the workspace: core ← {job, source, codec, format, sink} ← engine ← cli.
+
+use std::collections::BTreeMap;
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+/// What each crate may use of the others. A new crate must be given its place here.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("millstream-core", &[]),
+    ("millstream-job", &["millstream-core"]),
+    ("millstream-source", &["millstream-core"]),
+    ("millstream-codec", &["millstream-core"]),
+    ("millstream-format", &["millstream-core"]),
+    ("millstream-sink", &["millstream-core"]),
+    (
+        "millstream-engine",
+        &[
+            "millstream-core",
+            "millstream-job",
+            "millstream-source",
+            "millstream-codec",
+            "millstream-format",
+            "millstream-sink",
+        ],
+    ),
+    ("millstream", &["millstream-core", "millstream-job", "millstream-engine"]),
+];
+
+/// Crates that only tests use.
+const FOR_TESTS: &[&str] = &["millstream-testkit", "millstream-fuzz"];
+
+#[test]
+fn crates_depend_in_one_direction() {
+    let metadata = MetadataCommand::new().no_deps().exec().expect("cargo metadata");
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
+    for package in metadata.workspace_packages() {
+        let name = package.name.as_str();
+        if FOR_TESTS.contains(&name) {
+            continue;
+        }
+        let allowed = allowed.get(name).unwrap_or_else(|| panic!("{name} has no place in the dependency direction"));
+        for dependency in &package.dependencies {
+            let other = dependency.name.as_str();
+            if other.starts_with("millstream") && dependency.kind != DependencyKind::Development {
+                assert!(allowed.contains(&other), "{name} must not depend on {other}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_engine_knows_the_query_engine() {
+    let metadata = MetadataCommand::new().no_deps().exec().expect("cargo metadata");
+    for package in metadata.workspace_packages() {
+        let knows = package.dependencies.iter().any(|dependency| dependency.name.starts_with("datafusion"));
+        assert_eq!(knows, package.name.as_str() == "millstream-engine", "{}", package.name);
+    }
+}
