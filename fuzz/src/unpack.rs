@@ -90,7 +90,9 @@ fn compare(whole: &Outcome, in_parts: &Outcome) {
     match (&whole.1, &in_parts.1) {
         (Ok(()), Ok(())) => assert_eq!(whole.0, in_parts.0, "the chunks change the text"),
         (Err(one), Err(other)) => {
-            if !is_limit(whole) && !is_limit(in_parts) {
+            // Of a member, either the archive's fault or that of its own codec may be seen first.
+            let in_member = one.place().member.is_some() || other.place().member.is_some();
+            if !in_member && !is_limit(whole) && !is_limit(in_parts) {
                 assert_eq!(one.what(), other.what(), "the chunks change the error");
             }
             for ((one_name, one), (other_name, other)) in whole.0.iter().zip(&in_parts.0) {

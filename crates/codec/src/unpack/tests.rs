@@ -100,11 +100,7 @@ fn an_error_stays() {
     let mut unpack = Unpack::new(UnpackOptions::default());
     unpack.feed(gzip(TEXT)[..40].to_vec().into());
     unpack.end();
-    let first = loop {
-        if let Err(error) = unpack.next() {
-            break error;
-        }
-    };
+    let first = (0..5).find_map(|_| unpack.next().err()).expect("it is cut");
     assert_eq!(first.to_string(), unpack.next().expect_err("again").to_string());
     assert_eq!(first.to_string(), "byte 40: gzip ends before its end: the compressed data breaks off");
 }
@@ -199,4 +195,10 @@ fn globs_are_checked() {
     let faults = check_members(&["*.csv".to_owned(), "[".to_owned(), "{a".to_owned()]);
     assert_eq!(faults.iter().map(|fault| fault.path.join(".")).collect::<Vec<_>>(), ["1", "2"]);
     assert!(faults[0].what.starts_with("`[` is no valid glob"), "{}", faults[0].what);
+}
+
+#[test]
+fn it_moves_between_threads() {
+    fn is_send<T: Send>(_: &T) {}
+    is_send(&Unpack::new(UnpackOptions::default()));
 }
