@@ -1,1 +1,229 @@
+//! What every source has to do, as tests that each runs against its own real place: a folder, a real web server.
+//!
+//! The caller polls on one runtime while input and output run on another, as in a run.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use millstream_core::source::{Source, SourceContext};
+use millstream_core::{Budget, ByteStream, ErrorKind, Result, Unit};
+use millstream_testkit::TempTree;
+
+/// A source, and the folder that its objects are in.
+pub(crate) struct Place {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) tree: TempTree,
+    /// What stands before an object's name.
+    pub(crate) base: String,
+    /// Whatever has to live as long.
+    pub(crate) _server: Option<millstream_testkit::Nginx>,
+}
+
+impl Place {
+    pub(crate) fn unit(&self, name: &str) -> Unit {
+        Unit::new(format!("{}{name}", self.base))
+    }
+
+    async fn list_one(&self, context: &SourceContext, name: &str) -> Unit {
+        let units: Result<Vec<Unit>> = self.source.list(context, &format!("{}{name}", self.base)).try_collect().await;
+        let mut units = units.expect("it can be listed");
+        assert_eq!(units.len(), 1, "one name is one unit");
+        units.remove(0)
+    }
+}
+
+/// Runs `test` with a runtime for input and output beside its own.
+pub(crate) fn with_context<F: Future>(budget: usize, test: impl FnOnce(SourceContext) -> F) -> F::Output {
+    let io = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let own = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let context = SourceContext { io: io.handle().clone(), budget: Budget::new(budget) };
+    let result = own.block_on(async { tokio::time::timeout(std::time::Duration::from_secs(50), test(context)).await });
+    io.shutdown_timeout(std::time::Duration::from_secs(5));
+    result.expect("it ends in time")
+}
+
+/// All bytes of a stream; every chunk must hold some.
+pub(crate) async fn read_all(stream: Result<ByteStream>) -> Result<Vec<u8>> {
+    let mut stream = stream?;
+    let mut all = Vec::new();
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk?;
+        assert!(!chunk.is_empty(), "a chunk has bytes");
+        all.extend_from_slice(&chunk);
+    }
+    assert!(stream.next().await.is_none(), "the end stays the end");
+    Ok(all)
+}
+
+/// The same bytes for the same length.
+pub(crate) fn noise(length: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(length as u64);
+    let mut bytes = vec![0; length];
+    random.fill(&mut bytes);
+    bytes
+}
+
+const LARGE: usize = 20 << 20;
+const BUDGET: usize = 64 << 20;
+
+pub(crate) fn an_object_is_listed_and_read(place: Place) {
+    place.tree.file("a.txt", "hello");
+    with_context(BUDGET, |context| async move {
+        let unit = place.list_one(&context, "a.txt").await;
+        assert_eq!(unit.uri, place.unit("a.txt").uri);
+        assert_eq!(read_all(place.source.open(&context, &unit).await).await.expect("readable"), b"hello");
+        assert_eq!(place.source.size(&context, &unit).await.expect("a size"), Some(5));
+        assert_eq!(context.budget.used(), 0);
+    });
+}
+
+pub(crate) fn an_empty_object_has_no_bytes(place: Place) {
+    place.tree.file("empty", "");
+    with_context(BUDGET, |context| async move {
+        let unit = place.list_one(&context, "empty").await;
+        assert_eq!(read_all(place.source.open(&context, &unit).await).await.expect("readable"), b"");
+        assert_eq!(place.source.size(&context, &unit).await.expect("a size"), Some(0));
+        assert_eq!(place.source.read_range(&context, &unit, 0..0).await.expect("a range").unwrap_or_default(), "");
+    });
+}
+
+pub(crate) fn a_missing_object_is_an_error_that_names_it(place: Place) {
+    with_context(BUDGET, |context| async move {
+        let unit = place.unit("none.txt");
+        let errors = [
+            read_all(place.source.open(&context, &unit).await).await.expect_err("missing"),
+            place.source.read_range(&context, &unit, 0..1).await.expect_err("missing"),
+            place.source.size(&context, &unit).await.expect_err("missing"),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+            assert_eq!(error.place().uri, Some(unit.uri.clone()), "{error}");
+            assert!(error.hint_text().is_some(), "{error}");
+        }
+    });
+}
+
+pub(crate) fn a_large_object_is_the_same_every_time(place: Place) {
+    let content = noise(LARGE);
+    place.tree.file("large", &content);
+    with_context(BUDGET, |context| async move {
+        for _ in 0..3 {
+            let unit = place.list_one(&context, "large").await;
+            let read = read_all(place.source.open(&context, &unit).await).await.expect("readable");
+            assert!(read == content, "{} bytes of {LARGE}, or others", read.len());
+        }
+        assert_eq!(context.budget.used(), 0);
+        assert!(context.budget.peak() < 4 << 20, "only a window waits: {}", context.budget.peak());
+    });
+}
+
+pub(crate) fn any_range_can_be_read(place: Place) {
+    let content = noise(LARGE);
+    place.tree.file("large", &content);
+    with_context(BUDGET, |context| async move {
+        let unit = place.list_one(&context, "large").await;
+        for range in [0..1, 0..0, 7..7, 5..1000, 1_000_000..3_000_001, LARGE - 8..LARGE, 0..LARGE] {
+            let wanted = range.start as u64..range.end as u64;
+            let read = place.source.read_range(&context, &unit, wanted.clone()).await.expect("a range");
+            let expected = Bytes::copy_from_slice(&content[range.clone()]);
+            assert!(read.expect("this place has ranges") == expected, "{range:?}");
+            let part = Unit { range: Some(wanted), ..unit.clone() };
+            let read = read_all(place.source.open(&context, &part).await).await.expect("readable");
+            assert!(read == expected, "{range:?}");
+        }
+        let beyond = LARGE as u64 - 1..LARGE as u64 + 1;
+        let error = place.source.read_range(&context, &unit, beyond.clone()).await.expect_err("not so long");
+        assert!(error.what().contains(&LARGE.to_string()), "{error}");
+        let part = Unit { range: Some(beyond), ..unit.clone() };
+        assert!(read_all(place.source.open(&context, &part).await).await.is_err());
+    });
+}
+
+pub(crate) fn a_dropped_stream_leaves_nothing_behind(place: Place) {
+    place.tree.file("large", noise(LARGE));
+    with_context(BUDGET, |context| async move {
+        for _ in 0..20 {
+            let mut stream = place.source.open(&context, &place.unit("large")).await.expect("readable");
+            stream.next().await.expect("a chunk").expect("no error");
+        }
+        for _ in 0..500 {
+            if context.budget.used() == 0 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("{} bytes are still charged", context.budget.used());
+    });
+}
+
+pub(crate) fn many_are_read_at_once_with_little_memory(place: Place) {
+    let contents: Vec<_> = (0..64).map(|number| noise(number * 20_011)).collect();
+    for (number, content) in contents.iter().enumerate() {
+        place.tree.file(&format!("many/{number:02}"), content);
+    }
+    // Far less than all of them hold: the readers wait for each other and still end.
+    with_context(1 << 20, |context| async move {
+        let reading = (0..64).map(|number| {
+            let (place, context) = (&place, &context);
+            async move {
+                let unit = place.unit(&format!("many/{number:02}"));
+                (number, read_all(place.source.open(context, &unit).await).await.expect("readable"))
+            }
+        });
+        let read: Vec<_> = futures::stream::iter(reading).buffer_unordered(16).collect().await;
+        assert_eq!(read.len(), 64);
+        for (number, bytes) in read {
+            assert!(bytes == contents[number], "{number}");
+        }
+        assert_eq!(context.budget.used(), 0);
+    });
+}
+
+pub(crate) fn streams_can_be_read_in_any_order(place: Place) {
+    for number in 0..12 {
+        place.tree.file(&format!("order/{number:02}"), noise(3_000_000 + number));
+    }
+    with_context(1 << 20, |context| async move {
+        let mut streams = Vec::new();
+        for number in 0..12 {
+            streams.push(place.source.open(&context, &place.unit(&format!("order/{number:02}"))).await);
+        }
+        for (number, stream) in streams.into_iter().enumerate().rev() {
+            assert_eq!(read_all(stream).await.expect("readable").len(), 3_000_000 + number);
+        }
+    });
+}
+
+pub(crate) fn a_changed_object_is_not_taken_for_the_listed_one(place: Place) {
+    place.tree.file("a", "old");
+    with_context(BUDGET, |context| async move {
+        let unit = Unit { etag: Some("\"another\"".into()), ..place.unit("a") };
+        let error = read_all(place.source.open(&context, &unit).await).await.expect_err("another version");
+        assert!(error.what().contains("has changed since it was listed"), "{error}");
+        assert!(place.source.read_range(&context, &unit, 0..1).await.is_err());
+    });
+}
+
+/// All tests of the suite, for the place that `$place` makes anew for each.
+macro_rules! conformance {
+    ($place:expr) => {
+        crate::conformance::conformance!(
+            $place, an_object_is_listed_and_read, an_empty_object_has_no_bytes,
+            a_missing_object_is_an_error_that_names_it, a_large_object_is_the_same_every_time, any_range_can_be_read,
+            a_dropped_stream_leaves_nothing_behind, many_are_read_at_once_with_little_memory,
+            streams_can_be_read_in_any_order, a_changed_object_is_not_taken_for_the_listed_one
+        );
+    };
+    ($place:expr, $($test:ident),+) => {
+        mod conformance {
+            $(
+                #[test]
+                fn $test() {
+                    crate::conformance::$test($place);
+                }
+            )+
+        }
+    };
+}
+pub(crate) use conformance;

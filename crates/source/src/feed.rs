@@ -51,11 +51,13 @@ where
 
 /// A stream of bytes that are already here.
 pub(crate) fn whole(bytes: Bytes, room: Option<Charge>) -> ByteStream {
-    futures::stream::once(async move {
-        drop(room);
-        Ok(bytes)
-    })
-    .boxed()
+    let chunk = (!bytes.is_empty()).then_some((bytes, room));
+    futures::stream::iter(chunk)
+        .map(|(bytes, room)| {
+            drop(room);
+            Ok(bytes)
+        })
+        .boxed()
 }
 
 enum Message {

@@ -125,7 +125,8 @@ impl Nginx {
         }
     }
 
-    /// How many connections were accepted so far, as nginx itself counts them, without the one that asks. HTTP only.
+    /// How many connections were accepted so far, as nginx itself counts them, without the one that asks and the one that waited for the start.
+    /// HTTP only, and to be asked once.
     #[expect(clippy::expect_used, reason = "tests stop here")]
     pub fn accepted(&self) -> u64 {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("nginx is running");
@@ -134,7 +135,7 @@ impl Nginx {
         stream.read_to_string(&mut answer).expect("nginx answers");
         let numbers = answer.split("requests").nth(1).and_then(|rest| rest.split_whitespace().next());
         let accepted: u64 = numbers.and_then(|number| number.parse().ok()).expect("nginx counts its connections");
-        accepted - 1
+        accepted - 2
     }
 }
 

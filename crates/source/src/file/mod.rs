@@ -198,12 +198,9 @@ pub(crate) fn interrupted() -> Error {
 
 /// An error of the system about `path`, without the path in its cause.
 pub(crate) fn io_error(what: &str, path: &Path, cause: &io::Error) -> Error {
-    let mut root: &dyn std::error::Error = cause;
-    while let Some(source) = root.source() {
-        root = source;
-    }
-    let inner = cause.get_ref().and_then(std::error::Error::source);
-    let shown = inner.map_or_else(|| root.to_string(), ToString::to_string);
+    let text = cause.to_string();
+    // The wrapper of the file system's calls writes: failed to do this with `path`: cause.
+    let shown = text.rsplit_once("`: ").map_or(text.as_str(), |(_, cause)| cause);
     Error::io(what, cause).cause(shown).in_unit(&uri_of(path), None)
 }
 

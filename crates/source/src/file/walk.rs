@@ -30,6 +30,9 @@ use super::{io_error, uri_of};
 /// The names of a folder that are looked through for a slip of the pen.
 const HINT_NAMES: usize = 10_000;
 
+/// The names that are shown where none is near.
+const HINT_SHOWN: usize = 5;
+
 /// Calls `emit` with each file that `pattern` (a path, without a scheme) stands for; `false` from it ends the walk.
 pub(crate) fn walk(pattern: &str, emit: &mut dyn FnMut(Unit) -> bool) -> Result<()> {
     if !glob::has_wildcards(pattern) {
@@ -95,25 +98,27 @@ fn missing(path: &Path) -> Error {
     if path.starts_with("~") {
         return error.hint("`~` is a shell's; write ${HOME}");
     }
-    match nearest_beside(absent) {
-        Some(near) => error.hint(format!("did you mean {}?", near.display())),
-        None if path.is_relative() => match std::env::current_dir() {
-            Ok(folder) => error.hint(format!("the path is relative to {}", folder.display())),
-            Err(_) => error,
-        },
-        None => error,
-    }
+    error.hint(hint_beside(absent))
 }
 
-fn nearest_beside(absent: &Path) -> Option<PathBuf> {
-    let parent = absent.parent()?;
-    let name = absent.file_name()?.to_str()?;
-    let names: Vec<String> = fs_err::read_dir(here_if_empty(parent))
-        .ok()?
-        .take(HINT_NAMES)
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .collect();
-    nearest(name, names.iter().map(String::as_str)).map(|near| parent.join(near))
+/// The nearest of the names beside `absent`, or what names there are.
+fn hint_beside(absent: &Path) -> String {
+    let parent = absent.parent().unwrap_or(absent);
+    let listing = fs_err::read_dir(here_if_empty(parent)).into_iter().flatten().take(HINT_NAMES);
+    let mut names: Vec<String> = listing.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.retain(|name| !name.starts_with('.'));
+    names.sort_unstable();
+    let wanted = absent.file_name().unwrap_or_default().to_string_lossy();
+    if let Some(near) = nearest(&wanted, names.iter().map(String::as_str)) {
+        return format!("did you mean {}?", parent.join(near).display());
+    }
+    let folder = std::path::absolute(here_if_empty(parent)).unwrap_or_else(|_| parent.to_owned());
+    if names.is_empty() {
+        return format!("nothing is in {}", folder.display());
+    }
+    let more = if names.len() > HINT_SHOWN { ", …" } else { "" };
+    names.truncate(HINT_SHOWN);
+    format!("in {} there are: {}{more}", folder.display(), names.join(", "))
 }
 
 fn here_if_empty(folder: &Path) -> &Path {
