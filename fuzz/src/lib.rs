@@ -3,7 +3,9 @@
 //! To add one: a module here with a line in [`TARGETS`], a file in `bin/` with its entry in `Cargo.toml`, and seeds in
 //! `corpus/<name>/`. A test holds that none of the three is forgotten, and replays all corpora.
 
+pub mod json;
 pub mod memory;
+pub mod parquet;
 pub mod unpack;
 pub mod zip;
 
@@ -11,4 +13,5 @@ pub mod zip;
 pub type Run = fn(&[u8]);
 
 /// All targets, by the names of their modules.
-pub const TARGETS: &[(&str, Run)] = &[("unpack", unpack::run), ("zip", zip::run)];
+pub const TARGETS: &[(&str, Run)] =
+    &[("json", json::run), ("parquet", parquet::run), ("unpack", unpack::run), ("zip", zip::run)];
