@@ -492,3 +492,23 @@ fn settings_are_checked() {
     }
     assert_eq!(HttpSpec::NAME, "http");
 }
+
+/// The environment belongs to the whole process, so the reading is done by another one: this test, run again.
+#[test]
+fn a_proxy_of_the_environment_is_used() {
+    const URL: &str = "http://millstream.invalid/a";
+    if std::env::var_os("MILLSTREAM_TEST_BEHIND_PROXY").is_some() {
+        assert_eq!(read(quick(), URL).expect("the proxy answers"), b"by proxy");
+        return;
+    }
+    let proxy = FaultServer::start(Plan::new().object(URL, Object::new("by proxy")));
+    let child = std::process::Command::new(std::env::current_exe().expect("this program has a path"))
+        .args(["--exact", "http::tests::a_proxy_of_the_environment_is_used"])
+        .envs([("MILLSTREAM_TEST_BEHIND_PROXY", "1"), ("HTTP_PROXY", &proxy.url(""))])
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .output()
+        .expect("it runs again");
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+    assert_eq!(proxy.requests().len(), 1);
+}

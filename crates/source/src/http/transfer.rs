@@ -8,7 +8,8 @@
 //! ```
 //!
 //! What tells versions apart is the etag, else the time of the last change, else only the length: a server that names
-//! none of the first two can replace an object by one of the same length between two pieces unseen.
+//! none of the first two can replace an object by one of the same length between two pieces unseen. And a body whose
+//! length is told neither by a header nor by chunks ends where the connection ends: nobody can see that it was cut.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
