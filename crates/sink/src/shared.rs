@@ -57,16 +57,13 @@ impl Drop for Charge {
     }
 }
 
-/// `cannot WHAT PATH`, with the system's own words as cause. The path is said once: the wrapper that `fs_err` puts
-/// around the system's error is taken off.
+/// `cannot WHAT PATH`, with the system's own words as cause. The path is said once: `fs_err` says it before the cause,
+/// in backquotes.
 pub(crate) fn path_error(what: &str, path: &Path, error: &io::Error) -> Error {
-    let plain = error
-        .get_ref()
-        .and_then(|wrapper| std::error::Error::source(wrapper))
-        .and_then(|source| source.downcast_ref::<io::Error>())
-        .unwrap_or(error);
-    let told = Error::io(format!("cannot {what} {}", path.display()), plain);
-    match plain.kind() {
+    let cause = error.to_string();
+    let cause = cause.rsplit_once("`: ").map_or(cause.as_str(), |(_, system)| system);
+    let told = Error::io(format!("cannot {what} {}", path.display()), error).cause(cause);
+    match error.kind() {
         io::ErrorKind::InvalidFilename => told.hint("a file's name has at most 255 bytes on most disks"),
         io::ErrorKind::IsADirectory => told.hint("name a file in that folder"),
         io::ErrorKind::NotADirectory => told.hint("a part of the path is a file, where a folder is needed"),
@@ -131,17 +128,9 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), Error> {
     let synced = fs_err::File::open(folder).and_then(|opened| opened.sync_all());
     match synced {
         // Some network file systems cannot sync a folder; there is nothing more to be done there.
-        Err(error) if matches!(error.raw_os_error().or_else(|| inner_code(&error)), Some(EINVAL)) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         other => other.map_err(|error| path_error("sync the folder", folder, &error)),
     }
-}
-
-/// "Invalid argument" on Linux and macOS.
-const EINVAL: i32 = 22;
-
-fn inner_code(error: &io::Error) -> Option<i32> {
-    let source = std::error::Error::source(error.get_ref()?)?;
-    source.downcast_ref::<io::Error>()?.raw_os_error()
 }
 
 /// `1 file`, `2 files`.

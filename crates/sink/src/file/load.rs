@@ -223,8 +223,11 @@ impl Shared {
             let mut state = output.state.lock().await;
             if state.parts.is_empty() {
                 self.begin_part(&route, &mut state)?;
-                let empty = self.encoding.empty(&self.context.schema)?;
-                self.append(&mut state, &empty)?;
+                // Where pieces are written the beginning is there already, unless it is nothing.
+                if state.parts.iter().all(|part| part.bytes == 0) {
+                    let empty = self.encoding.empty(&self.context.schema)?;
+                    self.append(&mut state, &empty)?;
+                }
                 state.filling = false;
                 self.close_file(&mut state);
             }

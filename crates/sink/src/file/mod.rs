@@ -7,7 +7,7 @@ mod naming;
 mod spec;
 mod staging;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -102,7 +102,8 @@ impl Target {
         let count = spec.shards.as_ref().map_or(1, |shards| shards.count);
         Ok(Target {
             text: text.to_owned(),
-            folder: PathBuf::from(folder),
+            // Without its last slash, as messages show it.
+            folder: Path::new(folder).components().collect(),
             pattern,
             key: key(rest),
             shard_digits: count.saturating_sub(1).to_string().len().max(SHARD_DIGITS),
@@ -159,6 +160,9 @@ impl Target {
     /// `out/a-{shard}.csv`, as a reader of a report knows it.
     pub(crate) fn shown(&self) -> String {
         let mut shown = self.folder.to_string_lossy().into_owned();
+        if !shown.is_empty() && !shown.ends_with('/') {
+            shown.push('/');
+        }
         for segment in &self.pattern {
             shown.push_str(match segment {
                 Segment::Text(text) => text,
@@ -338,7 +342,7 @@ mod tests {
 
     fn path(text: &str, spec: &FileSpec, route: Route) -> String {
         let target = Target::new(text, spec).expect("valid");
-        format!("{}{}", target.folder().display(), target.path(&route, 7).expect("short"))
+        target.folder().join(target.path(&route, 7).expect("short")).display().to_string()
     }
 
     #[test]
@@ -374,9 +378,9 @@ mod tests {
 
     #[test]
     fn names_that_are_too_long_are_told_before_they_are_used() {
-        let text = format!("out/{}.csv", "n".repeat(250));
+        let text = format!("out/{}.csv", "n".repeat(252));
         let target = Target::new(&text, &FileSpec::default()).expect("a path");
-        let error = target.path(&Route::Only, 0).expect_err("254 bytes and more");
+        let error = target.path(&Route::Only, 0).expect_err("256 bytes");
         assert!(error.what().contains("too long"), "{error}");
         assert!(target.key().len() < 240);
     }

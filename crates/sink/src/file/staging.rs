@@ -57,6 +57,9 @@ pub(crate) struct PlannedFile {
 /// The version of [`Plan`] that this program writes and reads.
 const PLAN_VERSION: u32 = 1;
 
+/// How often the lock is tried while other runs remove their folders.
+const LOCK_TRIES: usize = 100;
+
 /// The temporary files of one load.
 #[derive(Debug)]
 pub(crate) struct Staging {
@@ -98,8 +101,7 @@ impl Staging {
         let folder = target.folder().to_owned();
         let temporary = temporary_folder(target);
         let listed = listed_path(target);
-        create_folders(&folder, created)?;
-        let lock = lock(&temporary, target, run)?;
+        let lock = lock(&temporary, target, run, created)?;
         // Until a dead run's work is finished, none of it may be removed: so it counts as committed.
         let state = State::Committed;
         let mut staging = Staging { folder, temporary, listed, _lock: lock, created: Vec::new(), state };
@@ -312,10 +314,17 @@ pub(crate) fn existing_fault(path: &Path, overwrite: bool) -> Result<()> {
 }
 
 /// Takes the lock of a target for this process.
-fn lock(temporary: &Path, target: &Target, run: &str) -> Result<fs_err::File> {
+fn lock(temporary: &Path, target: &Target, run: &str, created: &mut Vec<PathBuf>) -> Result<fs_err::File> {
     let path = temporary.join("lock");
-    loop {
+    let mut vanished = None;
+    for _ in 0..LOCK_TRIES {
+        create_folders(target.folder(), created)?;
         match fs_err::create_dir(temporary) {
+            // A run that gave up has just removed the folder it had made.
+            Err(error) if error.kind() == Io::NotFound => {
+                vanished = Some(error);
+                continue;
+            }
             Err(error) if error.kind() != Io::AlreadyExists => {
                 return Err(path_error("make the folder", temporary, &error));
             }
@@ -325,7 +334,10 @@ fn lock(temporary: &Path, target: &Target, run: &str) -> Result<fs_err::File> {
         let mut file = match options.read(true).write(true).create(true).truncate(false).open(&path) {
             Ok(file) => file,
             // Its owner has just ended and removed the folder.
-            Err(error) if error.kind() == Io::NotFound => continue,
+            Err(error) if error.kind() == Io::NotFound => {
+                vanished = Some(error);
+                continue;
+            }
             Err(error) => return Err(path_error("open", &path, &error)),
         };
         match file.try_lock() {
@@ -348,6 +360,9 @@ fn lock(temporary: &Path, target: &Target, run: &str) -> Result<fs_err::File> {
             return Ok(file);
         }
     }
+    // A folder that is a link to nothing, or runs that come and go all the time.
+    let cause = vanished.unwrap_or_else(|| Io::NotFound.into());
+    Err(path_error("make the folder", temporary, &cause))
 }
 
 fn write_plan(path: &Path, plan: &Plan) -> Result<()> {

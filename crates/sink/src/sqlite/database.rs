@@ -10,6 +10,7 @@
 //! with a transaction each would wait for each other for ever, as neither commits before both are prepared.
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -31,8 +32,14 @@ const WAITING_BATCHES: usize = 4;
 /// The page cache that SQLite gets at most and at least, in bytes. Beyond it, it writes pages out early.
 const CACHE_BYTES: std::ops::RangeInclusive<usize> = (2 << 20)..=(64 << 20);
 
+/// How often a database is opened that others remove meanwhile.
+const MOVED_TRIES: usize = 100;
+
+/// Databases by their file and the run that writes to them.
+type OpenDatabases = HashMap<(PathBuf, String), Weak<Database>>;
+
 /// The databases that runs of this process are writing to.
-static OPEN: LazyLock<Mutex<HashMap<(PathBuf, String), Weak<Database>>>> = LazyLock::new(Mutex::default);
+static OPEN: LazyLock<Mutex<OpenDatabases>> = LazyLock::new(Mutex::default);
 
 /// What the thread is asked for.
 enum Request {
@@ -256,12 +263,14 @@ impl Worker {
             return;
         }
         self.state = State::Failed;
-        // A connection that is closed rolls back.
-        self.connection = None;
-        self.cache = None;
-        if self.created_file && fs_err::metadata(&self.path).is_ok_and(|metadata| metadata.len() == 0) {
-            let _ = fs_err::remove_file(&self.path);
+        if let Some(connection) = self.connection.take() {
+            // Closing rolls back too, but the lock would be lost with it.
+            let _ = connection.execute_batch("ROLLBACK");
+            if self.created_file {
+                remove_empty(&connection, &self.path);
+            }
         }
+        self.cache = None;
         remove_folders(&mut self.created_folders);
     }
 
@@ -303,28 +312,39 @@ impl Worker {
     }
 
     fn begin(&mut self, spec: &SqliteSpec) -> Result<()> {
+        let cache = self.take_cache();
+        for _ in 0..MOVED_TRIES {
+            // Until we hold the lock, a run that gives up may remove the empty database, and the folder, it had made.
+            self.make_folder()?;
+            let opened = open(&self.path);
+            let file = inode(&self.path);
+            match opened {
+                Ok(connection) => {
+                    let begun = set_up(&connection, spec, cache);
+                    if file.is_some() && inode(&self.path) == file {
+                        self.connection = Some(connection);
+                        return begun.map_err(self.told("write to", spec));
+                    }
+                }
+                Err(_) if self.path.parent().is_some_and(is_missing) => {}
+                Err(error) => return Err(self.told("open", spec)(error)),
+            }
+        }
+        Err(Error::transient(format!("{} is removed again and again", self.shown)))
+    }
+
+    /// Makes the database's folder, and notes whether the database is ours to make.
+    fn make_folder(&mut self) -> Result<()> {
         if let Some(folder) = self.path.parent() {
             create_folders(folder, &mut self.created_folders)?;
         }
-        self.created_file = match fs_err::metadata(&self.path) {
+        match fs_err::metadata(&self.path) {
             Ok(metadata) if metadata.is_dir() => return Err(is_folder(&self.shown)),
-            Ok(_) => false,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.created_file = true,
             Err(error) => return Err(path_error("look at", &self.path, &error)),
-        };
-        let connection = open(&self.path).map_err(self.told("open", spec))?;
-        let cache = self.take_cache();
-        let set_up = || -> rusqlite::Result<()> {
-            connection.busy_timeout(spec.busy_timeout.0)?;
-            connection.set_prepared_statement_cache_capacity(64);
-            // Without it, replacing a table would delete rows of others: see `table::foreign_keys`.
-            connection.pragma_update(None, "foreign_keys", false)?;
-            connection.pragma_update(None, "cache_size", -i64::try_from(cache / 1024).unwrap_or(2048))?;
-            connection.execute_batch("BEGIN IMMEDIATE")
-        };
-        let begun = set_up().map_err(self.told("write to", spec));
-        self.connection = Some(connection);
-        begun
+        }
+        Ok(())
     }
 
     /// Memory for SQLite's pages: a share of the budget, within bounds.
@@ -406,6 +426,36 @@ impl Worker {
     fn rows_of(&self, load: u64) -> Result<u64> {
         let loading = self.loads.get(&load);
         loading.map(|loading| loading.rows).ok_or_else(|| Error::internal("a load is committed that has not begun"))
+    }
+}
+
+/// Begins the transaction.
+fn set_up(connection: &Connection, spec: &SqliteSpec, cache: usize) -> rusqlite::Result<()> {
+    connection.busy_timeout(spec.busy_timeout.0)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    // Without it, replacing a table would delete rows of others: see `table::foreign_keys`.
+    connection.pragma_update(None, "foreign_keys", false)?;
+    connection.pragma_update(None, "cache_size", -i64::try_from(cache / 1024).unwrap_or(2048))?;
+    connection.execute_batch("BEGIN IMMEDIATE")
+}
+
+/// Which file is at `path`, if there is one.
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    fs_err::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+fn is_missing(folder: &Path) -> bool {
+    !folder.as_os_str().is_empty() && folder.symlink_metadata().is_err()
+}
+
+/// Removes the database that we made, if nobody has put anything into it. Under its lock: whoever waits for it sees
+/// afterwards that the file is another, and SQLite itself refuses to write into one that was removed.
+fn remove_empty(connection: &Connection, path: &Path) {
+    let locked =
+        connection.busy_timeout(std::time::Duration::ZERO).and_then(|()| connection.execute_batch("BEGIN EXCLUSIVE"));
+    if locked.is_ok() && fs_err::metadata(path).is_ok_and(|metadata| metadata.len() == 0) {
+        // A database that stays is empty, which is no harm.
+        let _ = fs_err::remove_file(path);
     }
 }
 

@@ -8,7 +8,7 @@ mod message;
 mod spec;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod values;
 
 use std::path::{Path, PathBuf};

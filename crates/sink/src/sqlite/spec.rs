@@ -42,18 +42,6 @@ pub enum Mode {
     Merge,
 }
 
-impl Mode {
-    /// As the job file says it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Mode::Append => "append",
-            Mode::Replace => "replace",
-            Mode::Truncate => "truncate",
-            Mode::Merge => "merge",
-        }
-    }
-}
-
 impl Spec for SqliteSpec {
     const NAME: &'static str = "sqlite";
     const SUMMARY: &'static str = "Loads into a table of a SQLite database, in one transaction.";

@@ -1,1 +1,565 @@
-//! Tests of the SQLite sink.
+//! Tests of the SQLite sink: the conformance suite for every mode, the conversion of every type, and every fault of a
+//! database that can be made to happen.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::{
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float32Array, Float64Array,
+    Int32Array, Int64Array, ListArray, RecordBatch, StringArray, Time64MicrosecondArray, TimestampMicrosecondArray,
+    TimestampMillisecondArray, UInt64Array,
+};
+use arrow::datatypes::{Field, Int32Type, Int64Type, Schema};
+use millstream_core::sink::{Load, LoadContext, Sink, SinkParts};
+use millstream_core::{Error, ErrorKind, Result};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{build, database_path};
+use crate::conformance::{Subject, context, listing, run, schema, shown, suite, write};
+
+/// A SQLite sink with settings.
+struct Table(Value);
+
+impl Subject for Table {
+    fn sink(&self, folder: &Path) -> Arc<dyn Sink> {
+        sink(&folder.join("new/x.db"), self.0.clone())
+    }
+
+    fn read(&self, folder: &Path) -> Vec<String> {
+        let path = folder.join("new/x.db");
+        if !path.exists() {
+            return Vec::new();
+        }
+        read(&path)
+    }
+
+    fn adds(&self) -> bool {
+        self.0.get("mode").is_none()
+    }
+}
+
+fn sink(path: &Path, settings: Value) -> Arc<dyn Sink> {
+    let parts = SinkParts { target: format!("sqlite:{}", path.display()), format: None, codec: None };
+    build(&settings, parts).expect("valid settings")
+}
+
+fn read(path: &Path) -> Vec<String> {
+    let connection = Connection::open(path).expect("a database");
+    let there = connection.query_row("SELECT count(*) FROM sqlite_schema WHERE name = 't'", [], |row| row.get(0));
+    match there {
+        Ok(0) => return Vec::new(),
+        // Between prepare and commit readers have to wait, and so see nothing either.
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => return Vec::new(),
+        other => assert_eq!(other.expect("a schema"), 1),
+    }
+    let mut statement = connection.prepare("SELECT id, name, amount, day FROM t").expect("the columns");
+    let rows = statement.query_map([], |row| {
+        let (name, day): (Option<String>, Option<String>) = (row.get(1)?, row.get(3)?);
+        Ok(shown(row.get(0)?, name.as_deref(), row.get(2)?, day.as_deref()))
+    });
+    rows.expect("rows").map(|row| row.expect("a row")).collect()
+}
+
+/// The subjects of the suite by name.
+pub(crate) fn subject(name: &str) -> Option<Box<dyn Subject>> {
+    Some(Box::new(Table(match name {
+        "sqlite-append" => json!({"table": "t"}),
+        "sqlite-replace" => json!({"table": "t", "mode": "replace"}),
+        "sqlite-truncate" => json!({"table": "t", "mode": "truncate", "key": ["ID"]}),
+        _ => return None,
+    })))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn append_conforms() {
+    suite("sqlite-append", subject("sqlite-append").expect("known").as_ref()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replace_conforms() {
+    suite("sqlite-replace", subject("sqlite-replace").expect("known").as_ref()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn truncate_conforms() {
+    suite("sqlite-truncate", subject("sqlite-truncate").expect("known").as_ref()).await;
+}
+
+/// A database made by `statements`, and its path.
+fn database(statements: &str) -> (TempDir, std::path::PathBuf) {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("x.db");
+    Connection::open(&path).and_then(|connection| connection.execute_batch(statements)).expect("statements");
+    (folder, path)
+}
+
+fn query(path: &Path, sql: &str) -> Vec<String> {
+    let connection = Connection::open(path).expect("a database");
+    let mut statement = connection.prepare(sql).expect("a query");
+    let columns = statement.column_count();
+    let rows = statement.query_map([], |row| {
+        let cells = (0..columns).map(|column| Ok(format!("{:?}", row.get::<_, rusqlite::types::Value>(column)?)));
+        cells.collect::<rusqlite::Result<Vec<_>>>().map(|cells| cells.join(" "))
+    });
+    rows.expect("rows").map(|row| row.expect("a row")).collect()
+}
+
+fn count(path: &Path) -> Vec<String> {
+    query(path, "SELECT count(*) FROM t")
+}
+
+/// Loads batches, one after the other, by one writer.
+async fn load(sink: &Arc<dyn Sink>, batches: &[RecordBatch]) -> Result<String> {
+    let context = LoadContext { schema: batches[0].schema(), ..context(1) };
+    let load = sink.begin(context).await?;
+    let loaded = load_into(&load, batches).await;
+    if loaded.is_err() {
+        load.abort().await;
+    }
+    loaded
+}
+
+async fn load_into(load: &Arc<dyn Load>, batches: &[RecordBatch]) -> Result<String> {
+    let mut writer = load.writer(0).await?;
+    for batch in batches {
+        writer.write(batch.clone()).await?;
+    }
+    writer.close().await?;
+    load.prepare().await?;
+    load.commit().await
+}
+
+/// A batch of `id` and `name`.
+fn people(rows: &[(Option<i64>, &str)]) -> RecordBatch {
+    let ids: ArrayRef = Arc::new(rows.iter().map(|row| row.0).collect::<Int64Array>());
+    let names: ArrayRef = Arc::new(rows.iter().map(|row| Some(row.1)).collect::<StringArray>());
+    RecordBatch::try_from_iter_with_nullable([("id", ids, true), ("name", names, true)]).expect("a batch")
+}
+
+async fn checked(sink: &Arc<dyn Sink>, batch: &RecordBatch) -> Vec<Error> {
+    sink.check(batch.schema()).await.expect_err("something is wrong")
+}
+
+fn whats(errors: &[Error]) -> Vec<&str> {
+    errors.iter().map(Error::what).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn merge_changes_what_is_there_and_the_last_row_wins() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("x.db");
+    let sink = sink(&path, json!({"table": "t", "mode": "merge", "key": ["id"]}));
+    let first = people(&[(Some(1), "a"), (Some(2), "b"), (Some(1), "a again")]);
+    let line = load(&sink, &[first]).await.expect("it merges into a new table");
+    assert_eq!(line, format!("3 rows merged into table t of {}", path.display()));
+    sink.check(people(&[]).schema()).await.expect("its own table fits");
+    let many: Vec<(Option<i64>, String)> = (0..500).map(|id| (Some(id % 250), format!("n{id}"))).collect();
+    let many: Vec<(Option<i64>, &str)> = many.iter().map(|(id, name)| (*id, name.as_str())).collect();
+    load(&sink, &[people(&[(Some(2), "B"), (Some(900), "new")]), people(&many)]).await.expect("it merges");
+    assert_eq!(count(&path), ["Integer(251)"]);
+    assert_eq!(
+        query(&path, "SELECT name FROM t WHERE id IN (0, 1, 2, 249, 900) ORDER BY id"),
+        ["Text(\"n250\")", "Text(\"n251\")", "Text(\"n252\")", "Text(\"n499\")", "Text(\"new\")"]
+    );
+    let error = load(&sink, &[people(&[(Some(5), "x"), (None, "no key")])]).await.expect_err("a null key");
+    assert_eq!(error.what(), "a row without a value in the key column `id` cannot be merged");
+    assert_eq!(error.offending_text(), Some("id=NULL, name='no key'"));
+    assert_eq!(query(&path, "SELECT name FROM t WHERE id = 5"), ["Text(\"n255\")"], "nothing of it stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn merge_keeps_columns_that_are_not_loaded() {
+    let (_folder, path) =
+        database("CREATE TABLE t (name TEXT, note TEXT, id INT UNIQUE); INSERT INTO t VALUES ('a', 'kept', 1)");
+    let sink = sink(&path, json!({"table": "T", "mode": "merge", "key": ["ID"]}));
+    sink.check(people(&[]).schema()).await.expect("a unique index will do");
+    load(&sink, &[people(&[(Some(1), "b")])]).await.expect("it merges");
+    assert_eq!(query(&path, "SELECT * FROM t"), ["Text(\"b\") Text(\"kept\") Integer(1)"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn merge_on_all_columns_adds_what_is_missing() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("x.db");
+    let sink = sink(&path, json!({"table": "t", "mode": "merge", "key": ["id", "name"]}));
+    load(&sink, &[people(&[(Some(1), "a"), (Some(1), "b"), (Some(1), "a")])]).await.expect("it merges");
+    assert_eq!(count(&path), ["Integer(2)"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_type_has_its_column_and_value() {
+    let list = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1), None]), None]);
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("truth", Arc::new(BooleanArray::from(vec![Some(true), None]))),
+        ("small", Arc::new(Int32Array::from(vec![Some(-7), None]))),
+        ("large", Arc::new(UInt64Array::from(vec![Some(i64::MAX as u64), None]))),
+        ("single", Arc::new(Float32Array::from(vec![Some(0.5), None]))),
+        ("double", Arc::new(Float64Array::from(vec![Some(f64::INFINITY), None]))),
+        (
+            "short",
+            Arc::new(Decimal128Array::from(vec![Some(1250), None]).with_precision_and_scale(10, 2).expect("fits")),
+        ),
+        (
+            "long",
+            Arc::new(
+                Decimal128Array::from(vec![Some(i128::MAX / 10), None]).with_precision_and_scale(38, 2).expect("fits"),
+            ),
+        ),
+        ("text", Arc::new(StringArray::from(vec![Some("nul\0 and ü"), None]))),
+        ("word", Arc::new([Some("a"), None].into_iter().collect::<DictionaryArray<Int32Type>>())),
+        ("bytes", Arc::new(BinaryArray::from(vec![Some(&b"\x00\xff"[..]), None]))),
+        ("day", Arc::new(Date32Array::from(vec![Some(19_000), None]))),
+        ("time", Arc::new(Time64MicrosecondArray::from(vec![Some(3_600_000_001), None]))),
+        ("local", Arc::new(TimestampMicrosecondArray::from(vec![Some(1_700_000_000_000_000), None]))),
+        (
+            "zoned",
+            Arc::new(TimestampMillisecondArray::from(vec![Some(1_700_000_000_123), None]).with_timezone("+02:00")),
+        ),
+        ("list", Arc::new(list)),
+    ];
+    let batch =
+        RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true)));
+    let batch = batch.expect("a batch");
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("x.db");
+    let sink = sink(&path, json!({"table": "t"}));
+    sink.check(batch.schema()).await.expect("all types are known");
+    load(&sink, &[batch]).await.expect("it loads");
+    let row = query(&path, "SELECT * FROM t WHERE truth");
+    let expected = [
+        "Integer(1) Integer(-7) Integer(9223372036854775807) Real(0.5) Real(inf) Real(12.5)",
+        "Text(\"170141183460469231731687303715884105.72\") Text(\"nul\\0 and ü\") Text(\"a\") Blob([0, 255])",
+        "Text(\"2022-01-08\") Text(\"01:00:00.000001\") Text(\"2023-11-14 22:13:20.000000\")",
+        "Text(\"2023-11-14 22:13:20.123\") Text(\"[1,null]\")",
+    ];
+    assert_eq!(row, [expected.join(" ")]);
+    let types = query(&path, "SELECT group_concat(type, ' ') FROM pragma_table_info('t')");
+    assert_eq!(
+        types,
+        ["Text(\"BOOLEAN INTEGER INTEGER REAL REAL NUMERIC TEXT TEXT TEXT BLOB TEXT TEXT TEXT TEXT TEXT\")"]
+    );
+    assert_eq!(query(&path, "SELECT count(*) FROM t WHERE coalesce(truth, small, text, list) IS NULL"), ["Integer(1)"]);
+    assert_eq!(query(&path, "SELECT date(zoned) = '2023-11-14', short > 9 FROM t LIMIT 1"), ["Integer(1) Integer(1)"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_that_sqlite_would_change_are_refused() {
+    let folder = TempDir::new().expect("a folder");
+    let sink = sink(&folder.path().join("x.db"), json!({"table": "t"}));
+    let large: ArrayRef = Arc::new(UInt64Array::from(vec![1, u64::MAX]));
+    let error =
+        load(&sink, &[RecordBatch::try_from_iter([("n", large)]).expect("a batch")]).await.expect_err("too large");
+    assert_eq!(error.what(), "18446744073709551615 is larger than SQLite's largest integer, 9223372036854775807");
+    assert_eq!((error.kind(), error.place().column.as_deref()), (ErrorKind::Data, Some("n")));
+    let nan: ArrayRef = Arc::new(Float64Array::from(vec![1.0, f64::NAN]));
+    let error = load(&sink, &[RecordBatch::try_from_iter([("x", nan)]).expect("a batch")]).await.expect_err("NaN");
+    assert_eq!(error.what(), "SQLite has no NaN, it would make it NULL");
+    assert_eq!(listing(folder.path()).len(), 0, "the database that was made is gone again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_that_does_not_fit_the_table_is_told_at_once() {
+    let (_folder, path) = database(
+        "CREATE TABLE t (nmae TEXT, must TEXT NOT NULL, may TEXT NOT NULL DEFAULT '', n INTEGER PRIMARY KEY,
+                         id INT AS (n + 1) STORED);
+         CREATE VIEW v AS SELECT 1 AS id, 2 AS name",
+    );
+    let place = format!("table t of {}", path.display());
+    let batch = people(&[(Some(1), "a")]);
+    let merge = sink(&path, json!({"table": "t", "mode": "merge", "key": ["id"]}));
+    let errors = checked(&merge, &batch).await;
+    assert_eq!(
+        whats(&errors),
+        [
+            format!("the column `id` of {place} is computed by SQLite"),
+            format!("{place} has no column `name`"),
+            format!("{place} needs a value in the column `must`, and none is loaded"),
+            format!("{place} has no unique key of exactly the columns id"),
+        ]
+    );
+    assert_eq!(errors[1].hint_text(), Some("did you mean `nmae`? its columns: nmae, must, may, n, id"));
+    assert_eq!(errors[3].hint_text(), Some("CREATE UNIQUE INDEX \"t_key\" ON \"t\" (\"id\")"));
+    for mode in ["append", "replace", "truncate"] {
+        let view = sink(&path, json!({"table": "v", "mode": mode}));
+        assert_eq!(whats(&checked(&view, &batch).await), [format!("v of {} is a view, not a table", path.display())]);
+        assert!(load(&view, std::slice::from_ref(&batch)).await.is_err(), "also without the check");
+    }
+    let replace = sink(&path, json!({"table": "t", "mode": "replace"}));
+    replace.check(batch.schema()).await.expect("it will be made anew");
+
+    let key = sink(&path, json!({"table": "new", "key": ["ident"]}));
+    assert_eq!(
+        whats(&checked(&key, &batch).await),
+        ["the key column `ident` is not among the columns that are loaded"]
+    );
+    let fields = ["a", "A"].map(|name| Field::new(name, arrow::datatypes::DataType::Int64, true));
+    let twice = RecordBatch::new_empty(Arc::new(Schema::new(fields.to_vec())));
+    let new = sink(&path, json!({"table": "new"}));
+    assert_eq!(whats(&checked(&new, &twice).await), ["SQLite cannot tell the columns `a` and `A` apart"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_row_is_shown_and_nothing_stays() {
+    let rows: Vec<(Option<i64>, &str)> = (0..300).map(|id| (Some(id), "x")).chain([(Some(123), "twice")]).collect();
+    // The second of two rows with one key, inside a statement of many rows and at the end.
+    for tail in [0, 100] {
+        let mut rows = rows.clone();
+        rows.extend((1000..1000 + tail).map(|id| (Some(id), "y")));
+        let (_folder, path) = database("CREATE TABLE t (id INTEGER PRIMARY KEY ON CONFLICT IGNORE, name TEXT)");
+        let sink = sink(&path, json!({"table": "t"}));
+        let error = load(&sink, &[people(&rows)]).await.expect_err("123 is there twice");
+        assert_eq!(error.what(), format!("table t of {} refuses a row", path.display()));
+        assert_eq!(error.offending_text(), Some("id=123, name='twice'"));
+        assert_eq!(error.cause_text(), Some("UNIQUE constraint failed: t.id"));
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("mode: merge")), "{error:?}");
+        assert_eq!((error.kind(), count(&path)), (ErrorKind::Data, vec!["Integer(0)".to_owned()]));
+    }
+    let (_folder, path) = database("CREATE TABLE t (id INT, name INT CHECK (name <> 'x')) STRICT");
+    let sink = sink(&path, json!({"table": "t"}));
+    let error = load(&sink, &[people(&[(Some(1), "abc")])]).await.expect_err("no integer");
+    assert_eq!(error.hint_text(), Some("the table is STRICT: CAST the value to its type"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_a_trigger_drops_are_missed() {
+    let (_folder, path) = database(
+        "CREATE TABLE t (id INT, name TEXT);
+         CREATE TRIGGER r BEFORE INSERT ON t WHEN new.id = 2 BEGIN SELECT RAISE(IGNORE); END",
+    );
+    let sink = sink(&path, json!({"table": "t"}));
+    let error = load(&sink, &[people(&[(Some(1), "a"), (Some(2), "b")])]).await.expect_err("a row is gone");
+    assert!(error.what().ends_with("dropped 1 of 1 rows"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_keys_hold_and_nothing_cascades() {
+    let (_folder, path) = database(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT);
+         CREATE TABLE child (t INT REFERENCES t (id) ON DELETE CASCADE);
+         INSERT INTO t VALUES (1, 'a'), (2, 'b'); INSERT INTO child VALUES (1), (2)",
+    );
+    for mode in ["truncate", "replace"] {
+        let sink = sink(&path, json!({"table": "t", "mode": mode, "key": ["id"]}));
+        let error = load(&sink, &[people(&[(Some(1), "A")])]).await.expect_err("2 is still referred to");
+        let what = format!("1 row of table child of {} would refer to rows that do not exist", path.display());
+        assert_eq!(error.what(), what);
+        load(&sink, &[people(&[(Some(1), "A"), (Some(2), "B")])]).await.expect("both are there again");
+        assert_eq!(query(&path, "SELECT count(*) FROM child"), ["Integer(2)"]);
+    }
+    let child = sink(&path, json!({"table": "child"}));
+    let ids: ArrayRef = Arc::new(Int64Array::from(vec![9]));
+    let error = load(&child, &[RecordBatch::try_from_iter([("t", ids)]).expect("a batch")]).await.expect_err("no 9");
+    assert_eq!(error.cause_text(), Some("FOREIGN KEY constraint failed"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sinks_of_a_run_share_a_database() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("x.db");
+    let first = sink(&path, json!({"table": "t", "mode": "replace", "busy_timeout": "1s"}));
+    // The same file by another path.
+    let other = folder.path().join("../").join(folder.path().file_name().expect("a name")).join("x.db");
+    let second = sink(&other, json!({"table": "u", "mode": "replace", "busy_timeout": "1s"}));
+    for committed in [false, true] {
+        let context = context(2);
+        let (a, b) = (
+            first.begin(context.clone()).await.expect("the first begins"),
+            second.begin(context).await.expect("the second does not wait for the first"),
+        );
+        write(&first, &a, 2, 1000, 100).await.expect("it writes");
+        write(&second, &b, 2, 500, 100).await.expect("it writes");
+        a.prepare().await.expect("it prepares");
+        b.prepare().await.expect("it prepares");
+        if committed {
+            assert!(a.commit().await.expect("both are in").starts_with("1000 rows"));
+            assert!(b.commit().await.expect("both are in").starts_with("500 rows"));
+            b.abort().await;
+        } else {
+            b.abort().await;
+            assert!(a.commit().await.is_err(), "one ends the other");
+            assert_eq!(listing(folder.path()).len(), 0);
+        }
+    }
+    assert_eq!(query(&path, "SELECT (SELECT count(*) FROM t) + (SELECT count(*) FROM u)"), ["Integer(1500)"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_needs_every_load_prepared() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("x.db");
+    let (t, u) = (sink(&path, json!({"table": "t"})), sink(&path, json!({"table": "u"})));
+    let context = context(1);
+    let a = t.begin(context.clone()).await.expect("it begins");
+    let b = u.begin(context).await.expect("it begins");
+    a.prepare().await.expect("it prepares");
+    assert_eq!(a.commit().await.expect_err("the other is not ready").kind(), ErrorKind::Internal);
+    b.abort().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_database_is_waited_for_and_then_told() {
+    let (_folder, path) = database("CREATE TABLE t (id INT, name TEXT)");
+    let sink = sink(&path, json!({"table": "t", "busy_timeout": "300ms"}));
+    let other = Connection::open(&path).expect("a database");
+    other.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let start = Instant::now();
+    let error = load(&sink, &[people(&[(Some(1), "a")])]).await.expect_err("locked");
+    assert!(start.elapsed() >= Duration::from_millis(290), "it waits");
+    assert_eq!(error.what(), format!("{} is locked by another process", path.display()));
+    assert_eq!((error.kind(), error.cause_text()), (ErrorKind::Transient, Some("database is locked (waited 300ms)")));
+    assert_eq!(error.hint_text(), Some("wait until the other process is done with it, or raise `busy_timeout`"));
+
+    let patient = sink_with_timeout(&path, "20s");
+    let waiting = tokio::spawn(async move { load(&patient, &[people(&[(Some(1), "a")])]).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    other.execute_batch("COMMIT").expect("the lock is given back");
+    waiting.await.expect("no panic").expect("it went on");
+    assert_eq!(count(&path), ["Integer(1)"]);
+}
+
+fn sink_with_timeout(path: &Path, timeout: &str) -> Arc<dyn Sink> {
+    sink(path, json!({"table": "t", "busy_timeout": timeout}))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_cannot_make_the_commit_fail() {
+    let (_folder, path) = database("CREATE TABLE t (id INT, name TEXT); INSERT INTO t VALUES (1, 'a')");
+    let reader = Connection::open(&path).expect("a database");
+    reader.execute_batch("BEGIN; SELECT * FROM t").expect("a reader");
+    let sink = sink_with_timeout(&path, "200ms");
+    let load = sink.begin(LoadContext { schema: people(&[]).schema(), ..context(1) }).await.expect("it begins");
+    let mut writer = load.writer(0).await.expect("a writer");
+    writer.write(people(&[(Some(2), "b")])).await.expect("it writes");
+    let error = load.prepare().await.expect_err("prepare takes the lock that the commit needs");
+    assert_eq!(error.what(), format!("{} is locked by another process", path.display()));
+    load.abort().await;
+    drop(reader);
+    assert_eq!(count(&path), ["Integer(1)"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_journal_mode_stays() {
+    let (_folder, path) = database("PRAGMA journal_mode = WAL; CREATE TABLE t (id INT, name TEXT)");
+    let reader = Connection::open(&path).expect("a database");
+    reader.execute_batch("BEGIN; SELECT * FROM t").expect("a reader does not disturb");
+    load(&sink_with_timeout(&path, "1s"), &[people(&[(Some(2), "b")])]).await.expect("it loads");
+    assert_eq!(query(&path, "PRAGMA journal_mode"), ["Text(\"wal\")"]);
+    assert_eq!(count(&path), ["Integer(1)"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_database_is_told_and_stays() {
+    let folder = TempDir::new().expect("a folder");
+    let batch = people(&[(Some(1), "a")]);
+    let text = folder.path().join("text.db");
+    fs_err::write(&text, "this is no database, but it is long enough to be looked at by SQLite\n".repeat(99))
+        .expect("a file");
+    fs_err::create_dir(folder.path().join("folder.db")).expect("a folder");
+    let cases = [
+        ("text.db", "is not a SQLite database"),
+        ("folder.db", "is a folder, not a database"),
+        ("text.db/x.db", "is a file, where a folder is needed"),
+    ];
+    let before = listing(folder.path());
+    for (name, what) in cases {
+        let sink = sink(&folder.path().join(name), json!({"table": "t"}));
+        let errors = checked(&sink, &batch).await;
+        assert!(errors.len() == 1 && errors[0].what().ends_with(what), "{errors:?}");
+        assert!(load(&sink, std::slice::from_ref(&batch)).await.is_err(), "{name}: also without the check");
+        assert_eq!(listing(folder.path()), before, "{name}");
+    }
+    let empty = folder.path().join("empty.db");
+    fs_err::write(&empty, "").expect("a file");
+    load(&sink(&empty, json!({"table": "t"})), &[batch]).await.expect("an empty file is an empty database");
+    assert_eq!(count(&empty), ["Integer(1)"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_and_a_read_only_disk_are_told() {
+    let mount = |options: &str, path: &Path| {
+        let status = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let disk = TempDir::new().expect("a folder");
+    if !mount("size=300k", disk.path()) {
+        eprintln!("skipped: mounting is not allowed here");
+        return;
+    }
+    let path = disk.path().join("x.db");
+    let sink = sink(&path, json!({"table": "t", "mode": "replace"}));
+    run(&sink, 1, 500, 100).await.expect("500 rows fit");
+    let load = sink.begin(context(1)).await.expect("it begins");
+    let error = match write(&sink, &load, 1, 100_000, 1000).await {
+        Ok(()) => load.prepare().await.expect_err("5 MB do not fit"),
+        Err(error) => error,
+    };
+    load.abort().await;
+    assert_eq!(error.what(), format!("cannot write to {}", path.display()));
+    assert_eq!(error.hint_text(), Some("free some space, or write to another disk"));
+    assert_eq!(count(&path), ["Integer(500)"], "the earlier table stays");
+
+    assert!(mount("remount,ro,size=300k", disk.path()), "remounted");
+    let errors = sink.check(schema()).await.expect_err("read-only");
+    assert!(errors[0].what().starts_with("cannot write to the folder "), "{errors:?}");
+    let error = run(&sink, 1, 10, 10).await.expect_err("read-only");
+    assert!(error.what().contains("x.db"), "{error}");
+    let _ = Command::new("umount").arg("-l").arg(disk.path()).status();
+}
+
+#[test]
+fn targets_and_settings_are_checked_at_once() {
+    assert_eq!(database_path("sqlite:out/x.db").expect("relative"), Path::new("out/x.db"));
+    assert_eq!(database_path("sqlite:///tmp/x.db").expect("absolute"), Path::new("/tmp/x.db"));
+    let faults = |target: &str, settings: Value| -> Vec<String> {
+        let parts = SinkParts { target: target.to_owned(), format: None, codec: None };
+        let faults = build(&settings, parts).expect_err("wrong settings");
+        faults.iter().map(|fault| format!("{}: {}", fault.path.join("."), fault.what)).collect()
+    };
+    assert_eq!(
+        faults("sqlite::memory:", json!({"table": "sqlite_x", "mode": "merge"})),
+        [
+            "table: `sqlite_x` is a name that SQLite keeps for itself",
+            "key: `mode: merge` without a key",
+            "write: a database in memory would be gone with the run",
+        ]
+    );
+    assert_eq!(
+        faults("sqlite:", json!({"table": " "})),
+        ["table: the table has no name", "write: the target names no database"]
+    );
+    assert_eq!(faults("sqlite:x", json!({"table": "t", "key": ["a", "A"]})), ["key.1: `A` is in the key twice"]);
+    assert!(faults("sqlite:x", json!({}))[0].contains("missing field `table`"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_only_names() {
+    let (folder, path) = database("CREATE TABLE other (a)");
+    let table = "t\"; DROP TABLE other; --";
+    let values: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let batch = RecordBatch::try_from_iter([("a\"b) SELECT", values)]).expect("a batch");
+    let sink = sink(&path, json!({"table": table, "mode": "replace"}));
+    sink.check(batch.schema()).await.expect("odd, but fine");
+    load(&sink, std::slice::from_ref(&batch)).await.expect("it loads");
+    load(&sink, std::slice::from_ref(&batch)).await.expect("and again");
+    assert_eq!(query(&path, "SELECT count(*) FROM sqlite_schema"), ["Integer(2)"]);
+    // A path that looks like SQLite's URIs is a path all the same.
+    assert_eq!(super::database::plain(Path::new("file:x?mode=memory")), Path::new("./file:x?mode=memory"));
+    drop(folder);
+}
+
+#[test]
+fn explain_shows_the_statements() {
+    let describe = |settings: Value| sink(Path::new("x.db"), settings).describe(people(&[]).schema());
+    assert_eq!(
+        describe(json!({"table": "t", "mode": "replace", "key": ["id"]})),
+        "CREATE TABLE \"t\" (\n  \"id\" INTEGER NOT NULL,\n  \"name\" TEXT,\n  PRIMARY KEY (\"id\")\n)"
+    );
+    assert_eq!(
+        describe(json!({"table": "t", "mode": "merge", "key": ["id"]})),
+        "INSERT OR ABORT INTO \"t\" (\"id\", \"name\") VALUES (?, ?) ON CONFLICT (\"id\") DO UPDATE SET \"name\" = excluded.\"name\""
+    );
+}
