@@ -273,7 +273,21 @@ pub(crate) fn it_is_recognised_and_nothing_else_is(entry: &CodecEntry, compress:
         let others = crate::CODECS.iter().filter(|other| (other.build)().recognises(&data[..data.len().min(16)]));
         assert_eq!(others.map(|other| other.name).collect::<Vec<_>>(), [entry.name]);
     }
-    for text in ["", "B", "BZ", "BZh", "BZh9 is a name", "P", "PK", "(", "Q*M", "7z", "id,name\n1,x\n", "\u{feff}id"] {
+    for text in [
+        "",
+        "B",
+        "BZ",
+        "BZh",
+        "BZh9 is a name",
+        "BZhello, world",
+        "P",
+        "PK",
+        "(",
+        "Q*M",
+        "7z",
+        "id,name\n1,x\n",
+        "\u{feff}id",
+    ] {
         assert!(!codec.recognises(text.as_bytes()), "{text}");
     }
 }

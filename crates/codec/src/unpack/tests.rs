@@ -202,3 +202,24 @@ fn it_moves_between_threads() {
     fn is_send<T: Send>(_: &T) {}
     is_send(&Unpack::new(UnpackOptions::default()));
 }
+
+#[test]
+fn text_comes_as_soon_as_its_bytes_do() {
+    // All compressed bytes but the trailer are here, and more text than one piece holds: a decoder that has used up
+    // its input may still have text to give.
+    for more in 1..300 {
+        let text = vec![b'0'; 16 * 1024 + more];
+        let data = gzip(&text);
+        let mut unpack = Unpack::new(UnpackOptions::default());
+        unpack.feed(data[..data.len() - 8].to_vec().into());
+        let mut given = 0;
+        loop {
+            match unpack.next().expect("good data") {
+                Unpacked::Text(piece) => given += piece.len(),
+                Unpacked::Hungry => break,
+                _ => {}
+            }
+        }
+        assert_eq!(given, text.len());
+    }
+}

@@ -595,3 +595,14 @@ fn a_reference_reads_what_we_accept() {
         assert_eq!(read, text);
     }
 }
+
+#[test]
+fn a_decoder_may_hold_text_when_its_bytes_are_used_up() {
+    for more in 1..300 {
+        let text = vec![b'0'; 16 * 1024 + more];
+        for tail in [TAILS[0], TAILS[1]] {
+            let archive = Archive::default().add(b"a", 8, 0, &text, tail).finish();
+            assert_eq!(all(&archive).expect("good data"), [named("a", &text)]);
+        }
+    }
+}

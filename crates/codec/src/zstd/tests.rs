@@ -97,3 +97,22 @@ fn what_is_encoded_is_read_by_another() {
     assert_eq!(zstd::decode_all(data.as_slice()).expect("valid zstd"), TEXT);
     assert_eq!(data[4] & 4, 4, "no checksum");
 }
+
+#[test]
+fn text_comes_as_soon_as_its_bytes_do() {
+    let text = some_text(100_000);
+    let mut writer = zstd::stream::write::Encoder::new(Vec::new(), 3).expect("memory");
+    writer.write_all(&text).expect("memory");
+    writer.flush().expect("memory");
+    let mut decoder = (ENTRY.build)().decoder().expect("memory");
+    let mut given = Vec::new();
+    let mut input = writer.get_ref().as_slice();
+    loop {
+        let before = given.len();
+        input = &input[decoder.decode(input, &mut given, 999).expect("good data")..];
+        if given.len() - before < 999 {
+            break;
+        }
+    }
+    assert!(given == text, "{} of {} bytes", given.len(), text.len());
+}
