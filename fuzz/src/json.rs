@@ -74,7 +74,10 @@ fn against_serde_json(text: &[u8]) {
     let schema = Arc::new(Schema::new(vec![Field::new("a", TEXT, true)]));
     let request = ParseRequest { lines: true, on_drift: OnDrift::Null, ..ParseRequest::all(schema) };
     for line in text.split(|byte| *byte == b'\n') {
-        if line.trim_ascii().is_empty() || line.starts_with(b"\xef\xbb\xbf") || line.starts_with(b"\xff\xfe") {
+        if line.iter().all(|byte| b" \t\r".contains(byte))
+            || line.starts_with(b"\xef\xbb\xbf")
+            || line.starts_with(b"\xff\xfe")
+        {
             continue;
         }
         let Ok((rows, rejects)) = parse(&format, line, &request, line.len()) else { continue };

@@ -357,8 +357,9 @@ impl<'a> Cursor<'a> {
         if first < 0xDC00 && rest.starts_with(b"\\u") {
             let second = self.four_hex_digits(at + 6)?;
             // RFC 8259, section 7: the upper half carries ten bits, the lower half ten.
-            let joined = 0x10000 + ((first - 0xD800) << 10) + second.wrapping_sub(0xDC00);
-            if let (0xDC00..=0xDFFF, Some(character)) = (second, char::from_u32(joined)) {
+            let low = second.checked_sub(0xDC00).filter(|low| *low < 0x400);
+            let joined = low.and_then(|low| char::from_u32(0x10000 + ((first - 0xD800) << 10) + low));
+            if let Some(character) = joined {
                 return Ok((character, 12));
             }
         }

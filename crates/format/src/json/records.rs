@@ -204,9 +204,11 @@ impl Splitter {
         if line.strip_suffix(b"\r").unwrap_or(line).len() > self.max_record {
             return take(Record { text: &line[..self.head()], byte, line: number, too_long: true });
         }
-        let text = line.trim_ascii_start();
-        let byte = byte + (line.len() - text.len()) as u64;
-        let text = text.trim_ascii_end();
+        let blank = line.iter().take_while(|byte| is_space(**byte)).count();
+        let byte = byte + blank as u64;
+        // (`trim_ascii` would also take form feeds, which are no white space in JSON.)
+        let end = line.iter().rposition(|byte| !is_space(*byte)).map_or(blank, |last| last + 1);
+        let text = &line[blank..end];
         if text.is_empty() { Ok(()) } else { take(Record { text, byte, line: number, too_long: false }) }
     }
 

@@ -53,7 +53,7 @@ fn fault(columns: Value, bad: &str) -> String {
     assert_eq!(ids(&outcome), [1, 3], "the neighbours of {bad}");
     assert_eq!(outcome.rejects.len(), 1, "{bad}");
     let reject = &outcome.rejects[0];
-    assert_eq!(reject.raw, bad.trim_end().as_bytes());
+    assert_eq!(reject.raw, bad.trim_end_matches(' ').as_bytes());
     assert_eq!(reject.reason.kind(), ErrorKind::Data);
     shown(&reject.reason)
 }
@@ -195,9 +195,14 @@ fn faults_of_the_grammar_are_told_apart() {
             r#"{"name": "\ude00\ud83d"}"#,
             "line 2, byte 20, column name: half a character: one \\u escape of a pair is missing [\\ude00]",
         ),
+        (
+            r#"{"name": "\ud83d\uae00"}"#,
+            "line 2, byte 20, column name: half a character: one \\u escape of a pair is missing [\\ud83d]",
+        ),
         ("{\"name\": \"a\tb\"}", "line 2, byte 21, column name: a control character (0x09) inside a text"),
         (r#"{"id": 2} {"id": 3}"#, "line 2, byte 20: text after the end of the record [{\"id\": 3}]"),
         (r#"{"id": 2}}"#, "line 2, byte 19: text after the end of the record [}]"),
+        ("{\"id\": 2}\u{c}", "line 2, byte 19: text after the end of the record [\\u{c}]"),
         ("12", "line 2, byte 10: the record is a number, not an object [12]"),
         ("[1]", "line 2, byte 10: the record is a list, not an object [[1]]"),
         ("null", "line 2, byte 10: the record is null, not an object [null]"),
