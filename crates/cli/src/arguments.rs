@@ -22,8 +22,12 @@ Examples:
   millstream count 'https://host/{000..999}.gz' count the lines of a thousand files
   millstream cat archive.zip | sort | uniq -c   the decoded text, for other programs
 
-Exit codes: 0 done; 1 the job failed; 2 the job file or the arguments are wrong; 3 more rejects than the job allows;
-130 interrupted.";
+Exit codes:
+  0    done
+  1    the job failed
+  2    the job file or the arguments are wrong
+  3    more records were rejected than the job allows
+  130  interrupted";
 
 /// Runs batch jobs: reads compressed files from anywhere, transforms them with SQL, loads them into databases or files.
 #[derive(Debug, Parser)]

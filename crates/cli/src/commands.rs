@@ -319,10 +319,11 @@ fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Res
     let lines: u64 = counts.iter().map(|one| one.lines).sum();
     if output.json {
         let units: Vec<Value> = counts.iter().map(|one| json!({"unit": one.unit, "lines": one.lines})).collect();
-        return Ok(match count.by_unit {
-            true => output.json(&json!({"lines": lines, "units": units}))?,
-            false => output.json(&json!({"lines": lines}))?,
-        });
+        let value = match count.by_unit {
+            true => json!({"lines": lines, "units": units}),
+            false => json!({"lines": lines}),
+        };
+        return Ok(output.json(&value)?);
     }
     if !count.by_unit {
         return Ok(output.result(&format!("{lines}\n"))?);

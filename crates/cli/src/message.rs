@@ -158,6 +158,6 @@ mod tests {
             source_line: String::new(),
             hint: None,
         };
-        assert_eq!(lint(PLAIN, &lint_of_file), "warning: the job has no sinks\n --> job.yaml\n\n");
+        assert_eq!(lint(PLAIN, &lint_of_file), "warning: the job has no sinks\n--> job.yaml\n\n");
     }
 }

@@ -112,6 +112,8 @@ impl Located<String> {
         match self.characters.get(index) {
             Some(place) => *place,
             None => match self.characters.get(..index).and_then(<[Position]>::last).or(self.characters.last()) {
+                // A block's last line end is where its text ends.
+                Some(last) if self.value.ends_with('\n') => *last,
                 Some(last) => Position { line: last.line, column: last.column + 1 },
                 None => self.span.start(),
             },

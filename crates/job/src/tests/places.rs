@@ -45,7 +45,7 @@ fn places_survive_every_style() {
 fn a_place_behind_the_end_is_the_end() {
     let yaml = "a: |\n  one\n  two\n";
     let value = text(parse(&JobText::new("j", yaml), yaml).0.expect("a tree").get("a")).expect("a text");
-    for (line, column, expected) in [(1, 99, (2, 6)), (2, 4, (3, 6)), (9, 9, (3, 7)), (0, 0, (2, 3))] {
+    for (line, column, expected) in [(1, 99, (2, 6)), (2, 4, (3, 6)), (9, 9, (3, 6)), (0, 0, (2, 3))] {
         let place = value.locate(line, column);
         assert_eq!((place.line, place.column), expected, "{line}:{column}");
     }
