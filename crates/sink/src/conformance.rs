@@ -217,7 +217,7 @@ async fn what_is_written_is_read(subject: &dyn Subject) {
         assert!(line.starts_with(&format!("{count} rows")), "{line}");
         assert_eq!(seen(subject, folder.path()), expected(0..count), "{partitions} writers");
         drop(load);
-        assert_eq!(temporaries(folder.path()), [PathBuf::new(); 0]);
+        assert_eq!(temporaries(folder.path()), Vec::<PathBuf>::new());
     }
 }
 
@@ -331,7 +331,7 @@ async fn a_killed_process_leaves_nothing(name: &str, subject: &dyn Subject) {
         assert_eq!(subject.read(folder.path()), [""; 0], "killed when {point}");
         run(&subject.sink(folder.path()), 2, 300, 100).await.expect("the next run goes on");
         assert_eq!(seen(subject, folder.path()), expected(0..300), "killed when {point}");
-        assert_eq!(temporaries(folder.path()), [PathBuf::new(); 0], "the next run cleans up");
+        assert_eq!(temporaries(folder.path()), Vec::<PathBuf>::new(), "the next run cleans up");
     }
 }
 

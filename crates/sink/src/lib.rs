@@ -1,7 +1,7 @@
 //! Where Millstream writes to: files, SQLite, standard output.
 //!
 //! One folder a sink, with the same file names in each: `mod.rs` (the sink and how its parts are wired), `spec.rs`
-//! (what the job file may say), then the work, then `tests.rs`. [`encode`] is what the sinks that write bytes share;
+//! (what the job file may say), then the work, then `tests.rs`. `encode.rs` is what the sinks that write bytes share;
 //! `conformance.rs` is the suite that every sink passes. Formats and codecs come from outside, in
 //! [`millstream_core::sink::SinkParts`]; how rows get here is the engine's.
 

@@ -96,10 +96,9 @@ impl Spec for FileSpec {
     const NAME: &'static str = "file";
     const SUMMARY: &'static str = "Writes files: one, a fixed number of shards, or one for each value.";
     const EXAMPLE: &'static str = "\
-result:
-  from: ranked
-  write: out/places-{shard}.csv.gz
-  shards: {count: 4, hash: country}
+from: ranked
+write: out/places-{shard}.csv.gz
+shards: {count: 4, hash: country}
 ";
 
     fn check(&self) -> Vec<Fault> {

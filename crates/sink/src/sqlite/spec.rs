@@ -46,12 +46,11 @@ impl Spec for SqliteSpec {
     const NAME: &'static str = "sqlite";
     const SUMMARY: &'static str = "Loads into a table of a SQLite database, in one transaction.";
     const EXAMPLE: &'static str = "\
-result:
-  from: ranked
-  write: sqlite:out/geonames.db
-  table: people_by_country
-  mode: merge
-  key: [country]
+from: ranked
+write: sqlite:out/geonames.db
+table: people_by_country
+mode: merge
+key: [country]
 ";
 
     fn check(&self) -> Vec<Fault> {

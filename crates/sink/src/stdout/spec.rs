@@ -17,8 +17,7 @@ impl Spec for StdoutSpec {
     const SUMMARY: &'static str =
         "Writes to standard output, as csv with a header unless the entry names another format.";
     const EXAMPLE: &'static str = "\
-result:
-  from: ranked
-  write: \"-\"
+from: ranked
+write: \"-\"
 ";
 }
