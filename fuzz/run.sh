@@ -1,6 +1,8 @@
 #!/bin/sh
 # Fuzzes one target with libFuzzer on the stable toolchain: fuzz/run.sh TARGET SECONDS [libFuzzer options]
 #
+# With 0 seconds only the given options and files are handed to the target: fuzz/run.sh TARGET 0 FILE
+#
 # What is found is added to $CARGO_TARGET_DIR/corpus/TARGET (by default fuzz/target), crashes to
 # $CARGO_TARGET_DIR/crashes. It needs a C++ compiler, for libFuzzer.
 set -eu
@@ -21,8 +23,12 @@ export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true
 nice -n 19 cargo build --manifest-path "$home/Cargo.toml" --release --features libfuzzer --target "$host" \
     --bin "fuzz-$target"
 
+fuzzer="$CARGO_TARGET_DIR/$host/release/fuzz-$target"
+if [ "$seconds" = 0 ]; then
+    exec nice -n 19 "$fuzzer" "$@"
+fi
 mkdir -p "$CARGO_TARGET_DIR/corpus/$target" "$CARGO_TARGET_DIR/crashes"
-exec nice -n 19 "$CARGO_TARGET_DIR/$host/release/fuzz-$target" \
+exec nice -n 19 "$fuzzer" \
     "$CARGO_TARGET_DIR/corpus/$target" "$home/corpus/$target" \
     -max_total_time="$seconds" -max_len=65536 -timeout=10 -rss_limit_mb=2048 \
     -artifact_prefix="$CARGO_TARGET_DIR/crashes/$target-" "$@"

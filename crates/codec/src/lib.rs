@@ -1,8 +1,8 @@
 //! Millstream's codecs: compressed bytes to text, and back where the sinks need it.
 //!
-//! - [`CODECS`]: the compressions of one stream ([`gzip`], [`zstd`], [`bzip2`], [`xz`]), as the registry knows them.
+//! - [`CODECS`]: the compressions of one stream (gzip, zstd, bzip2, xz), as the registry knows them.
 //! - [`Unpack`]: everything that lies between the bytes of a unit and its text: which codec it is (by its first
-//!   bytes), the [`zip`] container, decoding, and the limits against bombs. It does no I/O.
+//!   bytes), the zip container, decoding, and the limits against bombs. It does no I/O.
 //!
 //! Where the bytes come from is left to the sources, what the text means to the formats.
 
