@@ -9,7 +9,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use futures::StreamExt;
 use millstream_core::{Error, Result};
-use millstream_job::{Job, Loaded, LoadOptions};
+use millstream_job::{Job, LoadOptions, Loaded};
 
 use crate::machine::Machine;
 use crate::memory::Governor;
@@ -79,7 +79,8 @@ pub fn explain(job: &Job, machine: Machine) -> Result<String, Failure> {
         );
         for reader in &prepared.readers {
             let _ = write!(text, "\nsource {}: {}", reader.name, reader.format.name());
-            let patterns: Vec<String> = reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
+            let patterns: Vec<String> =
+                reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
             let _ = writeln!(text, " from {}, {} at once", patterns.join(", "), reader.open_ahead());
             if let Some(columns) = prepared.columns(&reader.name) {
                 let _ = writeln!(text, "  columns: {}", columns_text(&columns));

@@ -29,9 +29,7 @@ pub fn unwrap(error: DataFusionError) -> Error {
         DataFusionError::Execution(message) => Error::data("the transformation failed").cause(message),
         DataFusionError::Plan(message) => Error::job(message.clone()),
         DataFusionError::SchemaError(cause, _) => Error::job(cause.to_string()),
-        DataFusionError::NotImplemented(message) => {
-            Error::job(format!("the SQL engine cannot do this: {message}"))
-        }
+        DataFusionError::NotImplemented(message) => Error::job(format!("the SQL engine cannot do this: {message}")),
         DataFusionError::ExecutionJoin(cause) => Error::internal("a task failed").cause(cause),
         other => Error::internal("the SQL engine failed").cause(first_sentence(&other.to_string())),
     }

@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use crate::memory::Governor;
 use crate::prepare::Base;
+use crate::read::Reader;
 use crate::read::queue::no_match;
 use crate::read::rows::ranged_file;
 use crate::read::sample::{self, Head};
-use crate::read::Reader;
 use crate::urls::Urls;
 
 /// The format of a sample.
 pub fn of_head(head: &Head) -> Result<millstream_format::Guess> {
     let sample = Sample { uri: head.unit.name(), text: head.text.clone(), complete: head.complete };
-    millstream_format::guess(&sample)
+    millstream_format::guess(&sample, &head.text)
 }
 
 /// A job file that reads `url` (a path, glob, URL or list) and prints its rows.
@@ -50,7 +50,12 @@ async fn head_of(reader: &Arc<Reader>, unit: &Unit) -> Result<Head> {
 fn job_text(url: &str, unit: &Unit, head: &Head, guess: &millstream_format::Guess) -> String {
     let name = entry_name(unit, head.member.as_deref());
     let mut text = String::new();
-    let _ = writeln!(text, "# Guessed from {}{}.", unit.name(), if head.codec == "plain" { String::new() } else { format!(" ({})", head.codec) });
+    let _ = writeln!(
+        text,
+        "# Guessed from {}{}.",
+        unit.name(),
+        if head.codec == "plain" { String::new() } else { format!(" ({})", head.codec) }
+    );
     for line in &guess.evidence {
         let _ = writeln!(text, "# {line}");
     }
@@ -93,7 +98,8 @@ fn scalar(value: &Value) -> String {
         }
         Value::Array(values) => format!("[{}]", values.iter().map(scalar).collect::<Vec<_>>().join(", ")),
         Value::Object(entries) => {
-            let entries: Vec<String> = entries.iter().map(|(key, value)| format!("{}: {}", key_text(key), scalar(value))).collect();
+            let entries: Vec<String> =
+                entries.iter().map(|(key, value)| format!("{}: {}", key_text(key), scalar(value))).collect();
             format!("{{{}}}", entries.join(", "))
         }
         other => other.to_string(),

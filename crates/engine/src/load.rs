@@ -114,9 +114,8 @@ impl ExecutionPlan for LoadExec {
         let input = self.input.execute(partition, context)?;
         let (load, step, name) = (Arc::clone(&self.load), Arc::clone(&self.step), self.name.clone());
         let rows = async move {
-            let rows = write_all(load, &step, partition, input)
-                .await
-                .map_err(|error| fault::carry(error.in_step(&name)))?;
+            let rows =
+                write_all(load, &step, partition, input).await.map_err(|error| fault::carry(error.in_step(&name)))?;
             Ok(RecordBatch::try_new(written_schema(), vec![Arc::new(UInt64Array::from(vec![rows]))])?)
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), futures::stream::once(rows))))

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
@@ -11,7 +11,6 @@ use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use millstream_codec::Limits;
 use millstream_core::format::{BATCH_ROWS, Format};
 use millstream_core::source::SourceContext;
 use millstream_core::{Budget, Error, Registry, Result, StepKind, Steps};
@@ -23,7 +22,7 @@ use crate::memory::{self, BudgetPool};
 use crate::plan::shared::{LogicalStep, Physical, Planner, StepTable, scan};
 use crate::plan::steps::{StepFault, StepPlanner};
 use crate::read::table::SourceTable;
-use crate::read::{PlaceSource, Provenance, ReadSteps, Reader, sample};
+use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, sample};
 use crate::runtime::Runtimes;
 use crate::sql;
 
@@ -43,7 +42,6 @@ impl From<Error> for Failure {
 }
 
 /// What every command stands on: the machine, its threads, its memory, the SQL engine.
-#[derive(Debug)]
 pub struct Base {
     /// The components.
     pub registry: Registry,
@@ -94,7 +92,6 @@ fn session(machine: &Machine, budget: &Arc<Budget>) -> Result<SessionContext> {
 }
 
 /// A job whose readers are known and whose steps are planned.
-#[derive(Debug)]
 pub struct Prepared<'a> {
     base: &'a Base,
     /// The readers of all sources, in file order.
@@ -297,7 +294,7 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         registry: base.registry,
         format: given.clone().unwrap_or_else(lines),
         members: source.members.clone(),
-        limits: limits(source),
+        limits: source.limits.clone(),
         allow_empty: source.allow_empty,
         on_drift: source.on_drift,
         validate: source.validate,
@@ -311,7 +308,7 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
             decode: base.steps.add(&source.name.value, StepKind::Decode, ""),
             parse: base.steps.add(&source.name.value, StepKind::Parse, ""),
         },
-        opened: Mutex::default(),
+        opened: Opened::default(),
     };
     for pattern in &reader.patterns {
         reader.steps.fetch.add_detail(reader.source_of(pattern.trim_start_matches('@'))?.name());
@@ -331,10 +328,6 @@ fn provenance(column: &AddColumn) -> Provenance {
         AddColumn::Member => Provenance::Member,
         AddColumn::Line => Provenance::Line,
     }
-}
-
-fn limits(source: &SourceStep) -> Limits {
-    source.limits.clone()
 }
 
 /// The format that the names of all patterns suggest, if they agree.
@@ -378,4 +371,3 @@ pub fn check_scratch(scratch: &PathBuf) -> Result<()> {
         Err(cause) => Err(Error::io(format!("the scratch folder {} cannot be used", scratch.display()), &cause)),
     }
 }
-

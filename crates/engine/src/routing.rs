@@ -49,7 +49,8 @@ impl ScalarUDFImpl for HashMod {
         };
         let text = cast(&value.to_array(rows)?, &DataType::Utf8View)?;
         let text = text.as_string_view();
-        let shard = |row| if text.is_valid(row) { (fnv1a(text.value(row).as_bytes()) % u64::from(*shards)) as u32 } else { 0 };
+        let shard =
+            |row| if text.is_valid(row) { (fnv1a(text.value(row).as_bytes()) % u64::from(*shards)) as u32 } else { 0 };
         Ok(ColumnarValue::Array(Arc::new((0..rows).map(shard).collect::<UInt32Array>())))
     }
 }

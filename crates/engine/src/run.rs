@@ -169,11 +169,9 @@ async fn commit(begun: &[Begun<'_>]) -> Result<Vec<SinkResult>> {
     let mut results: Vec<SinkResult> = Vec::new();
     for (index, one) in begun.iter().enumerate() {
         match one.load.commit().await {
-            Ok(summary) => results.push(SinkResult {
-                sink: one.sink.name.value.clone(),
-                target: one.sink.sink.target(),
-                summary,
-            }),
+            Ok(summary) => {
+                results.push(SinkResult { sink: one.sink.name.value.clone(), target: one.sink.sink.target(), summary })
+            }
             Err(error) => {
                 take_back(&begun[index..]).await;
                 let error = error.in_step(&one.sink.name.value);

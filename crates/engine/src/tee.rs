@@ -42,7 +42,6 @@ const ENOUGH: usize = 4 << 20;
 const SPILL_FILE: usize = 32 << 20;
 
 /// A step and its users. Its state belongs to the run, not to a plan node, so it survives when nodes are rebuilt.
-#[derive(Debug)]
 pub struct Tee {
     name: String,
     input: Arc<dyn ExecutionPlan>,
@@ -53,21 +52,30 @@ pub struct Tee {
     step: Arc<Step>,
 }
 
-/// One partition of the input and the queues of its users.
-#[derive(Debug, Default)]
-struct Partition {
-    state: Mutex<State>,
-    changed: Notify,
+impl fmt::Debug for Tee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tee").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
-#[derive(Debug, Default)]
+/// One partition of the input and the queues of its users.
+#[derive(Default)]
+struct Partition {
+    state: Mutex<State>,
+    /// Told by the users: there is room, or one of them starves.
+    wanted: Notify,
+    /// Told by the task: there are batches, or the end.
+    given: Notify,
+}
+
+#[derive(Default)]
 struct State {
     queues: Vec<Queue>,
     ended: Option<Result<(), Arc<DataFusionError>>>,
     task: Option<SpawnedTask<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Queue {
     batches: VecDeque<Held>,
     bytes: usize,
@@ -76,13 +84,11 @@ struct Queue {
 }
 
 /// What waits for a user.
-#[derive(Debug)]
 enum Held {
     Memory(RecordBatch, Reservation),
     Scratch(ScratchFile),
 }
 
-#[derive(Debug)]
 enum ScratchFile {
     Writing { writer: Box<StreamWriter<std::io::BufWriter<NamedTempFile>>>, bytes: usize },
     Reading(Box<StreamReader<std::io::BufReader<NamedTempFile>>>),
@@ -168,7 +174,7 @@ impl Tee {
                 }
             }
             partition.lock().ended = Some(end);
-            partition.changed.notify_waiters();
+            partition.given.notify_waiters();
         }));
         Ok(())
     }
@@ -176,9 +182,9 @@ impl Tee {
     /// Waits until the users of `partition` want more, and gives each `batch`. `false` if nobody is left.
     async fn hand_out(&self, partition: &Partition, batch: RecordBatch) -> DataFusionResult<bool> {
         loop {
-            let changed = partition.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
+            let wanted = partition.wanted.notified();
+            tokio::pin!(wanted);
+            wanted.as_mut().enable();
             {
                 let mut state = partition.lock();
                 let mut open = state.queues.iter().filter(|queue| !queue.closed).peekable();
@@ -193,11 +199,11 @@ impl Tee {
                         self.put(queue, &batch)?;
                     }
                     drop(state);
-                    partition.changed.notify_waiters();
+                    partition.given.notify_waiters();
                     return Ok(true);
                 }
             }
-            changed.await;
+            wanted.await;
         }
     }
 
@@ -233,14 +239,14 @@ impl Tee {
     /// The next batch for `user` of `partition`; `None` at the end.
     async fn take(&self, partition: &Partition, user: usize) -> DataFusionResult<Option<RecordBatch>> {
         loop {
-            let changed = partition.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
+            let given = partition.given.notified();
+            tokio::pin!(given);
+            given.as_mut().enable();
             {
                 let mut state = partition.lock();
                 if let Some(batch) = state.queues[user].take()? {
                     drop(state);
-                    partition.changed.notify_waiters();
+                    partition.wanted.notify_waiters();
                     return Ok(Some(batch));
                 }
                 match &state.ended {
@@ -249,8 +255,8 @@ impl Tee {
                     None => state.queues[user].starving = true,
                 }
             }
-            partition.changed.notify_waiters();
-            changed.await;
+            partition.wanted.notify_waiters();
+            given.await;
         }
     }
 }
@@ -346,10 +352,7 @@ impl ExecutionPlan for TeeExec {
         Ok(self)
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
@@ -381,7 +384,7 @@ impl Drop for UserOf {
             let queue = &mut state.queues[self.user];
             *queue = Queue { closed: true, ..Queue::default() };
         }
-        partition.changed.notify_waiters();
+        partition.wanted.notify_waiters();
     }
 }
 

@@ -1,8 +1,8 @@
 //! `count` and `cat`: the reading path as plain Unix tools, without a job and without a plan.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::memory::Governor;
 use crate::prepare::{Base, lines};
 use crate::read::queue::{UnitQueue, no_match};
-use crate::read::{PlaceSource, ReadSteps, Reader};
+use crate::read::{Opened, PlaceSource, ReadSteps, Reader};
 
 /// What to read.
 #[derive(Debug, Clone, Default)]
@@ -72,7 +72,7 @@ impl Urls {
                 decode: base.steps.add(name, StepKind::Decode, ""),
                 parse: base.steps.add(name, StepKind::Parse, "lines"),
             },
-            opened: Mutex::default(),
+            opened: Opened::default(),
         };
         for pattern in &reader.patterns {
             reader.source_of(pattern.trim_start_matches('@'))?;
@@ -89,7 +89,10 @@ pub fn count(base: &Base, urls: &Urls) -> Result<Vec<UnitCount>> {
     base.runtimes.workers().block_on(async {
         let mut tasks = JoinSet::new();
         for _ in 0..base.machine.cores {
-            tasks.spawn_on(count_units(Arc::clone(&reader), Arc::clone(&queue), base.machine.cores), &base.runtimes.workers());
+            tasks.spawn_on(
+                count_units(Arc::clone(&reader), Arc::clone(&queue), base.machine.cores),
+                &base.runtimes.workers(),
+            );
         }
         let mut counts = Vec::new();
         while let Some(ended) = tasks.join_next().await {
@@ -152,7 +155,9 @@ pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<()> {
         while let Some((unit, bytes)) = opened.try_next().await? {
             empty = false;
             unpack(&reader, &unit, bytes, |text| match text {
-                Some(text) => output.write_all(&text).map_err(|cause| Error::io("standard output cannot be written", &cause)),
+                Some(text) => {
+                    output.write_all(&text).map_err(|cause| Error::io("standard output cannot be written", &cause))
+                }
                 None => Ok(()),
             })
             .await?;
@@ -190,7 +195,7 @@ async fn unpack(
     mut take: impl FnMut(Option<Bytes>) -> Result<()>,
 ) -> Result<()> {
     let at_unit = |error: Error| error.in_unit(&unit.uri, None);
-    let mut unpack = Unpack::new(reader.unpack_options());
+    let mut unpack = Unpack::new(reader.unpack_options(unit));
     loop {
         match unpack.next().map_err(at_unit)? {
             Unpacked::Hungry => match bytes.next().await.transpose().map_err(at_unit)? {

@@ -79,19 +79,48 @@ pub fn verdict(evidence: &Evidence<'_>) -> Verdict {
     let (limit, sentence) = if evidence.elapsed < SHORTEST {
         (Limit::Nothing, format!("nothing: the run took {:.0} ms, too short to tell", elapsed * 1000.0))
     } else if held > 0.2 || (spilled > 0 && cores_share < FULL) {
-        let held = if held > 0.01 { format!(", readers held back {} of the time", percent(held)) } else { String::new() };
+        let held =
+            if held > 0.01 { format!(", readers held back {} of the time", percent(held)) } else { String::new() };
         (Limit::Memory, format!("memory: {} written to scratch{held}; raise `--memory`", bytes(spilled)))
     } else if cores_share >= FULL {
         let spilled = if spilled > 0 { format!(", {} written to scratch", bytes(spilled)) } else { String::new() };
         (Limit::Cores, format!("{work}, {} busy {}{spilled}", of_cores(evidence.cores), percent(cores_share)))
-    } else if let Some((share, step)) = target.filter(|(share, _)| *share >= MOST && *share >= source.map_or(0.0, |(share, _)| share)) {
-        (Limit::Target, format!("the target of {} ({}): writing to it took {} of the time, cores busy {}", step.name, step.detail, percent(share), percent(cores_share)))
+    } else if let Some((share, step)) =
+        target.filter(|(share, _)| *share >= MOST && *share >= source.map_or(0.0, |(share, _)| share))
+    {
+        (
+            Limit::Target,
+            format!(
+                "the target of {} ({}): writing to it took {} of the time, cores busy {}",
+                step.name,
+                step.detail,
+                percent(share),
+                percent(cores_share)
+            ),
+        )
     } else if let Some((share, step)) = source.filter(|(share, _)| *share >= MOST) {
         let place = evidence.steps.iter().find(|other| other.name == step.name && other.kind == StepKind::Fetch);
         let place = place.map_or("source", |place| place.detail.as_str());
-        (Limit::Source, format!("reading {} ({}): waiting for its bytes took {} of the time, cores busy {}", step.name, place_name(place), percent(share), percent(cores_share)))
+        (
+            Limit::Source,
+            format!(
+                "reading {} ({}): waiting for its bytes took {} of the time, cores busy {}",
+                step.name,
+                place_name(place),
+                percent(share),
+                percent(cores_share)
+            ),
+        )
     } else if let Some(step) = busiest.filter(|step| step.busy / elapsed >= MOST && evidence.cores > 1) {
-        (Limit::Core, format!("{}, which ran on 1 of {} cores, busy {} of the time", describe(step), evidence.cores, percent(step.busy / elapsed)))
+        (
+            Limit::Core,
+            format!(
+                "{}, which ran on 1 of {} cores, busy {} of the time",
+                describe(step),
+                evidence.cores,
+                percent(step.busy / elapsed)
+            ),
+        )
     } else {
         (Limit::Nothing, format!("nothing in particular: cores busy {}, most of it {work}", percent(cores_share)))
     };
@@ -201,7 +230,10 @@ mod tests {
     #[test]
     fn each_limit_is_named() {
         let decode = step(StepKind::Decode, "gzip", 15.0, 1.0, 0.0);
-        assert_eq!(judge(std::slice::from_ref(&decode), 18.8, 0.0).sentence, "limited by: decoding gzip (places), 2 of 2 cores busy 94 %");
+        assert_eq!(
+            judge(std::slice::from_ref(&decode), 18.8, 0.0).sentence,
+            "limited by: decoding gzip (places), 2 of 2 cores busy 94 %"
+        );
         assert_eq!(judge(&[decode], 18.8, 5.0).limit, Limit::Memory);
         let starved = [step(StepKind::Decode, "gzip", 0.5, 18.0, 0.0), step(StepKind::Fetch, "http", 0.0, 0.0, 0.0)];
         let verdict = judge(&starved, 1.0, 0.0);
@@ -216,6 +248,9 @@ mod tests {
 
     #[test]
     fn bytes_for_people() {
-        assert_eq!([0, 999, 1000, 12_345_678, 999_999_999].map(bytes), ["0 B", "999 B", "1.00 kB", "12.3 MB", "1.00 GB"]);
+        assert_eq!(
+            [0, 999, 1000, 12_345_678, 999_999_999].map(bytes),
+            ["0 B", "999 B", "1.00 kB", "12.3 MB", "1.00 GB"]
+        );
     }
 }

@@ -7,17 +7,16 @@ use std::sync::{Arc, Mutex};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::{TableType, provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::{conjunction, disjunction};
-use datafusion::logical_expr::{
-    Expr, LogicalPlan, LogicalPlanBuilder, TableProviderFilterPushDown, TableScan, ident,
-};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableProviderFilterPushDown, TableScan, ident};
 use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::{Budget, StepKind, Steps};
 
+use super::joins;
 use crate::meter::{Metered, meter};
 use crate::tee::Tee;
 
@@ -169,7 +168,7 @@ impl Planner<'_> {
         plan: &LogicalPlan,
         metered: &mut Vec<Metered>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let plan = self.state.query_planner().create_physical_plan(plan, self.state).await?;
+        let plan = joins::physical_plan(plan, self.state, self.budget.limit()).await?;
         meter(plan, name, &self.steps, metered)
     }
 
@@ -197,7 +196,7 @@ impl Planner<'_> {
 /// How many scans of each step there are in the plans that lead to a sink.
 fn count_uses(steps: &[LogicalStep], sinks: &[LogicalStep]) -> DataFusionResult<HashMap<String, usize>> {
     let mut uses: HashMap<String, usize> = HashMap::new();
-    let mut count = |plan: &LogicalPlan, uses: &mut HashMap<String, usize>| {
+    let count = |plan: &LogicalPlan, uses: &mut HashMap<String, usize>| {
         visit_steps(plan, &mut |table, _| {
             *uses.entry(table.name.clone()).or_default() += 1;
             Ok(())
@@ -263,8 +262,8 @@ fn collect_wanted(plan: &LogicalPlan, wanted: &mut HashMap<String, Vec<Wanted>>)
             columns.extend(filtered.map(|column| column.name.clone()));
             columns
         });
-        let filter = conjunction(scan.filters.iter().cloned())
-            .map(datafusion::logical_expr::expr_rewriter::unnormalize_col);
+        let filter =
+            conjunction(scan.filters.iter().cloned()).map(datafusion::logical_expr::expr_rewriter::unnormalize_col);
         wanted.entry(table.name.clone()).or_default().push(Wanted { columns, filter });
         Ok(())
     })
@@ -280,7 +279,11 @@ fn narrow(name: &str, plan: LogicalPlan, users: &[Wanted]) -> DataFusionResult<L
     let columns: Option<Vec<&Vec<String>>> = users.iter().map(|user| user.columns.as_ref()).collect();
     if let Some(columns) = columns {
         let schema = Arc::clone(builder.schema());
-        let wanted = schema.fields().iter().map(|field| field.name()).filter(|name| columns.iter().any(|one| one.contains(name)));
+        let wanted = schema
+            .fields()
+            .iter()
+            .map(|field| field.name())
+            .filter(|name| columns.iter().any(|one| one.contains(name)));
         let mut wanted: Vec<Expr> = wanted.map(|name| ident(name.clone())).collect();
         if wanted.is_empty() {
             // Users that only count rows want no column, but a row must be carried by one.
@@ -293,5 +296,6 @@ fn narrow(name: &str, plan: LogicalPlan, users: &[Wanted]) -> DataFusionResult<L
 
 /// A scan of the table `provider` under `name`, with all its columns.
 pub fn scan(name: &str, provider: Arc<dyn TableProvider>) -> DataFusionResult<LogicalPlan> {
-    LogicalPlanBuilder::scan(datafusion::common::TableReference::bare(name), provider_as_source(provider), None)?.build()
+    LogicalPlanBuilder::scan(datafusion::common::TableReference::bare(name), provider_as_source(provider), None)?
+        .build()
 }

@@ -11,9 +11,7 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SessionState;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::Sort;
-use datafusion::logical_expr::{
-    Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, cast, ident, lit,
-};
+use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, cast, ident, lit};
 use datafusion::sql::parser::Statement;
 use millstream_core::sink::{ROUTE, Routing, RoutingKind};
 use millstream_job::{Keep, Located, SortKey, Transform, UnionBy};
@@ -75,15 +73,16 @@ impl StepPlanner<'_> {
     }
 
     async fn query<'job>(&self, text: &'job Located<String>) -> Result<LogicalPlan, StepFault<'job>> {
-        let statement: Statement = sql::parse(&text.value)
-            .map_err(|fault| StepFault { text, fault: sql::PlanFault { fault, length: 1 } })?;
+        let statement: Statement =
+            sql::parse(&text.value).map_err(|fault| StepFault { text, fault: sql::PlanFault { fault, length: 1 } })?;
         at(text, self.state.statement_to_plan(statement).await)
     }
 
     fn scan<'job>(&self, from: &'job Located<String>) -> Result<LogicalPlan, StepFault<'job>> {
-        let table = self.tables.get(&from.value).ok_or_else(|| {
-            DataFusionError::Plan(format!("there is no source or transform `{}`", from.value))
-        });
+        let table = self
+            .tables
+            .get(&from.value)
+            .ok_or_else(|| DataFusionError::Plan(format!("there is no source or transform `{}`", from.value)));
         at(from, table.and_then(|table| scan(&from.value, Arc::clone(table))))
     }
 
@@ -111,10 +110,13 @@ impl StepPlanner<'_> {
         let mut plan = LogicalPlanBuilder::from(self.scan(first)?);
         for input in inputs {
             let next = self.scan(input)?;
-            plan = at(input, match by {
-                UnionBy::Name => plan.union_by_name(next),
-                UnionBy::Position => plan.union(next),
-            })?;
+            plan = at(
+                input,
+                match by {
+                    UnionBy::Name => plan.union_by_name(next),
+                    UnionBy::Position => plan.union(next),
+                },
+            )?;
         }
         if distinct {
             plan = at(first, plan.distinct())?;

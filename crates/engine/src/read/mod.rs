@@ -14,12 +14,13 @@ pub mod sample;
 pub mod table;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use millstream_codec::{Limits, UnpackOptions};
 use millstream_core::format::{Format, OnDrift, Validate};
 use millstream_core::source::{Source, SourceContext};
@@ -89,7 +90,28 @@ pub struct Reader {
     /// The counters.
     pub steps: ReadSteps,
     /// Units that were opened for a sample and cannot be opened again, with what was read put back.
-    pub opened: Mutex<HashMap<String, ByteStream>>,
+    pub opened: Opened,
+}
+
+/// Units that were opened and cannot be opened again, by their URI.
+#[derive(Default)]
+pub struct Opened(Mutex<HashMap<String, ByteStream>>);
+
+impl Opened {
+    /// Keeps the bytes of `uri` for whoever opens it next.
+    pub fn keep(&self, uri: &str, bytes: ByteStream) {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(uri.to_owned(), bytes);
+    }
+
+    fn take(&self, uri: &str) -> Option<ByteStream> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(uri)
+    }
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Opened")
+    }
 }
 
 /// The counters of one source.
@@ -109,8 +131,17 @@ impl Reader {
     /// The source that reads `url`.
     pub fn source_of(&self, url: &str) -> Result<&Arc<dyn Source>> {
         let entry = self.registry.source_for(url).ok_or_else(|| {
-            let schemes: Vec<&str> = self.registry.sources.iter().flat_map(|entry| entry.schemes).copied().filter(|scheme| scheme.len() > 1).collect();
-            Error::refused("nothing reads this kind of URL").text(millstream_core::redact::url(url)).hint(format!("schemes: {}, or a path", schemes.join(", ")))
+            let schemes: Vec<&str> = self
+                .registry
+                .sources
+                .iter()
+                .flat_map(|entry| entry.schemes)
+                .copied()
+                .filter(|scheme| scheme.len() > 1)
+                .collect();
+            Error::refused("nothing reads this kind of URL")
+                .text(millstream_core::redact::url(url))
+                .hint(format!("schemes: {}, or a path", schemes.join(", ")))
         })?;
         self.places
             .iter()
@@ -119,58 +150,57 @@ impl Reader {
             .ok_or_else(|| Error::internal(format!("source `{}` has no place for {}", self.name, entry.spec.name)))
     }
 
-    /// How units are unpacked.
-    pub fn unpack_options(&self) -> UnpackOptions {
-        UnpackOptions { members: self.members.clone(), limits: self.limits.clone() }
+    /// How `unit` is unpacked.
+    pub fn unpack_options(&self, unit: &Unit) -> UnpackOptions {
+        UnpackOptions {
+            members: self.members.clone(),
+            limits: self.limits.clone(),
+            expected: millstream_codec::codec_by_name(&unit.uri),
+        }
     }
 
     /// The units of all patterns, as they are found. Lists (`@…`) are read on the way.
     pub fn list(self: &Arc<Self>) -> BoxStream<'static, Result<Unit>> {
         let reader = Arc::clone(self);
-        let stream = async_stream::try_stream! {
-            for pattern in &reader.patterns {
-                let mut locations = reader.locations(pattern);
-                while let Some(location) = locations.next().await {
-                    let location = location?;
-                    let mut units = reader.source_of(&location)?.list(&reader.context, &location);
-                    while let Some(unit) = units.next().await {
-                        yield unit?;
-                    }
-                }
-            }
-        };
+        let units = futures::stream::iter(self.patterns.clone()).flat_map(move |pattern| reader.list_pattern(&pattern));
         let name = self.name.clone();
-        stream.map(move |unit: Result<Unit>| unit.map_err(|error| error.in_step(&name))).boxed()
+        units.map_err(move |error| error.in_step(&name)).boxed()
     }
 
-    /// The paths and URLs that one pattern of the job stands for: braces expanded, lists read.
-    fn locations(self: &Arc<Self>, pattern: &str) -> BoxStream<'static, Result<String>> {
-        let reader = Arc::clone(self);
-        let pattern = pattern.to_owned();
-        let stream = async_stream::try_stream! {
-            match pattern.strip_prefix('@') {
-                None => {
-                    for location in millstream_source::pattern::expand(&pattern)? {
-                        yield location?;
-                    }
-                }
-                Some(list) => {
-                    let source = reader.source_of(list)?;
-                    for entry in millstream_source::read_list(source.as_ref(), &reader.context, list).await? {
-                        for location in millstream_source::pattern::expand(&entry)? {
-                            yield location?;
-                        }
-                    }
-                }
-            }
+    fn list_pattern(self: &Arc<Self>, pattern: &str) -> BoxStream<'static, Result<Unit>> {
+        let Some(list) = pattern.strip_prefix('@') else { return self.list_expanded(pattern) };
+        let source = match self.source_of(list) {
+            Ok(source) => source,
+            Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
         };
-        stream.boxed()
+        let reader = Arc::clone(self);
+        millstream_source::list_file(source, &self.context, list)
+            .map_ok(move |listed| {
+                let units = reader.list_expanded(&listed.pattern);
+                units.map_err(move |error| listed.explain(error))
+            })
+            .try_flatten()
+            .boxed()
+    }
+
+    /// The units of everything that the braces of `pattern` stand for.
+    fn list_expanded(self: &Arc<Self>, pattern: &str) -> BoxStream<'static, Result<Unit>> {
+        let locations = match millstream_source::pattern::expand(pattern) {
+            Ok(locations) => locations,
+            Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
+        };
+        let reader = Arc::clone(self);
+        futures::stream::iter(locations)
+            .flat_map(move |location| match reader.source_of(&location) {
+                Ok(source) => source.list(&reader.context, &location),
+                Err(error) => futures::stream::once(async { Err(error) }).boxed(),
+            })
+            .boxed()
     }
 
     /// Opens a unit, or hands on the one that was opened for a sample.
     pub async fn open(&self, unit: &Unit) -> Result<ByteStream> {
-        let kept = self.opened.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&unit.uri);
-        match kept {
+        match self.opened.take(&unit.uri) {
             Some(stream) => Ok(stream),
             None => self.source_of(&unit.uri)?.open(&self.context, unit).await,
         }

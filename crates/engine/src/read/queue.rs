@@ -291,10 +291,7 @@ impl ExecutionPlan for UnitsExec {
         Ok(self)
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
@@ -329,7 +326,8 @@ mod tests {
 
     #[test]
     fn the_largest_comes_first_and_equals_in_the_order_of_listing() {
-        let sized = |order, size| BySize { unit: Unit { size: Some(size), ..Unit::new(order.to_string()) }, order };
+        let sized =
+            |order: u64, size: u64| BySize { unit: Unit { size: Some(size), ..Unit::new(order.to_string()) }, order };
         let mut heap: BinaryHeap<BySize> = [sized(0, 5), sized(1, 9), sized(2, 5)].into_iter().collect();
         let order: Vec<u64> = std::iter::from_fn(|| heap.pop().map(|one| one.order)).collect();
         assert_eq!(order, [1, 0, 2]);

@@ -89,7 +89,7 @@ type MemberRows = BoxStream<'static, Result<(Rows, Option<String>)>>;
 /// The rows of a unit that is read from its beginning to its end.
 fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, mut bytes: ByteStream) -> MemberRows {
     async_stream::try_stream! {
-        let mut unpack = Unpack::new(reader.unpack_options());
+        let mut unpack = Unpack::new(reader.unpack_options(&unit));
         let mut member = None;
         let mut sink = MemberReader::None;
         loop {
@@ -200,7 +200,11 @@ fn refuse(reader: &Reader, rejects: Vec<Reject>, unit: &Unit, member: Option<&st
         }
         let mut over = Error::new(
             ErrorKind::Rejects,
-            format!("more than {} records were rejected (`max_rejects`); the last: {}", reader.max_rejects, reason.what()),
+            format!(
+                "more than {} records were rejected (`max_rejects`); the last: {}",
+                reader.max_rejects,
+                reason.what()
+            ),
         )
         .in_unit(&unit.uri, member)
         .in_step(&reader.name);
@@ -245,8 +249,8 @@ pub async fn ranged_file(reader: &Arc<Reader>, unit: &Unit) -> Result<Option<Arc
     let Some(size) = source.size(&reader.context, unit).await.map_err(at_unit)? else { return Ok(None) };
     let head = source.read_range(&reader.context, unit, 0..size.min(16)).await.map_err(at_unit)?;
     let Some(head) = head else { return Ok(None) };
-    let packed = head.starts_with(b"PK\x03\x04")
-        || reader.registry.codecs.iter().any(|entry| (entry.build)().recognises(&head));
+    let packed =
+        head.starts_with(b"PK\x03\x04") || reader.registry.codecs.iter().any(|entry| (entry.build)().recognises(&head));
     if packed {
         return Ok(None);
     }
@@ -305,10 +309,9 @@ fn finish(request: &RowsRequest, rows: Rows, uri: &str, member: Option<&str>) ->
         columns.push(match provenance {
             Provenance::Uri => constant(Some(&millstream_core::redact::url(uri)), count),
             Provenance::Member => constant(member, count),
-            Provenance::Line => rows
-                .lines
-                .clone()
-                .ok_or_else(|| DataFusionError::Internal("the parser gave no line numbers".into()))?,
+            Provenance::Line => {
+                rows.lines.clone().ok_or_else(|| DataFusionError::Internal("the parser gave no line numbers".into()))?
+            }
         });
     }
     let options = RecordBatchOptions::new().with_row_count(Some(count));

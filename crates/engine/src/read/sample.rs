@@ -130,7 +130,7 @@ async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize) -> Result<Hea
     let at_unit = |error: Error| error.in_unit(&uri, None);
     let mut bytes = reader.open(&unit).await.map_err(at_unit)?;
     let mut taken: Vec<Bytes> = Vec::new();
-    let mut unpack = Unpack::new(reader.unpack_options());
+    let mut unpack = Unpack::new(reader.unpack_options(&unit));
     let mut head = Head { unit, member: None, codec: "", text: Bytes::new(), complete: false };
     let mut text = BytesMut::new();
     while text.len() < limit {
@@ -154,7 +154,7 @@ async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize) -> Result<Hea
     head.text = text.freeze();
     if !can_reopen(reader, &head.unit)? {
         let again: ByteStream = stream::iter(taken.into_iter().map(Ok)).chain(bytes).boxed();
-        reader.opened.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(head.unit.uri.clone(), again);
+        reader.opened.keep(&head.unit.uri, again);
     }
     Ok(head)
 }

@@ -191,7 +191,8 @@ mod tests {
     #[test]
     fn only_comparisons_of_a_column_with_a_value_of_its_type_are_bounds() {
         let columns = Schema::new(vec![Field::new("n", DataType::Int64, true), Field::new("t", DataType::Utf8, true)]);
-        let filter = col("n").gt(lit(5i64)).and(lit(9i64).gt(col("n"))).and(col("t").eq(lit(3i64))).and(col("n").is_null());
+        let filter =
+            col("n").gt(lit(5i64)).and(lit(9i64).gt(col("n"))).and(col("t").eq(lit(3i64))).and(col("n").is_null());
         let found: Vec<_> = bounds(&filter, &columns).iter().map(|bound| (bound.column, bound.comparison)).collect();
         assert_eq!(found, [(0, Comparison::Greater), (0, Comparison::Less)]);
     }

@@ -170,7 +170,9 @@ fn diagnostic_place(error: &DataFusionError) -> Option<(usize, usize)> {
 fn find_word(sql: &str, name: &str) -> Option<(usize, usize)> {
     let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location().ok()?;
     let found = tokens.into_iter().find(|token| match &token.token {
-        Token::Word(word) => word.value == name || (word.quote_style.is_none() && word.value.eq_ignore_ascii_case(name)),
+        Token::Word(word) => {
+            word.value == name || (word.quote_style.is_none() && word.value.eq_ignore_ascii_case(name))
+        }
         _ => false,
     })?;
     Some((found.span.start.line as usize, found.span.start.column as usize))
@@ -198,7 +200,10 @@ mod tests {
 
     #[test]
     fn a_query_names_its_tables_and_not_its_own() {
-        assert_eq!(names("WITH w AS (SELECT * FROM a) SELECT * FROM w JOIN b USING (x) WHERE y IN (SELECT y FROM c)"), ["a", "b", "c"]);
+        assert_eq!(
+            names("WITH w AS (SELECT * FROM a) SELECT * FROM w JOIN b USING (x) WHERE y IN (SELECT y FROM c)"),
+            ["a", "b", "c"]
+        );
         assert_eq!(names("SELECT * FROM \"Places\" p, \"Places\" q"), ["Places"]);
     }
 
