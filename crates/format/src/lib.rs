@@ -14,8 +14,11 @@ pub mod encoding;
 pub mod json;
 pub mod lines;
 pub mod parquet;
+mod sniff;
 
 use millstream_core::registry::FormatEntry;
+
+pub use sniff::{Guess, guess};
 
 /// All formats. To add one is to add a folder and a line here.
 pub const FORMATS: &[FormatEntry] = &[lines::ENTRY, csv::ENTRY, json::ENTRY, parquet::ENTRY];

@@ -54,7 +54,8 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
 /// A record that is longer than allowed; `open` is the line of its open quote.
 pub(crate) fn too_long(dialect: &Dialect, line: u64, open: Option<u64>, record: &[u8]) -> Error {
     let limit = millstream_core::spec::Size(dialect.max_record as u64);
-    let error = Error::data(format!("the record is longer than {limit}")).text(record).line(line);
+    let beginning = &record[..record.len().min(dialect.max_record)];
+    let error = Error::data(format!("the record is longer than {limit}")).text(beginning).line(line);
     match open {
         Some(opened) => error
             .cause(format!("the quote opened in line {opened} is not closed"))

@@ -119,7 +119,8 @@ impl Inference<'_> {
             let raw = chunk.raw(row, field);
             let content = chunk.syntax.content(raw);
             if !chunk.syntax.is_null(content.text) {
-                guess.see(content.text, chunk.syntax, content.escaped);
+                // What has escapes is no number, date or truth value, with or without them.
+                guess.see(content.text);
             }
         }
         guess.data_type()
@@ -172,8 +173,6 @@ fn candidates() -> [DataType; 7] {
 pub(crate) struct TypeGuess {
     alive: Vec<(DataType, Reader)>,
     seen: bool,
-    /// Whether a timestamp with an offset was seen.
-    offset: bool,
 }
 
 impl TypeGuess {
@@ -183,27 +182,14 @@ impl TypeGuess {
             let reader = Reader::new(conventions, &data_type, None);
             (data_type, reader)
         });
-        TypeGuess { alive: alive.collect(), seen: false, offset: false }
+        TypeGuess { alive: alive.collect(), seen: false }
     }
 
     /// Takes one value that is not null into account.
-    pub fn see(&mut self, text: &[u8], syntax: &Syntax, escaped: bool) {
+    pub fn see(&mut self, text: &[u8]) {
         self.seen = true;
-        if escaped || self.alive.is_empty() || std::str::from_utf8(text).is_err() {
-            // What has escapes is no number, date or truth value.
-            let _ = syntax;
-            self.alive.clear();
-            return;
-        }
         let text = trimmed(text);
-        let mut offset = false;
-        self.alive.retain(|(data_type, reader)| {
-            let fits = fits(text, data_type, reader);
-            offset |=
-                fits && matches!(data_type, DataType::Timestamp(_, Some(_))) && reader.timestamp(text, false).is_err();
-            fits
-        });
-        self.offset |= offset;
+        self.alive.retain(|(data_type, reader)| fits(text, data_type, reader));
     }
 
     /// The narrowest type of what was seen; the null type if nothing was.

@@ -1,1 +1,536 @@
-//! Tests of the csv format.
+//! Tests of the csv format: the conformance suite, every fault, and the `csv` and `arrow-csv` crates as references.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, StringViewArray};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef};
+use bytes::Bytes;
+use millstream_core::format::{Format, OnDrift, ParseRequest, Parsed, Sample, StreamFormat, TEXT, Validate};
+use millstream_core::spec::Spec;
+use millstream_core::{Error, ErrorKind, Result};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::columns::type_name;
+use crate::conformance::{self, Columns, Outcome, Subject, batch_of, encode, parse};
+
+fn csv(settings: Value) -> Csv {
+    let spec: CsvSpec = millstream_core::spec::parse(&settings).expect("valid settings");
+    Csv::new(&spec).expect("valid settings")
+}
+
+/// Reads with the columns that the settings declare.
+fn read(settings: Value, text: &[u8]) -> Result<Outcome> {
+    let format = csv(settings);
+    let request = ParseRequest { lines: true, ..ParseRequest::all(format.declared().expect("declared columns")) };
+    let whole = parse(&format, text, &request, &[]);
+    // However the text is cut, the same comes out.
+    let bytewise: Vec<usize> = (1..text.len()).collect();
+    let cut = parse(&format, text, &request, &bytewise);
+    match (&whole, &cut) {
+        (Ok(whole), Ok(cut)) => {
+            assert_eq!(whole.rows, cut.rows);
+            assert_eq!(whole.lines, cut.lines);
+            assert_eq!(shown_rejects(whole), shown_rejects(cut));
+        }
+        (Err(whole), Err(cut)) => assert_eq!(shown(whole), shown(cut)),
+        _ => panic!("whole and cut differ: {whole:?} {cut:?}"),
+    }
+    whole
+}
+
+/// An error in one line: place, what, text, cause, hint.
+fn shown(error: &Error) -> String {
+    let part = |name: &str, text: Option<&str>| text.map_or(String::new(), |text| format!(" | {name}: {text}"));
+    format!(
+        "{}: {}{}{}{}",
+        error.place(),
+        error.what(),
+        part("text", error.offending_text()),
+        part("cause", error.cause_text()),
+        part("hint", error.hint_text())
+    )
+}
+
+fn shown_rejects(outcome: &Outcome) -> Vec<String> {
+    outcome.rejects.iter().map(|reject| format!("{:?} {}", reject.raw, shown(&reject.reason))).collect()
+}
+
+fn texts(outcome: &Outcome, column: usize) -> Vec<Option<String>> {
+    outcome.rows.column(column).as_string_view().iter().map(|text| text.map(str::to_owned)).collect()
+}
+
+fn some(texts: &[&str]) -> Vec<Option<String>> {
+    texts.iter().map(|text| Some((*text).to_owned())).collect()
+}
+
+#[test]
+fn conformance_of_every_type() {
+    let bytes: Vec<Option<&[u8]>> =
+        vec![Some(b"\x00\xff"), Some(b""), Some(b"abc"), None, Some(b"\xde"), Some(b"0"), None, Some(b"z")];
+    let bytes = batch_of(vec![
+        ("id", Arc::new(Int64Array::from_iter_values(0..8)) as ArrayRef),
+        ("bytes", Arc::new(BinaryArray::from(bytes))),
+    ]);
+    let dialects = [
+        json!({}),
+        json!({"delimiter": ";", "decimal": ",", "quote": "'"}),
+        json!({"delimiter": "\t", "escape": "\\", "null": "\\N", "comment": "#"}),
+        json!({"delimiter": "ß", "trim": true, "true_texts": ["ja"], "false_texts": "nein"}),
+    ];
+    for settings in dialects {
+        for batch in [conformance::flat(), conformance::far(), bytes.clone()] {
+            let bad_record: &[u8] = if settings["delimiter"] == ";" { b"1;2;x\"';'a'b\n" } else { b"1,2\n" };
+            Subject {
+                format: Arc::new(csv(settings.clone())),
+                batch,
+                bad_record: Some(bad_record),
+                columns: Columns::Named,
+            }
+            .check();
+        }
+    }
+}
+
+#[test]
+fn conformance_of_one_column() {
+    let values = vec![Some("a"), None, Some(""), Some("a\nb"), None, Some("# no comment"), Some("\u{feff}"), None];
+    let batch = batch_of(vec![("only", Arc::new(StringViewArray::from(values)) as ArrayRef)]);
+    let format = Arc::new(csv(json!({"comment": "#"})));
+    Subject { format, batch, bad_record: Some(b"a,b\n"), columns: Columns::Named }.check();
+}
+
+#[test]
+fn quotes_nulls_and_line_ends() {
+    let columns = json!({"columns": {"a": "utf8", "b": "utf8"}});
+    let text = b"a,b\r\n\"x \"\"y\"\"\",\r\n\n\"\",\"two\r\nlines\"\r,last\nno end,\"\"\"\"";
+    let outcome = read(columns, text).unwrap();
+    assert_eq!(texts(&outcome, 0), [Some("x \"y\"".into()), Some(String::new()), None, Some("no end".into())]);
+    assert_eq!(texts(&outcome, 1), [None, Some("two\r\nlines".into()), Some("last".into()), Some("\"".into())]);
+    assert_eq!(outcome.lines, [2, 4, 6, 7]);
+    assert!(outcome.rejects.is_empty());
+}
+
+#[test]
+fn text_shares_the_pushed_buffer() {
+    let format = csv(json!({"columns": {"a": "utf8"}, "header": false}));
+    let request = ParseRequest::all(format.declared().unwrap());
+    let text = Bytes::from_static(b"longer than twelve bytes\n\"also longer than twelve\"\nshort\n");
+    let mut parser = format.parser(&request).unwrap();
+    let mut parsed = Parsed::default();
+    parser.push(text.clone(), &mut parsed).unwrap();
+    parser.finish(&mut parsed).unwrap();
+    let array = parsed.rows[0].batch.column(0).as_string_view().clone();
+    assert_eq!(array.data_buffers().len(), 1);
+    assert_eq!(array.data_buffers()[0].as_ptr(), text.as_ptr());
+    assert_eq!(array.value(1), "also longer than twelve");
+}
+
+#[test]
+fn bad_records_are_told_apart() {
+    let settings = json!({"columns": {"id": "int64", "name": "utf8", "small": "int8"}});
+    let text = b"id,name,small\n\
+        1,a,1\n\
+        2,b,2,3\n\
+        3,c\n\
+        4,x\"y,4\n\
+        5,\"x\"y,5\n\
+        6,\"two\nlines\",6\n\
+        7,\xff\xfe,7\n\
+        abc,h,8\n\
+        9,i,128\n\
+        10,j,\" 10 \"\n\
+        11,\"k,11\n12,l,12\n";
+    let outcome = read(settings, text).unwrap();
+    let ids: Vec<i64> = outcome.rows.column(0).as_primitive::<Int64Type>().values().to_vec();
+    assert_eq!(ids, [1, 6, 10]);
+    assert_eq!(outcome.lines, [2, 7, 12]);
+    let reasons: Vec<String> = outcome.rejects.iter().map(|reject| shown(&reject.reason)).collect();
+    let expected = [
+        "line 3, byte 20: the record has 4 fields, expected 3 | text: 2,b,2,3 | hint: a field that holds the delimiter \
+         (`,`) must stand in quotes (`\"`)",
+        "line 4, byte 28: the record has 2 fields, expected 3 | text: 3,c | hint: fields at the end are missing, or a \
+         line end inside a field is not in quotes",
+        "line 5, byte 35: there is a quote inside a field that is not in quotes | text: \"y,4 | hint: put the whole \
+         field in quotes and double the quote inside it, or set `quote: none` if `\"` is ordinary text",
+        "line 6, byte 45: there is text after the closing quote of a field | text: y,5 | hint: a quote inside a field \
+         in quotes is doubled (\"\"); set `escape` if the file has another way, or `trim: true` if only spaces follow",
+        "line 9, byte 67, column name: these bytes are not UTF-8 | text: \\xff\\xfe,7 | hint: set `encoding`, for \
+         example to windows-1252",
+        "line 10, byte 72, column id: the value is no int64 | text: abc | hint: correct it, or declare the column as \
+         utf8",
+        "line 11, byte 84, column small: the value is out of the range of int8, -128 to 127 | text: 128 | hint: \
+         declare a wider type",
+        "line 13, byte 103: the quote opened in line 13 is not closed before the end | text: \"k,11\\n12,l,12\\n | \
+         hint: the file may be cut short; set `quote: none` if `\"` is ordinary text",
+    ];
+    assert_eq!(reasons, expected);
+    assert_eq!(outcome.rejects[0].raw, &b"2,b,2,3"[..]);
+    assert_eq!(outcome.rejects[7].raw, &b"11,\"k,11\n12,l,12\n"[..]);
+    assert!(outcome.rejects.iter().all(|reject| reject.reason.kind() == ErrorKind::Data));
+}
+
+#[test]
+fn values_have_hints_that_fit() {
+    let hint = |column: Value, value: &str| {
+        let text = format!("{value}\n");
+        let outcome =
+            read(json!({"header": false, "delimiter": ";", "columns": {"a": column}}), text.as_bytes()).unwrap();
+        assert_eq!(outcome.rows.num_rows(), 0);
+        outcome.rejects[0].reason.hint_text().unwrap().to_owned()
+    };
+    assert_eq!(hint(json!("int64"), "NA"), "if it stands for null, set `null: [\"\", \"NA\"]`");
+    assert!(hint(json!("float64"), "1,5").contains("decimal: \",\""));
+    assert!(hint(json!("int64"), "1.5").contains("float64"));
+    assert!(hint(json!("bool"), "maybe").contains("true_texts"));
+    assert!(hint(json!("date"), "31.12.2024").contains("%d.%m.%Y"));
+    assert!(hint(json!("timestamp"), "2024-12-31T00:00:00Z").contains("timestamptz"));
+    assert!(hint(json!("time"), "00:00:00.0000001").contains("microseconds"));
+    assert!(hint(json!("decimal(4, 1)"), "1.25").contains("larger scale"));
+    assert!(hint(json!("decimal(4, 1)"), "1234.5").contains("wider"));
+    assert!(hint(json!("binary"), "xyz").contains("hexadecimal"));
+}
+
+#[test]
+fn a_record_has_a_longest_length() {
+    let settings = json!({"columns": {"a": "utf8", "b": "utf8"}, "header": false, "max_record": 20});
+    let outcome = read(settings.clone(), b"1234567890,123456789\n\"a\nb\",c\n").unwrap();
+    assert_eq!(outcome.rows.num_rows(), 2);
+    let error = read(settings.clone(), b"x,y\n1234567890,1234567890\n").unwrap_err();
+    assert!(shown(&error).starts_with("line 2, byte 4: the record is longer than 20"), "{}", shown(&error));
+    // Far longer than a push: it must not be kept until the end.
+    let mut text = b"x,y\nz,\"open\n".to_vec();
+    text.resize(10_000, b'\n');
+    let format = csv(settings);
+    let request = ParseRequest::all(format.declared().unwrap());
+    let mut parser = format.parser(&request).unwrap();
+    let error =
+        text.chunks(7).find_map(|piece| parser.push(Bytes::copy_from_slice(piece), &mut Parsed::default()).err());
+    let error = error.expect("an error before the end");
+    assert_eq!(error.cause_text(), Some("the quote opened in line 2 is not closed"));
+    assert_eq!((error.place().line, error.place().byte), (Some(2), Some(4)));
+}
+
+#[test]
+fn headers_that_cannot_be_used() {
+    let columns = json!({"columns": {"a": "utf8", "b": "utf8"}});
+    let error = |text: &[u8]| shown(&read(columns.clone(), text).unwrap_err());
+    assert!(error(b"a,a\n").starts_with("line 1, byte 0: the header has the column a twice"), "{}", error(b"a,a\n"));
+    let semicolons = error(b"a;b\n1;2\n");
+    assert!(semicolons.contains("is `;` the delimiter? set `delimiter: \";\"`"), "{semicolons}");
+    let missing = error(b"\n\na,c\n");
+    assert!(
+        missing.starts_with("line 3, byte 2: the file lacks the column b and has the additional column c"),
+        "{missing}"
+    );
+    assert!(error(b"a,\"b\n").contains("the quote opened in line 1 is not closed"));
+    assert!(error(b"a,b\xff\n").contains("these bytes are not UTF-8"));
+    for empty in [&b""[..], b"a,b", b"a,b\n", b"\xef\xbb\xbfa,b\r\n", b" a , b \n"] {
+        let outcome = read(columns.clone(), empty).unwrap();
+        assert_eq!((outcome.rows.num_rows(), outcome.rejects.len()), (0, 0));
+    }
+}
+
+#[test]
+fn what_stands_before_and_between_the_records() {
+    let settings = json!({
+        "columns": {"a": "int64", "b": "utf8"}, "skip_lines": 2, "comment": "#", "trim": true,
+    });
+    for end in ["\n", "\r\n", "\r"] {
+        let text =
+            "\u{feff}report, of \"today\n\n# comment \"\na , b\n1,  x  \n#2,y\n 3 , \"  z  \" \n".replace('\n', end);
+        let outcome = read(settings.clone(), text.as_bytes()).unwrap();
+        assert_eq!(outcome.rows.column(0).as_primitive::<Int64Type>().values(), &[1, 3]);
+        assert_eq!(texts(&outcome, 1), some(&["x", "  z  "]));
+        assert_eq!(outcome.lines, [5, 7], "line ends {end:?}");
+    }
+}
+
+#[test]
+fn other_encodings() {
+    let columns = json!({"a": "utf8", "b": "int64"});
+    let text = "a,b\nä€,1\n";
+    let utf16: Vec<u8> = "\u{feff}a,b\nä€,1\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for (settings, bytes) in [
+        (json!({"columns": columns}), text.as_bytes().to_vec()),
+        (json!({"columns": columns}), utf16),
+        (json!({"columns": columns, "encoding": "windows-1252"}), b"a,b\n\xe4\x80,1\n".to_vec()),
+    ] {
+        assert_eq!(texts(&read(settings, &bytes).unwrap(), 0), some(&["ä€"]));
+    }
+    let half: Vec<u8> = [0x61, 0xd800, 0x62, 0x0a].iter().flat_map(|unit: &u16| unit.to_le_bytes()).collect();
+    let settings = json!({"columns": {"a": "utf8"}, "header": false, "encoding": "utf-16"});
+    let outcome = read(settings, &half).unwrap();
+    assert_eq!(outcome.rejects[0].reason.what(), "these bytes are not utf-16le");
+}
+
+#[test]
+fn numbers_and_dates_of_other_countries() {
+    let settings = json!({
+        "delimiter": ";", "decimal": ",", "thousands": ".", "date_format": "%d.%m.%Y", "null": ["", "k. A."],
+        "true_texts": ["ja", "1"], "false_texts": "nein",
+        "columns": {"n": "float64", "d": "date", "e": {"type": "date", "format": "%m/%d/%y"}, "b": "bool"},
+    });
+    let outcome = read(settings, "n;d;e;b\n1.234,5;31.12.2024;12/31/24;JA\nk. A.;;;nein\n".as_bytes()).unwrap();
+    assert!(outcome.rejects.is_empty(), "{:?}", shown_rejects(&outcome));
+    let numbers = outcome.rows.column(0).as_primitive::<Float64Type>();
+    assert_eq!((numbers.value(0), numbers.is_null(1)), (1234.5, true));
+    assert_eq!(outcome.rows.column(1), outcome.rows.column(2));
+    assert!(outcome.rows.column(3).as_boolean().value(0) && !outcome.rows.column(3).as_boolean().value(1));
+}
+
+#[test]
+fn values_of_unused_columns_are_checked_if_asked_for() {
+    let format = csv(json!({"columns": {"a": "int64", "b": "int64"}, "header": false}));
+    let text = b"1,x\n2,2\n3,3,3\n";
+    let request = ParseRequest { projection: vec![0], ..ParseRequest::all(format.declared().unwrap()) };
+    let used = parse(&format, text, &request, &[]).unwrap();
+    assert_eq!((used.rows.num_rows(), used.rejects.len()), (2, 1), "the structure is always checked");
+    let request = ParseRequest { validate: Validate::All, ..request };
+    let all = parse(&format, text, &request, &[]).unwrap();
+    assert_eq!((all.rows.num_rows(), all.rejects.len()), (1, 2));
+    assert_eq!(all.rejects[0].reason.place().column.as_deref(), Some("b"));
+    let request = ParseRequest { projection: Vec::new(), ..request };
+    let none = parse(&format, text, &request, &[]).unwrap();
+    assert_eq!((none.rows.num_rows(), none.rejects.len()), (1, 2));
+}
+
+fn infer(settings: Value, samples: &[&str], on_drift: OnDrift) -> Result<String> {
+    let sample = |(index, text): (usize, &&str)| Sample {
+        uri: format!("{index}.csv"),
+        text: Bytes::copy_from_slice(text.as_bytes()),
+        complete: true,
+    };
+    let samples: Vec<Sample> = samples.iter().enumerate().map(sample).collect();
+    let schema = csv(settings).infer(&samples, on_drift)?;
+    let shown = schema.fields().iter().map(|field| format!("{} {}", field.name(), type_name(field.data_type())));
+    Ok(shown.collect::<Vec<_>>().join(", "))
+}
+
+#[test]
+fn types_come_from_samples() {
+    let text = "whole,part,zip,big,truth,day,moment,utc,clock,text,none,\n\
+                1,1.5,01234,99999999999999999999,true,2024-12-31,2024-12-31 12:00:00,2024-12-31T12:00:00Z,12:00,a,,\n\
+                -2,2,00001,1,FALSE,2024-02-29,2024-02-29,2024-02-29 00:00:00+01:00,23:59:59.5,,,\n";
+    assert_eq!(
+        infer(json!({}), &[text], OnDrift::Fail).unwrap(),
+        "whole int64, part float64, zip utf8, big utf8, truth bool, day date, moment timestamp, utc timestamptz, \
+         clock time, text utf8, none utf8, column_12 utf8"
+    );
+    assert_eq!(
+        infer(json!({"header": false}), &["1,x\n2,y\n"], OnDrift::Fail).unwrap(),
+        "column_1 int64, column_2 utf8"
+    );
+    assert_eq!(infer(json!({}), &["a,b\n1,\n", "b,a\n2.5,x\n", ""], OnDrift::Fail).unwrap(), "a utf8, b float64");
+    assert_eq!(infer(json!({}), &["a\n1\n", "b\n2\n"], OnDrift::Widen).unwrap(), "a int64, b int64");
+    assert_eq!(infer(json!({}), &["a\n1\n", "b\n2\n"], OnDrift::Null).unwrap(), "a int64");
+    assert!(infer(json!({}), &["a\n1\n", "b\n2\n"], OnDrift::Fail).is_err());
+    let comment = json!({"comment": "#", "skip_lines": 1});
+    assert_eq!(infer(comment, &["x\n#y\n\na,b\n1,2\n1,2,3\n"], OnDrift::Fail).unwrap(), "a int64, b int64");
+    let error = infer(json!({}), &["", "\n\n"], OnDrift::Fail).unwrap_err();
+    assert_eq!(error.what(), "no columns can be made out: there is no record");
+    assert!(infer(json!({}), &["a,\"b\n1,2\n"], OnDrift::Fail).is_err());
+}
+
+#[test]
+fn the_cut_end_of_a_sample_does_not_count() {
+    let sample =
+        |text: &'static str| Sample { uri: "a.csv".into(), text: Bytes::from_static(text.as_bytes()), complete: false };
+    let schema = csv(json!({})).infer(&[sample("a,b\n1,2\n3,4x")], OnDrift::Fail).unwrap();
+    assert_eq!(schema.field(1).data_type(), &DataType::Int64);
+    let error = csv(json!({})).infer(&[sample("a,b")], OnDrift::Fail).unwrap_err();
+    assert_eq!(shown(&error).split(" |").next().unwrap(), "a.csv, line 1: the sample ends inside the first record");
+}
+
+#[test]
+fn settings_are_checked() {
+    let faults = |settings: Value| -> Vec<String> {
+        let faults = millstream_core::spec::parse::<CsvSpec>(&settings).unwrap_err();
+        faults.iter().map(|fault| format!("{}: {}", fault.path.join("."), fault.what)).collect()
+    };
+    assert_eq!(
+        faults(json!({"delimiter": ",,", "quote": "ä", "escape": "\n", "comment": "##"})),
+        [
+            "delimiter: it is not one character",
+            "quote: only a character of ASCII can be used here",
+            "escape: a line end cannot be used here",
+            "comment: it is not one character"
+        ]
+    );
+    assert_eq!(faults(json!({"quote": ","})), ["quote: it is the same character as the delimiter"]);
+    assert_eq!(
+        faults(json!({"quote": "none", "escape": "\\"})),
+        ["escape: there is nothing to escape without a quote"]
+    );
+    assert_eq!(faults(json!({"decimal": "x"})), ["decimal: it is not one sign"]);
+    assert_eq!(faults(json!({"thousands": "."})), ["thousands: it is the same character as `decimal`"]);
+    assert_eq!(faults(json!({"date_format": "%Q"})), ["date_format: this is no format of dates and times"]);
+    assert_eq!(faults(json!({"encoding": "utf-9"})), ["encoding: there is no encoding of that name"]);
+    assert_eq!(faults(json!({"true_texts": "x", "false_texts": "X"})), ["false_texts: `x` is in `true_texts` too"]);
+    assert_eq!(faults(json!({"columns": {"a": "text"}})), ["columns.a: there is no type named `text`: `text`"]);
+    assert_eq!(faults(json!({"columns": {}})), ["columns: no column is declared"]);
+    assert_eq!(faults(json!({"max_record": 0})), ["max_record: a record has from 1 byte to 1GiB"]);
+    let again: CsvSpec = serde_json::from_value(serde_json::to_value(CsvSpec::default()).unwrap()).unwrap();
+    assert!(again == CsvSpec::default() && again.check().is_empty());
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error() {
+    let text = batch_of(vec![("a", Arc::new(StringViewArray::from(vec![Some("x,y"), None])) as ArrayRef)]);
+    let write = |settings: Value, batch: &RecordBatch| -> Result<Vec<u8>> {
+        let mut output = Vec::new();
+        let mut encoder = csv(settings).encoder(batch.schema(), true)?;
+        encoder.encode(batch, &mut output)?;
+        encoder.finish(&mut output)?;
+        Ok(output)
+    };
+    let error = write(json!({"quote": "none"}), &text).unwrap_err();
+    assert_eq!(shown(&error).split(" |").next().unwrap(), "column a: the text cannot be written without quotes");
+    assert!(write(json!({"null": []}), &text).is_err(), "no text for null");
+    assert!(write(json!({"null": ","}), &text).is_err(), "a null that reads as two fields");
+    assert!(write(json!({"skip_lines": 1}), &text).is_err() && write(json!({"encoding": "utf-16"}), &text).is_err());
+    let zero = batch_of(vec![("a", Arc::new(Int64Array::from(vec![0])) as ArrayRef)]);
+    assert!(write(json!({"null": "0"}), &zero).is_err(), "a zero that reads as null");
+    let error = write(json!({}), &conformance::nested()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Job);
+    assert!(shown(&error).contains("csv has no values of type list<int64>"), "{}", shown(&error));
+}
+
+#[test]
+fn dates_are_written_in_their_formats() {
+    let settings = json!({"header": false, "columns": {
+        "a": {"type": "date", "format": "%d.%m.%Y"},
+        "b": {"type": "timestamp", "format": "%d/%m/%Y %H:%M:%S"},
+        "c": {"type": "time", "format": "%H.%M"},
+        "d": {"type": "timestamptz", "format": "%Y%m%dT%H%M%S%z"},
+    }});
+    let text = b"31.12.2024,01/02/2003 04:05:06,23.59,20240229T235959+0000\n,,,\n";
+    let outcome = read(settings.clone(), text).unwrap();
+    assert_eq!(outcome.rows.num_rows(), 2, "{:?}", shown_rejects(&outcome));
+    let written = encode(&csv(settings), &outcome.rows.schema(), std::slice::from_ref(&outcome.rows), true);
+    assert_eq!(String::from_utf8_lossy(&written), String::from_utf8_lossy(text));
+}
+
+fn text_schema(width: usize) -> SchemaRef {
+    Arc::new(Schema::new((0..width).map(|n| Field::new(format!("c{n}"), TEXT, true)).collect::<Vec<_>>()))
+}
+
+/// Text made of what matters to csv.
+fn messy() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        4 => Just(b",".to_vec()),
+        4 => Just(b"\"".to_vec()),
+        3 => Just(b"\n".to_vec()),
+        1 => Just(b"\r\n".to_vec()),
+        1 => Just(b"\r".to_vec()),
+        1 => Just(b"\\".to_vec()),
+        1 => Just(b"#".to_vec()),
+        1 => Just(b" ".to_vec()),
+        1 => Just(b"\xc3\xa4".to_vec()),
+        1 => Just(b"\xff".to_vec()),
+        4 => proptest::collection::vec(b'a'..=b'f', 1..40),
+        2 => Just(b"a,b\n".to_vec()),
+    ];
+    proptest::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
+}
+
+fn with_cuts(text: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = (Vec<u8>, Vec<usize>)> {
+    text.prop_flat_map(|text| {
+        let length = text.len();
+        let cuts = proptest::collection::vec(0..=length, 0..6).prop_map(|mut cuts| {
+            cuts.sort_unstable();
+            cuts
+        });
+        (Just(text), cuts)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn cuts_change_nothing((text, cuts) in with_cuts(messy()), dialect in 0..4_usize) {
+        let settings = [
+            json!({}),
+            json!({"trim": true, "comment": "#"}),
+            json!({"escape": "\\", "header": false}),
+            json!({"quote": "none", "delimiter": "ä", "header": false}),
+        ];
+        let format = csv(settings[dialect].clone());
+        let request = ParseRequest {
+            lines: true, batch_rows: 3, on_drift: OnDrift::Null, ..ParseRequest::all(Arc::new(Schema::new(vec![
+                Field::new("a", TEXT, true), Field::new("b", DataType::Int64, true),
+            ])))
+        };
+        match (parse(&format, &text, &request, &[]), parse(&format, &text, &request, &cuts)) {
+            (Ok(whole), Ok(cut)) => {
+                prop_assert_eq!(&whole.rows, &cut.rows);
+                prop_assert_eq!(&whole.lines, &cut.lines);
+                prop_assert_eq!(shown_rejects(&whole), shown_rejects(&cut));
+            }
+            (Err(whole), Err(cut)) => prop_assert_eq!(shown(&whole), shown(&cut)),
+            (whole, cut) => prop_assert!(false, "{whole:?} {cut:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_accepted_is_what_the_csv_crate_reads((text, cuts) in with_cuts(messy())) {
+        let format = csv(json!({"header": false}));
+        let outcome = parse(&format, &text, &ParseRequest::all(text_schema(2)), &cuts).unwrap();
+        // The csv crate is lenient: it is compared where nothing was refused.
+        if outcome.rejects.is_empty() {
+            let mut reader = csv_reader(&text);
+            let expected: Vec<Vec<String>> = reader
+                .byte_records()
+                .map(|record| record.unwrap().iter().map(|field| String::from_utf8(field.to_vec()).unwrap()).collect())
+                .collect();
+            let found: Vec<Vec<String>> = (0..outcome.rows.num_rows())
+                .map(|row| (0..2).map(|column| {
+                    let values = outcome.rows.column(column).as_string_view();
+                    if values.is_null(row) { String::new() } else { values.value(row).to_owned() }
+                }).collect())
+                .collect();
+            let without_mark = |mut rows: Vec<Vec<String>>| {
+                if let Some(first) = rows.first_mut() { first[0] = first[0].trim_start_matches('\u{feff}').to_owned(); }
+                rows
+            };
+            prop_assert_eq!(without_mark(found), without_mark(expected));
+        }
+    }
+
+    #[test]
+    fn what_the_csv_crate_writes_is_read(rows in proptest::collection::vec(proptest::collection::vec("[a-c,;\"'\n\r#äß ]{0,20}", 3), 0..20)) {
+        let mut writer = ::csv::WriterBuilder::new().quote_style(::csv::QuoteStyle::Always).from_writer(Vec::new());
+        rows.iter().for_each(|row| writer.write_record(row).unwrap());
+        let text = writer.into_inner().unwrap();
+        let format = csv(json!({"header": false}));
+        let cuts: Vec<usize> = (0..text.len()).step_by(5).collect();
+        let outcome = parse(&format, &text, &ParseRequest::all(text_schema(3)), &cuts).unwrap();
+        prop_assert!(outcome.rejects.is_empty());
+        for column in 0..3 {
+            let expected: Vec<Option<String>> = rows.iter().map(|row| Some(row[column].clone())).collect();
+            prop_assert_eq!(texts(&outcome, column), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_like_arrow_reads_them(values in proptest::collection::vec((any::<Option<i64>>(), any::<Option<f64>>(), "[a-z\",\n]{1,20}"), 1..30)) {
+        let batch = batch_of(vec![
+            ("i", Arc::new(values.iter().map(|value| value.0).collect::<Int64Array>()) as ArrayRef),
+            ("f", Arc::new(values.iter().map(|value| value.1).collect::<arrow::array::Float64Array>())),
+            ("t", Arc::new(StringViewArray::from_iter_values(values.iter().map(|value| &value.2)))),
+        ]);
+        let format = csv(json!({}));
+        let text = encode(&format, &batch.schema(), std::slice::from_ref(&batch), true);
+        let ours = parse(&format, &text, &ParseRequest::all(batch.schema()), &[text.len() / 2]).unwrap().rows;
+        let theirs: Vec<RecordBatch> = arrow_csv::ReaderBuilder::new(batch.schema())
+            .with_header(true).build(&text[..]).unwrap().collect::<Result<_, _>>().unwrap();
+        prop_assert_eq!(&ours, &theirs[0]);
+        prop_assert_eq!(&ours, &batch);
+    }
+}
+
+fn csv_reader(text: &[u8]) -> ::csv::Reader<&[u8]> {
+    ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text)
+}

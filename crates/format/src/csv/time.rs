@@ -70,7 +70,10 @@ fn year(text: &[u8]) -> Option<(i64, &[u8])> {
         None => digits(text, 4),
         Some(sign) => {
             let count = text[1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-            let (value, rest) = digits(&text[1..], count).filter(|_| (4..=7).contains(&count))?;
+            if !(4..=7).contains(&count) {
+                return None;
+            }
+            let (value, rest) = digits(&text[1..], count)?;
             Some((sign * value, rest))
         }
     }

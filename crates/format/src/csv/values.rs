@@ -258,10 +258,10 @@ impl Reader {
             return Err(ValueFault::TooFine);
         }
         let zeros = std::iter::repeat_n(&b'0', scale - kept.len());
-        let mut significant = whole.iter().chain(kept).chain(zeros).skip_while(|digit| **digit == b'0').peekable();
+        let significant = whole.iter().chain(kept).chain(zeros).skip_while(|digit| **digit == b'0');
         let mut value = i256::ZERO;
         let mut count = 0;
-        while let Some(digit) = significant.next() {
+        for digit in significant {
             count += 1;
             if count > usize::from(precision) {
                 return Err(ValueFault::OutOfRange);
@@ -317,7 +317,7 @@ impl Reader {
     /// Bytes as pairs of hexadecimal digits.
     pub fn binary(text: &[u8], output: &mut Vec<u8>) -> Value<()> {
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        if text.len() % 2 != 0 {
+        if !text.len().is_multiple_of(2) {
             return Err(ValueFault::Malformed);
         }
         for pair in text.chunks_exact(2) {
@@ -336,7 +336,7 @@ impl Reader {
     }
 
     /// The number with a point before its fraction and without thousands signs. A thousands sign stands between a digit
-    /// and exactly three digits, before the fraction: `1.5` is not fifteen.
+    /// and exactly three digits, before the fraction: `1.5` is not fifteen, and `0.125` not 125.
     #[inline]
     fn plain<'a>(&self, text: &'a [u8]) -> Value<Cow<'a, [u8]>> {
         if self.decimal == b'.' && self.thousands.is_none() {
@@ -348,7 +348,8 @@ impl Reader {
         while let [first, behind @ ..] = rest {
             if let Some(after) = self.thousands.as_deref().and_then(|sign| rest.strip_prefix(sign)) {
                 let digits = number.iter().rev().take_while(|byte| u8::is_ascii_digit(byte)).count();
-                let size_before = if grouped { digits % 3 == 0 } else { (1..=3).contains(&digits) };
+                let leading_zero = number.len().checked_sub(digits).and_then(|at| number.get(at)) == Some(&b'0');
+                let size_before = grouped || ((1..=3).contains(&digits) && !leading_zero);
                 let size_after = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
                 if !size_before || size_after != 3 || number.contains(&b'.') {
                     return Err(ValueFault::Malformed);
@@ -443,7 +444,7 @@ mod tests {
         assert_eq!(german.float64(b"1.234.567,89"), Ok(1_234_567.89));
         assert_eq!(german.float64(b"-0,5"), Ok(-0.5));
         assert_eq!(german.signed(b"1.234"), Ok(1234));
-        for text in ["1.5", "1.2345", "12345.678", "1,5.000", "1.234.56", "1..234", ".123"] {
+        for text in ["1.5", "1.2345", "12345.678", "1,5.000", "1.234.56", "1..234", ".123", "0.123"] {
             assert_eq!(german.float64(text.as_bytes()), Err(ValueFault::Malformed), "{text}");
         }
         let comma = reader(serde_json::json!({"decimal": ","}), &DataType::Float64);

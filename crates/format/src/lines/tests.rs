@@ -1,1 +1,132 @@
 //! Tests of the lines format.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array, StringViewArray};
+use bytes::Bytes;
+use millstream_core::format::{ParseRequest, Parsed};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::conformance::{Columns, Outcome, Subject, batch_of, parse as parse_text};
+
+fn lines(settings: Value) -> Lines {
+    let spec: LinesSpec = millstream_core::spec::parse(&settings).expect("valid settings");
+    Lines::new(&spec).expect("valid settings")
+}
+
+fn request() -> ParseRequest {
+    ParseRequest { lines: true, ..ParseRequest::all(lines(json!({})).declared().unwrap()) }
+}
+
+fn read(settings: Value, text: &[u8], cuts: &[usize]) -> Result<Outcome> {
+    parse_text(&lines(settings), text, &request(), cuts)
+}
+
+fn values(outcome: &Outcome) -> Vec<String> {
+    outcome.rows.column(0).as_string_view().iter().map(|line| line.unwrap_or("null").to_owned()).collect()
+}
+
+#[test]
+fn conformance() {
+    let long = "longer than twelve bytes";
+    let values = vec!["a", "", "  ", long, "\"quoted\",", "\tä", "a\rb", "日本語"];
+    let batch = batch_of(vec![(LINE, Arc::new(StringViewArray::from(values)) as ArrayRef)]);
+    let format = Arc::new(lines(json!({})));
+    Subject { format, batch, bad_record: Some(b"\xff\n"), columns: Columns::Fixed }.check();
+}
+
+#[test]
+fn line_ends() {
+    for (text, expected) in [
+        (&b""[..], vec![]),
+        (b"\n", vec![""]),
+        (b"a", vec!["a"]),
+        (b"a\n", vec!["a"]),
+        (b"a\r\n\r\nb\rc\n\r", vec!["a", "", "b\rc", ""]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", vec!["a", "\u{feff}b"]),
+        (b"\xff\xfea\0\n\0", vec!["a"]),
+    ] {
+        let outcome = read(json!({}), text, &[]).unwrap();
+        assert_eq!(values(&outcome), expected);
+        let count = ParseRequest { projection: Vec::new(), lines: false, ..request() };
+        let counted = parse_text(&lines(json!({})), text, &count, &[]).unwrap();
+        assert_eq!(counted.rows.num_rows(), expected.len());
+    }
+}
+
+#[test]
+fn bad_bytes_are_rejected_unless_only_line_ends_count() {
+    let text = b"a\nb\xe4\r\nc\n";
+    let outcome = read(json!({}), text, &[]).unwrap();
+    assert_eq!((values(&outcome), outcome.lines), (vec!["a".to_owned(), "c".to_owned()], vec![1, 3]));
+    let reason = &outcome.rejects[0].reason;
+    assert_eq!(reason.to_string(), "line 2, byte 3: these bytes are not UTF-8");
+    assert_eq!(outcome.rejects[0].raw, &b"b\xe4"[..]);
+    assert_eq!(values(&read(json!({"encoding": "latin1"}), text, &[]).unwrap()), ["a", "bä", "c"]);
+    let count = ParseRequest { projection: Vec::new(), lines: false, ..request() };
+    assert_eq!(parse_text(&lines(json!({})), text, &count, &[]).unwrap().rows.num_rows(), 3);
+}
+
+#[test]
+fn a_line_has_a_longest_length() {
+    let settings = json!({"max_record": 5});
+    assert_eq!(values(&read(settings.clone(), b"12345\n12345", &[]).unwrap()).len(), 2);
+    let text = b"12345\n1\n123456\n1";
+    let bytewise: Vec<usize> = (1..text.len()).collect();
+    for cuts in [&[][..], &[9], &[3, 10], &bytewise] {
+        for count in [true, false] {
+            let mut request = request();
+            if count {
+                request = ParseRequest { projection: Vec::new(), lines: false, ..request };
+            }
+            let error = parse_text(&lines(settings.clone()), text, &request, cuts).unwrap_err();
+            assert_eq!(error.to_string(), "line 3, byte 8: the line is longer than 5 B", "cut at {cuts:?}");
+        }
+    }
+}
+
+#[test]
+fn lines_share_the_pushed_buffer() {
+    let text = Bytes::from_static(b"longer than twelve bytes\nanother that is long enough\n");
+    let mut parser = lines(json!({})).parser(&ParseRequest::all(lines(json!({})).declared().unwrap())).unwrap();
+    let mut parsed = Parsed::default();
+    parser.push(text.clone(), &mut parsed).unwrap();
+    parser.finish(&mut parsed).unwrap();
+    let array = parsed.rows[0].batch.column(0).as_string_view().clone();
+    assert_eq!(array.data_buffers()[0].as_ptr(), text.as_ptr());
+}
+
+#[test]
+fn what_is_no_line_is_not_written() {
+    let numbers = batch_of(vec![("n", Arc::new(Int64Array::from(vec![1])) as ArrayRef)]);
+    let error = lines(json!({})).encoder(numbers.schema(), true).map(|_| ()).unwrap_err();
+    assert_eq!(error.what(), "lines are written from a column of text, and it is int64");
+    let two = batch_of(vec![
+        ("a", Arc::new(StringViewArray::from(vec!["x"])) as ArrayRef),
+        ("b", Arc::new(StringViewArray::from(vec!["y"]))),
+    ]);
+    assert!(lines(json!({})).encoder(two.schema(), true).is_err());
+    for text in ["a\nb", "a\r"] {
+        let batch = batch_of(vec![("a", Arc::new(StringViewArray::from(vec![text])) as ArrayRef)]);
+        let mut encoder = lines(json!({})).encoder(batch.schema(), true).unwrap();
+        assert!(encoder.encode(&batch, &mut Vec::new()).is_err(), "{text:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn lines_are_those_of_a_plain_split(text in "[ab\n\rä]{0,200}", size in 1..50_usize) {
+        let cuts: Vec<usize> = (0..text.len()).step_by(size).collect();
+        let outcome = read(json!({}), text.as_bytes(), &cuts).unwrap();
+        let body = text.strip_suffix('\n').unwrap_or(&text);
+        let expected: Vec<String> = if text.is_empty() {
+            Vec::new()
+        } else {
+            body.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line).to_owned()).collect()
+        };
+        prop_assert_eq!(values(&outcome), expected);
+        prop_assert_eq!(outcome.lines, (1..=outcome.rows.num_rows() as i64).collect::<Vec<_>>());
+    }
+}
