@@ -3,9 +3,14 @@
 //! To add one: a module here with a line in [`TARGETS`], a file in `bin/` with its entry in `Cargo.toml`, and seeds in
 //! `corpus/<name>/`. A test holds that none of the three is forgotten, and replays all corpora.
 
+pub mod csv;
+pub mod guess;
+pub mod job;
 pub mod json;
+pub mod lines;
 pub mod memory;
 pub mod parquet;
+pub mod rows;
 pub mod unpack;
 pub mod zip;
 
@@ -13,5 +18,13 @@ pub mod zip;
 pub type Run = fn(&[u8]);
 
 /// All targets, by the names of their modules.
-pub const TARGETS: &[(&str, Run)] =
-    &[("json", json::run), ("parquet", parquet::run), ("unpack", unpack::run), ("zip", zip::run)];
+pub const TARGETS: &[(&str, Run)] = &[
+    ("csv", csv::run),
+    ("guess", guess::run),
+    ("job", job::run),
+    ("json", json::run),
+    ("lines", lines::run),
+    ("parquet", parquet::run),
+    ("unpack", unpack::run),
+    ("zip", zip::run),
+];

@@ -110,7 +110,7 @@ impl LineParser {
         for (count, end) in memchr_iter(b'\n', piece).chain([piece.len()]).enumerate() {
             length += end - start;
             if length > self.max_record {
-                let mut error = self.too_long(&piece[start..end], count as u64);
+                let mut error = self.too_long(None, count as u64);
                 if count > 0 {
                     error = error.byte(self.offset + passed);
                 }
@@ -148,7 +148,7 @@ impl LineParser {
         }
         self.carry.extend_from_slice(&piece[start..]);
         if self.carry.len() > self.max_record {
-            return Err(self.too_long(&self.carry, 0));
+            return Err(self.too_long(Some(&self.carry), 0));
         }
         Ok(())
     }
@@ -163,7 +163,7 @@ impl LineParser {
         parsed: &mut Parsed,
     ) -> Result<()> {
         if raw.len() > self.max_record {
-            return Err(self.too_long(raw, 0));
+            return Err(self.too_long(Some(raw), 0));
         }
         let line = raw.strip_suffix(b"\r").unwrap_or(raw);
         if !valid && let Err(fault) = simdutf8::compat::from_utf8(line) {
@@ -187,13 +187,17 @@ impl LineParser {
         Ok(())
     }
 
-    fn too_long(&self, line: &[u8], lines_before: u64) -> Error {
+    /// `line` is as much of it as is known: the same part is shown however the text was cut.
+    fn too_long(&self, line: Option<&[u8]>, lines_before: u64) -> Error {
         let limit = Size(self.max_record as u64);
-        Error::data(format!("the line is longer than {limit}"))
+        let error = Error::data(format!("the line is longer than {limit}"))
             .line(self.line + lines_before)
             .byte(self.offset)
-            .text(line)
-            .hint("raise `max_record` if lines may be that long; a file without line ends may be no text")
+            .hint("raise `max_record` if lines may be that long; a file without line ends may be no text");
+        match line {
+            Some(line) => error.text(&line[..line.len().min(self.max_record)]),
+            None => error,
+        }
     }
 
     fn give_out_full(&mut self, parsed: &mut Parsed) -> Result<()> {
