@@ -113,18 +113,17 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, mut
                     reader.steps.decode.add_bytes(text.len() as u64);
                     reader.steps.parse.busy(|| sink.push(&reader, text, &mut parsed))
                 }
-                Unpacked::End => {
-                    if let MemberReader::Collect { pieces, _reservation } = std::mem::replace(&mut sink, MemberReader::None) {
-                        let file: Arc<dyn ReadAt> = Arc::new(Collected(pieces.concat().into()));
-                        let Reading::Ranges(format) = reader.format.reading() else { unreachable!("only ranges collect") };
-                        let mut read = format.read(file, &request.parse);
+                Unpacked::End => match std::mem::replace(&mut sink, MemberReader::None) {
+                    MemberReader::None => Err(Error::internal("a member ended that had not begun")),
+                    MemberReader::Parse(mut parser) => reader.steps.parse.busy(|| parser.finish(&mut parsed)),
+                    MemberReader::Collect { pieces, _reservation } => {
+                        let mut read = collected_rows(&reader, &request, pieces)?;
                         while let Some(rows) = read.next().await {
                             yield (rows.map_err(|error| error.in_unit(&unit.uri, member.as_deref()))?, member.clone());
                         }
-                        continue;
+                        Ok(())
                     }
-                    reader.steps.parse.busy(|| sink.finish(&mut parsed))
-                }
+                },
                 Unpacked::Done => break,
             }
             .map_err(|error| error.in_unit(&unit.uri, member.as_deref()))?;
@@ -177,13 +176,16 @@ impl MemberReader {
             }
         }
     }
+}
 
-    fn finish(&mut self, parsed: &mut Parsed) -> Result<()> {
-        match std::mem::replace(self, MemberReader::None) {
-            MemberReader::Parse(mut parser) => parser.finish(parsed),
-            _ => Ok(()),
-        }
-    }
+/// The rows of a file that asks for ranges and was collected in memory.
+fn collected_rows(
+    reader: &Reader,
+    request: &RowsRequest,
+    pieces: Vec<Bytes>,
+) -> Result<BoxStream<'static, Result<Rows>>> {
+    let format = range_format(reader).ok_or_else(|| Error::internal("only a format that asks for ranges collects"))?;
+    Ok(format.read(Arc::new(Collected(pieces.concat().into())), &request.parse))
 }
 
 /// Counts rejects, and ends the run when there are more than the job allows.
@@ -227,7 +229,7 @@ fn refuse(reader: &Reader, rejects: Vec<Reject>, unit: &Unit, member: Option<&st
 fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> MemberRows {
     async_stream::try_stream! {
         let file = ranged_file(&reader, &unit).await?.ok_or_else(|| Error::internal("the unit lost its ranges"))?;
-        let Reading::Ranges(format) = reader.format.reading() else { unreachable!("only ranges come here") };
+        let format = range_format(&reader).ok_or_else(|| Error::internal("only a format that asks for ranges comes here"))?;
         let mut read = format.read(file, &request.parse);
         loop {
             let start = Instant::now();

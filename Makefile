@@ -1,0 +1,22 @@
+# `make demo` shows what Millstream does; `make test` runs every test. Both set up what they need.
+.PHONY: demo test check
+
+CARGO_TARGET_DIR ?= target
+export CARGO_TARGET_DIR
+
+demo:
+	@scripts/install-test-packages.sh
+	cargo build --locked --profile demo -p millstream
+	@mkdir -p out
+	$(CARGO_TARGET_DIR)/demo/millstream run examples/geonames/job.yaml
+	@echo
+	@sqlite3 -header -column out/geonames.db 'SELECT * FROM people_by_country ORDER BY people DESC LIMIT 10'
+
+test:
+	@scripts/install-test-packages.sh
+	cargo test --locked --workspace
+
+check:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Installs the servers and tools that the tests start themselves, where they are missing (Debian, Ubuntu).
+set -euo pipefail
+
+declare -A package_of=([nginx]=nginx-light [sqlite3]=sqlite3 [cc]=build-essential)
+missing=()
+for command in "${!package_of[@]}"; do
+    PATH="$PATH:/usr/sbin" command -v "$command" >/dev/null || missing+=("${package_of[$command]}")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "installing: ${missing[*]}"
+sudo=""
+[ "$(id -u)" -eq 0 ] || sudo="sudo"
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -qq
+$sudo apt-get install -y -qq --no-install-recommends "${missing[@]}"
