@@ -131,13 +131,14 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<(Pre
             unknown.push(source.name.value.clone());
             continue;
         }
-        let reader = reader(base, source).await?;
-        let columns = sample::columns(&reader).await?;
+        let name = source.name.value.as_str();
+        let in_source = |error: Error| error.in_step(name);
+        let reader = reader(base, source).await.map_err(in_source)?;
+        let columns = sample::columns(&reader).await.map_err(in_source)?;
         let estimate = match is_remote(base, source) {
             true => None,
-            false => sample::estimate(&reader).await?,
+            false => sample::estimate(&reader).await.map_err(in_source)?,
         };
-        let name = source.name.value.as_str();
         let table = SourceTable::new(Arc::clone(&reader), columns, estimate, base.machine.cores);
         let plan = scan(name, Arc::new(table)).map_err(fault::unwrap)?;
         prepared.add(name, plan);

@@ -138,11 +138,7 @@ async fn execute(
     let physical = prepared.plan_sinks(job).await?;
     let run = run_name();
     let mut begun: Vec<Begun<'_>> = Vec::new();
-    let ended = tokio::select! {
-        biased;
-        () = watch.interrupt.asked() => Err(interruption(job)),
-        ended = load_all(base, job, prepared, &physical, &run, &mut begun) => ended,
-    };
+    let ended = load_all(base, job, prepared, &physical, &run, watch.interrupt, &mut begun).await;
     physical.metered.iter().for_each(|metered| metered.settle());
     if let Err(error) = ended {
         take_back(&begun).await;
@@ -195,6 +191,7 @@ async fn load_all<'a>(
     prepared: &Prepared<'_>,
     physical: &Physical,
     run: &str,
+    interrupt: &Interrupt,
     begun: &mut Vec<Begun<'a>>,
 ) -> Result<()> {
     let mut plans: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
@@ -214,17 +211,26 @@ async fn load_all<'a>(
             budget: Arc::clone(&base.budget),
             step: Arc::clone(&step),
         };
-        let load = sink.sink.begin(context).await.map_err(|error| error.in_step(name))?;
+        let load = tokio::select! {
+            biased;
+            () = interrupt.asked() => return Err(interruption(job)),
+            load = sink.sink.begin(context) => load.map_err(|error| error.in_step(name))?,
+        };
         begun.push(Begun { sink, load: Arc::clone(&load) });
         let input = Arc::clone(&root.plan);
         plans.push(Arc::new(LoadExec::new(name, Arc::clone(&sink.sink), load, step, input)));
     }
-    drive(base, plans).await
+    drive(base, plans, interrupt, || interruption(job)).await
 }
 
-/// Drives all partitions of `plans`, each as a task on the workers. The first error ends them all, and no task is left
-/// when this returns.
-pub async fn drive(base: &Base, plans: Vec<Arc<dyn ExecutionPlan>>) -> Result<()> {
+/// Drives all partitions of `plans`, each as a task on the workers. The first error, or the user, ends them all, and no
+/// task is left when this returns: what they have written can then be taken back.
+async fn drive(
+    base: &Base,
+    plans: Vec<Arc<dyn ExecutionPlan>>,
+    interrupt: &Interrupt,
+    interruption: impl Fn() -> Error,
+) -> Result<()> {
     let context: Arc<TaskContext> = base.session.task_ctx();
     let mut tasks = JoinSet::new();
     for plan in plans {
@@ -242,7 +248,17 @@ pub async fn drive(base: &Base, plans: Vec<Arc<dyn ExecutionPlan>>) -> Result<()
         }
     }
     let mut first: Result<()> = Ok(());
-    while let Some(ended) = tasks.join_next().await {
+    loop {
+        let ended = tokio::select! {
+            biased;
+            () = interrupt.asked(), if first.is_ok() => {
+                first = Err(interruption());
+                tasks.abort_all();
+                continue;
+            }
+            ended = tasks.join_next() => ended,
+        };
+        let Some(ended) = ended else { break };
         let ended = match ended {
             Ok(ended) => ended,
             Err(join) if join.is_cancelled() => continue,

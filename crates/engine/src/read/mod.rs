@@ -162,9 +162,7 @@ impl Reader {
     /// The units of all patterns, as they are found. Lists (`@…`) are read on the way.
     pub fn list(self: &Arc<Self>) -> BoxStream<'static, Result<Unit>> {
         let reader = Arc::clone(self);
-        let units = futures::stream::iter(self.patterns.clone()).flat_map(move |pattern| reader.list_pattern(&pattern));
-        let name = self.name.clone();
-        units.map_err(move |error| error.in_step(&name)).boxed()
+        futures::stream::iter(self.patterns.clone()).flat_map(move |pattern| reader.list_pattern(&pattern)).boxed()
     }
 
     fn list_pattern(self: &Arc<Self>, pattern: &str) -> BoxStream<'static, Result<Unit>> {

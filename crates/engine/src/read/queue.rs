@@ -179,7 +179,6 @@ pub fn no_match(reader: &Reader) -> Error {
     let patterns: Vec<String> = reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
     Error::refused("no file matches")
         .text(patterns.join(", "))
-        .in_step(&reader.name)
         .hint("check the pattern; set `allow_empty: true` if nothing to read is fine")
 }
 
@@ -298,7 +297,7 @@ impl ExecutionPlan for UnitsExec {
     fn execute(&self, _: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let queue = Arc::clone(&self.queue);
         let units = async_stream::try_stream! {
-            while let Some(unit) = queue.next().await.map_err(fault::carry)? {
+            while let Some(unit) = queue.next().await.map_err(|error| fault::carry(error.in_step(&queue.reader.name)))? {
                 yield to_batch(&unit)?;
             }
         };

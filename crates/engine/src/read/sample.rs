@@ -55,11 +55,10 @@ pub async fn columns(reader: &Arc<Reader>) -> Result<SchemaRef> {
             false => Err(no_match(reader)),
         };
     }
-    let found = match reader.format.reading() {
+    match reader.format.reading() {
         Reading::Stream(_) => stream_columns(reader, units).await,
         Reading::Ranges(_) => range_columns(reader, units).await,
-    };
-    found.map_err(|error| error.in_step(&reader.name))
+    }
 }
 
 async fn stream_columns(reader: &Arc<Reader>, units: Vec<Unit>) -> Result<SchemaRef> {
