@@ -160,6 +160,7 @@ impl Step {
     /// The counters as they stand now.
     pub fn snapshot(&self) -> StepSnapshot {
         let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 / 1e9;
+        let (waiting_input, waiting_output) = (seconds(&self.waiting_input), seconds(&self.waiting_output));
         StepSnapshot {
             name: self.name.clone(),
             kind: self.kind,
@@ -171,8 +172,9 @@ impl Step {
             bytes: self.bytes.load(Ordering::Relaxed),
             bytes_total: self.bytes_total.load(Ordering::Relaxed),
             busy: seconds(&self.busy),
-            waiting_input: seconds(&self.waiting_input),
-            waiting_output: seconds(&self.waiting_output),
+            waiting: waiting_input + waiting_output,
+            waiting_input,
+            waiting_output,
             spilled_bytes: self.spilled.load(Ordering::Relaxed),
         }
     }
@@ -205,6 +207,8 @@ pub struct StepSnapshot {
     pub bytes_total: u64,
     /// Seconds at work.
     pub busy: f64,
+    /// Seconds spent waiting, for input or for output.
+    pub waiting: f64,
     /// Seconds spent waiting for input.
     pub waiting_input: f64,
     /// Seconds spent waiting for output.

@@ -103,13 +103,13 @@ pub fn explain(job: &Job, machine: Machine) -> Result<String, Failure> {
     })
 }
 
-/// The plan without the meters, which say nothing.
+/// The plan without the nodes that say nothing: meters, and what only yields to other tasks now and then.
 fn plan_text(text: &mut String, plan: &Arc<dyn ExecutionPlan>) {
     let mut meters: Vec<usize> = Vec::new();
     for line in displayable(plan.as_ref()).indent(false).to_string().lines() {
         let depth = line.len() - line.trim_start().len();
         meters.retain(|meter| *meter < depth);
-        if line.trim_start().starts_with("MeterExec") {
+        if ["MeterExec", "CooperativeExec"].contains(&line.trim()) {
             meters.push(depth);
             continue;
         }

@@ -60,7 +60,9 @@ pub fn meter(
     metered: &mut Vec<Metered>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let children = plan.children().into_iter().cloned().collect::<Vec<_>>();
-    let counts_itself = matches!(plan.name(), "ReadExec" | "UnitsExec" | "TeeExec");
+    let counts_itself = matches!(plan.name(), "ReadExec" | "UnitsExec" | "TeeExec")
+        // It only yields now and then: nobody asks for its counters.
+        || plan.name() == "CooperativeExec";
     if plan.name() == "UnitsExec" {
         return Ok(plan);
     }
@@ -79,7 +81,10 @@ pub fn meter(
 
 /// What people call the operator: `HashJoinExec` is a hash join.
 fn label(plan: &dyn ExecutionPlan) -> String {
-    let name = plan.name().trim_end_matches("Exec");
+    let name = match plan.name() {
+        "SortExec(TopK)" => return "top k".to_owned(),
+        name => name.trim_end_matches("Exec"),
+    };
     let mut words = String::new();
     for character in name.chars() {
         if character.is_uppercase() && !words.is_empty() {

@@ -73,8 +73,9 @@ pub fn rows(
         };
         while let Some(item) = parsed_rows.next().await {
             let (rows, member) = item.map_err(|error| fault::carry(error.in_unit(&uri, None).in_step(&reader.name)))?;
+            // What is read counts, not what a filter that was pushed down leaves of it.
+            reader.steps.parse.add_rows(rows.batch.num_rows() as u64);
             let Some(batch) = finish(&request, rows, &uri, member.as_deref())? else { continue };
-            reader.steps.parse.add_rows(batch.num_rows() as u64);
             let handed_over = Instant::now();
             yield batch;
             reader.steps.parse.add_waiting_output(handed_over.elapsed());
@@ -104,7 +105,6 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, mut
                     continue;
                 }
                 Unpacked::Begin { member: name } => {
-                    reader.steps.decode.add_detail(unpack.codec());
                     member = name;
                     sink = MemberReader::new(&reader, &request.parse)?;
                     continue;
@@ -124,7 +124,10 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, mut
                         Ok(())
                     }
                 },
-                Unpacked::Done => break,
+                Unpacked::Done => {
+                    reader.steps.decode.add_detail(unpack.codec());
+                    break;
+                }
             }
             .map_err(|error| error.in_unit(&unit.uri, member.as_deref()))?;
             for rows in parsed.rows {
