@@ -118,7 +118,7 @@ impl MemoryPool for BudgetPool {
 
 /// What the pool may hold of a budget of `memory` bytes, given what the process holds already.
 pub fn pool_size(memory: u64) -> usize {
-    let free = memory.saturating_sub(resident());
+    let free = memory.saturating_sub(Resident::now().counted(memory));
     let pool = (free as f64 * (1.0 - SLACK)) as u64;
     pool.max(memory / 8) as usize
 }
@@ -165,7 +165,7 @@ fn govern(memory: u64, budget: &Budget, stop: &AtomicBool, held: &AtomicU64) {
     let least = (full as f64 * LEAST_POOL) as usize;
     let mut hold_since: Option<Instant> = None;
     while !stop.load(Ordering::Relaxed) {
-        let resident = resident();
+        let resident = Resident::now().counted(memory);
         let declared = budget.used() as u64;
         let undeclared = resident.saturating_sub(declared);
         let room = memory.saturating_sub(undeclared) as usize;
@@ -187,12 +187,31 @@ fn govern(memory: u64, budget: &Budget, stop: &AtomicBool, held: &AtomicU64) {
     }
 }
 
-/// The resident size of this process in bytes; 0 where it cannot be told.
-pub fn resident() -> u64 {
-    let pages = fs_err::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|text| text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()));
-    pages.unwrap_or(0) * rustix::param::page_size() as u64
+/// What this process holds in memory.
+#[derive(Debug, Clone, Copy, Default)]
+struct Resident {
+    /// Bytes of its own: only it can give them back.
+    private: u64,
+    /// Bytes of files, nearly all of them the program itself: the kernel drops and reads them again as it likes.
+    shared: u64,
+}
+
+impl Resident {
+    /// From `/proc/self/statm`; zero where it cannot be told.
+    fn now() -> Self {
+        let text = fs_err::read_to_string("/proc/self/statm").unwrap_or_default();
+        let mut pages = text.split_whitespace().skip(1).map(|pages| pages.parse::<u64>().unwrap_or(0));
+        let page = rustix::param::page_size() as u64;
+        let resident = pages.next().unwrap_or(0) * page;
+        let shared = pages.next().unwrap_or(0) * page;
+        Resident { private: resident.saturating_sub(shared), shared }
+    }
+
+    /// What counts against a budget of `memory` bytes: the process's own bytes and those of the program, of which a
+    /// quarter of the budget must do (a build for debugging has more than a small budget in all).
+    fn counted(self, memory: u64) -> u64 {
+        self.private + self.shared.min(memory / 4)
+    }
 }
 
 /// The largest resident size that this process ever had, in bytes; 0 where it cannot be told.

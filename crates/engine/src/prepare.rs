@@ -82,13 +82,19 @@ fn session(machine: &Machine, budget: &Arc<Budget>) -> Result<SessionContext> {
         .map_err(fault::unwrap)?;
     let mut config = SessionConfig::new()
         .with_target_partitions(machine.cores)
-        .with_batch_size(BATCH_ROWS)
+        .with_batch_size(batch_rows(budget.limit(), machine.cores))
         .with_information_schema(false);
     let options = config.options_mut();
     options.sql_parser.collect_spans = true;
     // A sort keeps this much aside for its merge; by default 10 MB, too much for a small budget and many sorts.
     options.execution.sort_spill_reservation_bytes = (budget.limit() / (16 * machine.cores)).min(10 << 20);
     Ok(SessionContext::new_with_config_rt(config, runtime))
+}
+
+/// Rows in a batch: with a small budget smaller ones, since every operator holds some whatever it declares (a merge one
+/// of each run). About 4 KiB of the budget for each row and core.
+fn batch_rows(budget: usize, cores: usize) -> usize {
+    (budget / cores / 4096).clamp(256, BATCH_ROWS)
 }
 
 /// A job whose readers are known and whose steps are planned.

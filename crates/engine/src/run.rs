@@ -71,7 +71,7 @@ pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Rep
     check_scratch(&machine.scratch)?;
     let base = Base::new(machine)?;
     let begun = Instant::now();
-    let processor = processor_time();
+    let before = ProcessorUse::now();
     let governor = Governor::start(base.machine.memory, Arc::clone(&base.budget))
         .map_err(|cause| Error::io("a thread cannot be started", &cause))?;
     let committing = AtomicBool::new(false);
@@ -108,7 +108,7 @@ pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Rep
     let (run_name, results) = finished?;
     let elapsed = begun.elapsed();
     (watch.progress)(&Progress::of(&base.steps, elapsed, true));
-    Ok(report(&base, job, run_name, results, elapsed, processor_time().saturating_sub(processor), governor.held()))
+    Ok(report(&base, job, run_name, results, elapsed, ProcessorUse::now().since(before), governor.held()))
 }
 
 fn interruption(job: &Job) -> Error {
@@ -278,12 +278,13 @@ fn report(
     run: String,
     results: Vec<SinkResult>,
     elapsed: Duration,
-    processor: Duration,
+    used: ProcessorUse,
     held: Duration,
 ) -> Report {
     let steps: Vec<StepSnapshot> = base.steps.all().iter().map(|step| step.snapshot()).collect();
     let totals = Totals::of(&steps);
-    let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, cores: base.machine.cores, held });
+    let ProcessorUse { processor, delayed } = used;
+    let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, delayed, cores: base.machine.cores, held });
     Report {
         job: job.path().to_owned(),
         run,
@@ -303,8 +304,37 @@ fn report(
     }
 }
 
-/// User and system time of this process so far.
-pub fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+/// What this process has had of the processor so far, and what it has not.
+#[derive(Debug, Clone, Copy)]
+struct ProcessorUse {
+    /// User and system time.
+    processor: Duration,
+    /// Time that its threads were ready to run while others ran.
+    delayed: Duration,
+}
+
+impl ProcessorUse {
+    fn now() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let processor = Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0));
+        ProcessorUse { processor, delayed: run_delay() }
+    }
+
+    fn since(self, before: ProcessorUse) -> Self {
+        ProcessorUse {
+            processor: self.processor.saturating_sub(before.processor),
+            delayed: self.delayed.saturating_sub(before.delayed),
+        }
+    }
+}
+
+/// The run delay of all threads that live: the second number of `/proc/PID/task/TID/schedstat`, in nanoseconds (Linux,
+/// Documentation/scheduler/sched-stats.rst). Zero where the kernel does not count it.
+fn run_delay() -> Duration {
+    let Ok(threads) = fs_err::read_dir("/proc/self/task") else { return Duration::ZERO };
+    let delay = |thread: std::io::Result<fs_err::DirEntry>| {
+        let text = fs_err::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        text.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    Duration::from_nanos(threads.filter_map(delay).sum())
 }

@@ -2,10 +2,10 @@
 //!
 //! Four shares of the time of the run are compared, each computed from the counters:
 //!
-//! - *cores*: processor time over cores × time;
+//! - *cores*: processor time, and time ready to run while others had the processor, over cores × time;
 //! - *input*: how much of the readers' time went by waiting for bytes;
 //! - *target*: how much of the loaders' time went by waiting for the target;
-//! - *memory*: time that readers were held back, and bytes spilled.
+//! - *memory*: time that readers were held back, and bytes that the busiest step spilled.
 //!
 //! The first of these that fills the run is its limit. If none does, a single task may have been the limit: a step that
 //! was busy all the time on one core while the others had nothing to do (one large gzip, a final sort).
@@ -52,6 +52,8 @@ pub struct Evidence<'a> {
     pub elapsed: Duration,
     /// The process's own processor time over the run, user and system.
     pub processor: Duration,
+    /// How long its threads were ready to run while others had the processor.
+    pub delayed: Duration,
     /// Workers.
     pub cores: usize,
     /// How long readers were held back because memory was short.
@@ -67,64 +69,118 @@ const SHORTEST: Duration = Duration::from_millis(50);
 
 /// What limited the run.
 pub fn verdict(evidence: &Evidence<'_>) -> Verdict {
-    let elapsed = evidence.elapsed.as_secs_f64().max(1e-6);
-    let cores_share = evidence.processor.as_secs_f64() / (elapsed * evidence.cores as f64);
-    let busiest = busiest(evidence.steps);
-    let work = busiest.map_or_else(|| "starting up".to_owned(), describe);
-    let source = waiting_for_source(evidence.steps, elapsed);
-    let target = waiting_for_target(evidence.steps, elapsed);
-    let spilled: u64 = evidence.steps.iter().map(|step| step.spilled_bytes).sum();
-    let held = evidence.held.as_secs_f64() / elapsed;
-
-    let (limit, sentence) = if evidence.elapsed < SHORTEST {
-        (Limit::Nothing, format!("nothing: the run took {:.0} ms, too short to tell", elapsed * 1000.0))
-    } else if held > 0.2 || (spilled > 0 && cores_share < FULL) {
-        let held =
-            if held > 0.01 { format!(", readers held back {} of the time", percent(held)) } else { String::new() };
-        (Limit::Memory, format!("memory: {} written to scratch{held}; raise `--memory`", bytes(spilled)))
-    } else if cores_share >= FULL {
-        let spilled = if spilled > 0 { format!(", {} written to scratch", bytes(spilled)) } else { String::new() };
-        (Limit::Cores, format!("{work}, {} busy {}{spilled}", of_cores(evidence.cores), percent(cores_share)))
-    } else if let Some((share, step)) =
-        target.filter(|(share, _)| *share >= MOST && *share >= source.map_or(0.0, |(share, _)| share))
-    {
-        (
-            Limit::Target,
-            format!(
-                "the target of {} ({}): writing to it took {} of the time, cores busy {}",
-                step.name,
-                step.detail,
-                percent(share),
-                percent(cores_share)
-            ),
-        )
-    } else if let Some((share, step)) = source.filter(|(share, _)| *share >= MOST) {
-        let place = evidence.steps.iter().find(|other| other.name == step.name && other.kind == StepKind::Fetch);
-        let place = place.map_or("source", |place| place.detail.as_str());
-        (
-            Limit::Source,
-            format!(
-                "reading {} ({}): waiting for its bytes took {} of the time, cores busy {}",
-                step.name,
-                place_name(place),
-                percent(share),
-                percent(cores_share)
-            ),
-        )
-    } else if let Some(step) = busiest.filter(|step| step.busy / elapsed >= MOST && evidence.cores > 1) {
-        (
-            Limit::Core,
-            format!(
-                "{}, which ran on 1 of {} cores, busy {} of the time",
-                describe(step),
-                evidence.cores,
-                percent(step.busy / elapsed)
-            ),
-        )
-    } else {
-        (Limit::Nothing, format!("nothing in particular: cores busy {}, most of it {work}", percent(cores_share)))
+    let (limit, sentence) = match evidence.elapsed < SHORTEST {
+        true => {
+            let milliseconds = evidence.elapsed.as_millis();
+            (Limit::Nothing, format!("nothing: the run took {milliseconds} ms, too short to tell"))
+        }
+        false => Shares::of(evidence).judge(evidence),
     };
     Verdict { limit, sentence: format!("limited by: {sentence}") }
+}
+
+/// The shares of the run that are compared, each from 0 to 1.
+struct Shares<'a> {
+    /// Of cores × time that the process ran or was ready to run.
+    cores: f64,
+    /// Of that, ready and not running.
+    delayed: f64,
+    /// Of the time that the slowest source was waited for, and its decoder.
+    source: Option<(f64, &'a StepSnapshot)>,
+    /// Of the time that the slowest target was waited for, and its loader.
+    target: Option<(f64, &'a StepSnapshot)>,
+    /// Of the time that readers were held back.
+    held: f64,
+    /// Bytes that all steps spilled.
+    spilled: u64,
+    /// The step that worked most, and how much of the time.
+    busiest: Option<(f64, &'a StepSnapshot)>,
+}
+
+impl<'a> Shares<'a> {
+    fn of(evidence: &Evidence<'a>) -> Self {
+        let elapsed = evidence.elapsed.as_secs_f64().max(1e-6);
+        let wanted = (evidence.processor + evidence.delayed).as_secs_f64();
+        Shares {
+            cores: (wanted / (elapsed * evidence.cores as f64)).min(1.0),
+            delayed: evidence.delayed.as_secs_f64() / wanted.max(1e-6),
+            source: waiting_for_source(evidence.steps, elapsed),
+            target: waiting_for_target(evidence.steps, elapsed),
+            held: evidence.held.as_secs_f64() / elapsed,
+            spilled: evidence.steps.iter().map(|step| step.spilled_bytes).sum(),
+            busiest: busiest(evidence.steps).map(|step| (step.busy / elapsed, step)),
+        }
+    }
+
+    fn judge(&self, evidence: &Evidence<'_>) -> (Limit, String) {
+        if self.is_short_of_memory() {
+            return (Limit::Memory, self.memory());
+        }
+        if self.cores >= FULL {
+            return (Limit::Cores, self.all_cores(evidence.cores));
+        }
+        let source = self.source.filter(|(share, _)| *share >= MOST);
+        let target = self.target.filter(|(share, _)| *share >= MOST);
+        let cores = percent(self.cores);
+        match (source, target, self.busiest) {
+            (source, Some((share, step)), _) if share >= source.map_or(0.0, |(share, _)| share) => {
+                let share = percent(share);
+                let target = format!("the target of {} ({})", step.name, place_name(&step.detail));
+                (Limit::Target, format!("{target}: writing to it took {share} of the time, cores busy {cores}"))
+            }
+            (Some((share, step)), _, _) => {
+                let fetch =
+                    evidence.steps.iter().find(|other| other.name == step.name && other.kind == StepKind::Fetch);
+                let place = fetch.map_or("source", |fetch| place_name(&fetch.detail));
+                let share = percent(share);
+                let reading = format!("reading {} ({place})", step.name);
+                (
+                    Limit::Source,
+                    format!("{reading}: waiting for its bytes took {share} of the time, cores busy {cores}"),
+                )
+            }
+            (_, _, Some((share, step))) if share >= MOST && evidence.cores > 1 => {
+                let (work, share, all) = (describe(step), percent(share), evidence.cores);
+                (Limit::Core, format!("{work}, which ran on 1 of {all} cores, busy {share} of the time"))
+            }
+            _ => (Limit::Nothing, format!("nothing in particular: cores busy {cores}, most of it {}", self.work())),
+        }
+    }
+
+    /// A step that spills works and waits more than it would have to; if it is the one that worked most, more cores
+    /// would help less than more memory.
+    fn is_short_of_memory(&self) -> bool {
+        let busiest_spilled = self.busiest.is_some_and(|(_, step)| step.spilled_bytes > 0);
+        self.held > 0.2 || busiest_spilled || (self.spilled > 0 && self.cores < FULL)
+    }
+
+    fn memory(&self) -> String {
+        let mut evidence = vec![format!("{} written to scratch", bytes(self.spilled))];
+        if self.held > 0.01 {
+            evidence.push(format!("readers held back {} of the time", percent(self.held)));
+        }
+        format!("memory: {}, most work in {}; raise `--memory`", evidence.join(", "), self.work())
+    }
+
+    fn all_cores(&self, cores: usize) -> String {
+        let cores = match cores {
+            1 => "1 of 1 core".to_owned(),
+            cores => format!("{cores} of {cores} cores"),
+        };
+        let mut sentence = format!("{}, {cores} busy {}", self.work(), percent(self.cores));
+        if self.delayed > 0.1 {
+            sentence.push_str(&format!(", {} of that waiting for other processes", percent(self.delayed)));
+        }
+        if self.spilled > 0 {
+            sentence.push_str(&format!(", {} written to scratch", bytes(self.spilled)));
+        }
+        sentence
+    }
+
+    /// The step that worked most, as a phrase.
+    fn work(&self) -> String {
+        self.busiest.map_or_else(|| "starting up".to_owned(), |(_, step)| describe(step))
+    }
 }
 
 /// The step that worked most.
@@ -169,16 +225,10 @@ fn waiting_for_target(steps: &[StepSnapshot], elapsed: f64) -> Option<(f64, &Ste
 fn place_name(detail: &str) -> &str {
     match detail {
         "stdin" => "standard input",
+        "stdout" => "standard output",
         "file" => "disk",
         "http" => "network",
         other => other,
-    }
-}
-
-fn of_cores(cores: usize) -> String {
-    match cores {
-        1 => "1 of 1 core".to_owned(),
-        cores => format!("{cores} of {cores} cores"),
     }
 }
 
@@ -222,6 +272,7 @@ mod tests {
             steps,
             elapsed: Duration::from_secs(10),
             processor: Duration::from_secs_f64(processor),
+            delayed: Duration::ZERO,
             cores: 2,
             held: Duration::from_secs_f64(held),
         })
@@ -244,6 +295,14 @@ mod tests {
         let serial = [step(StepKind::Decode, "gzip", 9.0, 0.2, 0.0)];
         assert_eq!(judge(&serial, 9.5, 0.0).limit, Limit::Core);
         assert_eq!(judge(&[], 0.1, 0.0).limit, Limit::Nothing);
+    }
+
+    #[test]
+    fn a_step_that_spills_and_works_most_is_short_of_memory_even_on_busy_cores() {
+        let sort = Step::new("ranked", StepKind::Transform, "sort");
+        sort.add_busy(Duration::from_secs(15));
+        sort.add_spilled(1 << 30);
+        assert_eq!(judge(&[sort.snapshot()], 19.0, 0.0).limit, Limit::Memory);
     }
 
     #[test]

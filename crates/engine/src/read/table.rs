@@ -13,7 +13,7 @@ use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
-use millstream_core::format::{BATCH_ROWS, Bound, Comparison, ParseRequest};
+use millstream_core::format::{Bound, Comparison, ParseRequest};
 
 use super::exec::ReadExec;
 use super::queue::{UnitQueue, UnitsExec};
@@ -80,7 +80,7 @@ impl SourceTable {
                 on_drift: self.reader.on_drift,
                 validate: self.reader.validate,
                 lines: provenance.contains(&Provenance::Line),
-                batch_rows: BATCH_ROWS,
+                batch_rows: state.config().batch_size(),
                 bounds: filters.iter().flat_map(|filter| bounds(filter, &self.columns)).collect(),
             },
             read_schema,
