@@ -84,7 +84,7 @@ pub enum Command {
     #[command(
         after_help = "Examples:\n  millstream run job.yaml\n  millstream run job.yaml --memory 512MB --set DAY=2026-01-31\n  millstream run job.yaml --json > report.json"
     )]
-    Run(Job),
+    Run(Run),
     /// Tell everything that is wrong with a job, without running it
     #[command(
         after_help = "Examples:\n  millstream check job.yaml\n  millstream check --offline job.yaml\n  millstream check --schema > job.schema.json"
@@ -139,6 +139,16 @@ pub struct Job {
     /// The job file
     #[arg(value_name = "JOB")]
     pub path: String,
+}
+
+/// What to run.
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub job: Job,
+    /// Show every step in the report, also those without work
+    #[arg(long, short)]
+    pub verbose: bool,
 }
 
 /// What to check.

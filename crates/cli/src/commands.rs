@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use arrow_json::writer::{JsonArray, WriterBuilder};
 use clap::CommandFactory;
 use millstream_core::{Error, ErrorKind, Result};
 use millstream_engine::run::{Interrupt, Watch};
@@ -30,7 +31,7 @@ pub fn run(arguments: Arguments) -> u8 {
     let global = &arguments.global;
     let output = Output::new(global);
     let done = match &arguments.command {
-        Command::Run(job) => run_job(global, output, &job.path),
+        Command::Run(run) => run_job(global, output, run),
         Command::Check(check) => check_job(global, output, check),
         Command::Explain(job) => explain(global, output, &job.path),
         Command::Preview(preview) => show_rows(global, output, preview),
@@ -158,9 +159,9 @@ fn all_lints(loaded: Loaded, machine: Machine) -> Vec<Lint> {
     lints
 }
 
-fn run_job(global: &Global, output: Output, path: &str) -> Result<(), Ended> {
+fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), Ended> {
     let machine = machine(global)?;
-    let job = sound_job(global, output, path, true)?;
+    let job = sound_job(global, output, &run.job.path, true)?;
     if output.json
         && let Some(sink) = job.sinks.iter().find(|sink| sink.write.value == "-")
     {
@@ -180,7 +181,7 @@ fn run_job(global: &Global, output: Output, path: &str) -> Result<(), Ended> {
     if output.json {
         output.json(&done)?;
     } else {
-        output.chat(&report::report(output, &done));
+        output.chat(&report::report(output, &done, run.verbose));
     }
     Ok(())
 }
@@ -242,7 +243,7 @@ fn show_rows(global: &Global, output: Output, preview: &arguments::Preview) -> R
 /// One object a row.
 fn rows_as_json(batches: &[RecordBatch]) -> Result<String> {
     let failed = |cause: arrow::error::ArrowError| Error::internal("rows cannot be written as JSON").cause(cause);
-    let mut writer = arrow_json::ArrayWriter::new(Vec::new());
+    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, JsonArray>(Vec::new());
     writer.write_batches(&batches.iter().collect::<Vec<_>>()).map_err(failed)?;
     writer.finish().map_err(failed)?;
     let mut text = String::from_utf8_lossy(&writer.into_inner()).into_owned();

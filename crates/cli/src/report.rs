@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
+use millstream_core::StepKind;
+use millstream_core::step::StepSnapshot;
 use millstream_engine::report::Report;
 
 use crate::output::{Output, Role};
 use crate::table::table;
 use crate::words;
 
-/// What was done, what there is now, the steps, and what limited the run.
-pub fn report(output: Output, report: &Report) -> String {
+/// A step that was at work for less than this share of the run is left out unless all are asked for.
+const NO_WORK: f64 = 0.01;
+
+/// What was done, what there is now, the steps, and what limited the run. `all` shows the steps without work, too.
+pub fn report(output: Output, report: &Report, all: bool) -> String {
     let mut text = format!(
         "{} in {}: {} rows read, {} written, {} rejected\n",
         output.paint(Role::Strong, "done"),
@@ -19,10 +24,16 @@ pub fn report(output: Output, report: &Report) -> String {
         words::count(report.rows_rejected),
     );
     for result in &report.results {
-        text.push_str(&format!("  {} to {}: {}\n", result.sink, result.target, result.summary));
+        text.push_str(&format!("  {}: {}\n", result.sink, result.summary));
     }
     text.push('\n');
-    text.push_str(&steps(report));
+    let shown: Vec<&StepSnapshot> = report.steps.iter().filter(|step| all || tells(step, report.seconds)).collect();
+    text.push_str(&steps(&shown));
+    match report.steps.len() - shown.len() {
+        0 => {}
+        1 => text.push_str("1 more step without work worth telling (--verbose)\n"),
+        hidden => text.push_str(&format!("{hidden} more steps without work worth telling (--verbose)\n")),
+    }
     text.push_str(&format!(
         "\npeak memory {} of {}\n",
         words::size(report.peak_rss_bytes),
@@ -32,30 +43,78 @@ pub fn report(output: Output, report: &Report) -> String {
     text
 }
 
-fn steps(report: &Report) -> String {
-    let header = ["step", "kind", "with", "rows", "bytes", "busy", "waiting for input", "for output", "spilled"];
-    let seconds = |seconds: f64| format!("{seconds:.2} s");
-    let or_nothing = |number: u64, text: String| if number == 0 { String::new() } else { text };
-    let rows: Vec<Vec<String>> = report
-        .steps
+/// Whether a step tells something: how much came in and went out, or time and disk that the run was spent on.
+/// Listing and the operators of a query are many and mostly idle.
+fn tells(step: &StepSnapshot, seconds: f64) -> bool {
+    let worth = |time: f64| time > seconds * NO_WORK;
+    match step.kind {
+        StepKind::Fetch | StepKind::Decode | StepKind::Parse | StepKind::Load => true,
+        StepKind::List => worth(step.busy + step.waiting_input),
+        StepKind::Transform => worth(step.busy) || step.spilled_bytes > 0 || step.rejected > 0,
+    }
+}
+
+fn steps(steps: &[&StepSnapshot]) -> String {
+    let some = |number: u64, text: fn(u64) -> String| if number == 0 { String::new() } else { text(number) };
+    let seconds = |seconds: f64| if seconds < 0.005 { String::new() } else { format!("{seconds:.2} s") };
+    let rows: Vec<Vec<String>> = steps
         .iter()
         .map(|step| {
             vec![
                 step.name.clone(),
                 step.kind.to_string(),
                 step.detail.clone(),
-                or_nothing(step.rows, words::count(step.rows)),
-                or_nothing(step.bytes, words::size(step.bytes)),
+                some(step.rows, words::count),
+                some(step.bytes, words::size),
                 seconds(step.busy),
                 seconds(step.waiting_input),
                 seconds(step.waiting_output),
-                or_nothing(step.spilled_bytes, words::size(step.spilled_bytes)),
+                some(step.rejected, words::count),
+                some(step.spilled_bytes, words::size),
             ]
         })
         .collect();
-    let spilled = report.steps.iter().any(|step| step.spilled_bytes > 0);
-    let columns = if spilled { header.len() } else { header.len() - 1 };
-    let header: Vec<String> = header[..columns].iter().map(|name| (*name).to_owned()).collect();
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row[..columns].to_vec()).collect();
-    table(&header, &rows, &[false, false, false, true, true, true, true, true, true])
+    let header =
+        ["step", "kind", "with", "rows", "bytes", "busy", "waited for input", "for output", "rejected", "spilled"];
+    // The last two are for runs in which there is such a thing.
+    let kept: Vec<usize> =
+        (0..header.len()).filter(|&column| column < 8 || rows.iter().any(|row| !row[column].is_empty())).collect();
+    let header: Vec<String> = kept.iter().map(|&column| header[column].to_owned()).collect();
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| kept.iter().map(|&column| row[column].clone()).collect()).collect();
+    let right: Vec<bool> = kept.iter().map(|&column| column > 2).collect();
+    table(&header, &rows, &right)
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_core::Step;
+
+    use super::*;
+
+    fn step(kind: StepKind, busy: f64) -> StepSnapshot {
+        let step = Step::new("places", kind, "x");
+        step.add_busy(Duration::from_secs_f64(busy));
+        step.snapshot()
+    }
+
+    #[test]
+    fn idle_operators_are_left_out_and_readers_and_loaders_are_not() {
+        assert!(tells(&step(StepKind::Parse, 0.0), 10.0) && tells(&step(StepKind::Load, 0.0), 10.0));
+        assert!(!tells(&step(StepKind::Transform, 0.05), 10.0) && tells(&step(StepKind::Transform, 0.2), 10.0));
+        let spilling = StepSnapshot { spilled_bytes: 1, ..step(StepKind::Transform, 0.0) };
+        assert!(tells(&spilling, 10.0));
+    }
+
+    #[test]
+    fn columns_without_anything_to_say_are_left_out() {
+        let quiet = step(StepKind::Parse, 1.0);
+        assert_eq!(
+            steps(&[&quiet]),
+            "step    kind   with  rows  bytes    busy  waited for input  for output\n\
+             places  parse  x                  1.00 s\n"
+        );
+        let rejecting = StepSnapshot { rejected: 1_234, ..quiet };
+        assert!(steps(&[&rejecting]).contains("for output  rejected\n") && steps(&[&rejecting]).contains("1,234"));
+    }
 }
