@@ -20,7 +20,8 @@ pub trait Spec: DeserializeOwned + JsonSchema {
     const NAME: &'static str;
     /// One sentence for the reference.
     const SUMMARY: &'static str;
-    /// An entry of a job file that uses it, in YAML. Every example is linted by a test.
+    /// The body of an entry that uses it, in YAML: a source's (with `read:`) or a sink's (with `from: ranked`). Every
+    /// example is linted by a test.
     const EXAMPLE: &'static str;
 
     /// Faults that the types do not show: combinations, values out of range.

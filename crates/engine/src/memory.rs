@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use millstream_core::Budget;
+use millstream_core::spec::Size;
 
 /// Left free for what nobody declares: batches in flight, decoder windows, the allocator's own.
 const SLACK: f64 = 0.20;
@@ -46,13 +47,29 @@ impl BudgetPool {
 
     fn refused(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
         DataFusionError::ResourcesExhausted(format!(
-            "{} holds {} bytes and needs {additional} more; {} of {} are taken",
-            reservation.consumer().name(),
-            reservation.size(),
-            self.budget.used(),
-            self.budget.limit(),
+            "{} holds {} and needs {} more; all steps together hold {} of {}",
+            holder(reservation.consumer().name()),
+            Size(reservation.size() as u64),
+            Size(additional as u64),
+            Size(self.budget.used() as u64),
+            Size(self.budget.limit() as u64),
         ))
     }
+}
+
+/// What holds memory, in the words of SQL rather than the names of DataFusion's streams: `HashJoinInput[0]`.
+fn holder(name: &str) -> &str {
+    const HOLDERS: &[(&str, &str)] = &[
+        ("Join", "a join"),
+        ("SMJ", "a join"),
+        ("Aggregate", "an aggregation"),
+        ("Sort", "a sort"),
+        ("TopK", "a sort"),
+        ("Recursive", "a recursive query"),
+        ("Window", "a window function"),
+    ];
+    let known = HOLDERS.iter().find(|(part, _)| name.contains(part));
+    known.map_or_else(|| name.split('[').next().unwrap_or(name), |(_, words)| words)
 }
 
 impl fmt::Display for BudgetPool {
@@ -241,11 +258,21 @@ mod tests {
         let first = MemoryConsumer::new("first").with_can_spill(true).register(&pool);
         let second = MemoryConsumer::new("second").with_can_spill(true).register(&pool);
         first.try_grow(30).expect("half of 60");
-        assert!(first.try_grow(1).is_err());
+        let refused = first.try_grow(1).expect_err("more than half of 60").to_string();
+        assert!(
+            refused.contains("first holds 30 B and needs 1 B more; all steps together hold 70 B of 100 B"),
+            "{refused}"
+        );
         second.try_grow(30).expect("the other half");
         assert!(fixed.try_grow(1).is_err());
         drop((first, second, fixed));
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn holders_are_named_in_the_words_of_sql() {
+        let names = ["HashJoinInput[0]", "FinalHashAggregateStream[1]", "ExternalSorterMerge[0]", "Other[3]"];
+        assert_eq!(names.map(holder), ["a join", "an aggregation", "a sort", "Other"]);
     }
 
     #[test]

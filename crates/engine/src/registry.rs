@@ -11,3 +11,50 @@ pub fn registry() -> Registry {
         sinks: millstream_sink::SINKS,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use millstream_core::spec::SpecInfo;
+
+    use super::*;
+    use crate::Variables;
+
+    fn job_with(example: &str) -> String {
+        let body = example.lines().map(|line| format!("    {line}\n")).collect::<String>();
+        match example.contains("from: ranked") {
+            true => format!("sources:\n  ranked:\n    read: in.csv\nsinks:\n  example:\n{body}"),
+            false => {
+                format!("sources:\n  example:\n{body}sinks:\n  out:\n    from: example\n    write: out.csv\n")
+            }
+        }
+    }
+
+    #[test]
+    fn every_example_is_a_sound_entry() {
+        let registry = registry();
+        let specs = registry.sources.iter().map(|entry| entry.spec);
+        let specs = specs.chain(registry.formats.iter().map(|entry| entry.spec));
+        let specs: Vec<SpecInfo> = specs.chain(registry.sinks.iter().map(|entry| entry.spec)).collect();
+        assert!(specs.len() >= 10);
+        for spec in specs {
+            let text = job_with(spec.example);
+            let variables = Variables { set: &BTreeMap::new(), environment: &|_| Some("set".into()) };
+            let loaded = crate::load("job.yaml", &text, variables, true);
+            assert!(loaded.lints.is_empty(), "{}:\n{text}\n{:#?}", spec.name, loaded.lints);
+        }
+    }
+
+    #[test]
+    fn no_two_components_claim_the_same_name() {
+        let registry = registry();
+        let mut names: Vec<&str> = registry.sources.iter().flat_map(|entry| entry.schemes).copied().collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        let mut endings: Vec<&str> = registry.formats.iter().flat_map(|entry| entry.extensions).copied().collect();
+        endings.extend(registry.codecs.iter().flat_map(|entry| entry.extensions));
+        endings.sort_unstable();
+        assert!(endings.windows(2).all(|pair| pair[0] != pair[1]), "{endings:?}");
+    }
+}

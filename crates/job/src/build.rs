@@ -340,7 +340,7 @@ impl<'a> Builder<'a> {
         if has_block {
             return self.format(entry, Some(target));
         }
-        let (format, ending) = self.registry.by_name(target).1?;
+        let (format, ending) = self.registry.sink_format(target)?;
         match (format.build)(&(format.suggested)(ending)) {
             Ok(format) => Some(format),
             Err(faults) => {

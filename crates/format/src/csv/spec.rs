@@ -141,16 +141,14 @@ impl Spec for CsvSpec {
     const NAME: &'static str = "csv";
     const SUMMARY: &'static str = "Text with a record on each line and a delimiter between fields.";
     const EXAMPLE: &'static str = "\
-sources:
-  sales:
-    read: sales/*.csv.gz
-    csv:
-      delimiter: \";\"
-      decimal: \",\"
-      columns:
-        day: {type: date, format: \"%d.%m.%Y\"}
-        shop: utf8
-        amount: decimal(12, 2)
+read: sales/*.csv.gz
+csv:
+  delimiter: \";\"
+  decimal: \",\"
+  columns:
+    day: {type: date, format: \"%d.%m.%Y\"}
+    shop: utf8
+    amount: decimal(12, 2)
 ";
 
     fn check(&self) -> Vec<Fault> {

@@ -29,10 +29,8 @@ impl Spec for LinesSpec {
     const NAME: &'static str = "lines";
     const SUMMARY: &'static str = "Text with one column, `line`: what stands before each line end.";
     const EXAMPLE: &'static str = "\
-sources:
-  log:
-    read: logs/*.log.gz
-    lines: {encoding: windows-1252}
+read: logs/*.log.gz
+lines: {encoding: windows-1252}
 ";
 
     fn check(&self) -> Vec<Fault> {
