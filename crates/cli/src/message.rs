@@ -14,7 +14,7 @@ pub fn error(output: Output, error: &Error) -> String {
     let place = error.place().to_string();
     let facts = [
         ("at", Some(place).filter(|place| !place.is_empty())),
-        ("in", error.step_name().map(str::to_owned)),
+        ("step", error.step_name().map(str::to_owned)),
         ("text", error.offending_text().map(|text| format!("`{text}`"))),
         ("cause", error.cause_text().map(str::to_owned)),
     ];
@@ -118,7 +118,7 @@ mod tests {
         );
         assert_eq!(
             shown,
-            "error: a record has 3 fields, and the header has 2\n  at data/a.csv, line 7\n  in places\n  text `a,b,c`\n  \
+            "error: a record has 3 fields, and the header has 2\n  at data/a.csv, line 7\n  step places\n  text `a,b,c`\n  \
              cause first line\n    second line\nhint: fix the file\n"
         );
     }

@@ -42,8 +42,14 @@ impl Frame for Inflate {
         let used = (self.state.total_in() - before_in) as usize;
         match status {
             Ok(status) => Ok(Progress { used, ended: status == Status::StreamEnd }),
-            Err(error) => Err(corrupt("the deflate data is corrupt", self.begin + self.state.total_in())
-                .cause(error.message().unwrap_or("not deflate"))),
+            Err(error) => {
+                let fault = corrupt("the deflate data is corrupt", self.begin + self.state.total_in());
+                // In its fast loop inflate forgets what it found, and says only that it is in a bad state.
+                Err(match error.message().filter(|message| !message.contains("bad state")) {
+                    Some(message) => fault.cause(message),
+                    None => fault,
+                })
+            }
         }
     }
 

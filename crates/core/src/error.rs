@@ -140,7 +140,7 @@ impl Error {
             Io::Interrupted | Io::TimedOut | Io::ConnectionReset | Io::ConnectionAborted => ErrorKind::Transient,
             _ => ErrorKind::Refused,
         };
-        let error = Error::new(kind, what).cause(cause);
+        let error = Error::new(kind, what).cause(system_words(cause));
         match cause.kind() {
             Io::StorageFull | Io::QuotaExceeded => error.hint("free some space, or write to another disk"),
             Io::PermissionDenied => error.hint("check the rights of the file and of its folder"),
@@ -243,6 +243,16 @@ impl Error {
     }
 }
 
+/// The system's words, without its number, and without the path that the wrapper of the file system's calls puts in
+/// front (failed to do this with `path`: cause): `what` names it already.
+fn system_words(cause: &std::io::Error) -> String {
+    let text = cause.to_string();
+    let text = text.rsplit_once("`: ").map_or(text.as_str(), |(_, cause)| cause);
+    let text = text.split(" (os error ").next().unwrap_or(text);
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
+}
+
 /// Text as one printable line of at most [`TEXT_LIMIT`] characters: control characters and bytes that are not UTF-8
 /// are escaped, and a cut is shown as `…`.
 pub fn printable(text: &[u8]) -> String {
@@ -308,6 +318,16 @@ mod tests {
         assert_eq!(error.place().to_string(), "a.csv, member m, line 3");
         assert_eq!(error.step_name(), Some("read"));
         assert_eq!(error.to_string(), "a.csv, member m, line 3: bad value");
+    }
+
+    #[test]
+    fn a_fault_of_the_system_is_told_without_path_and_number() {
+        let cause = fs_err::File::open("/no/such `: file").expect_err("there is none");
+        assert_eq!(Error::io("cannot read it", &cause).to_string(), "cannot read it: no such file or directory");
+        let plain = std::io::Error::from_raw_os_error(28);
+        let error = Error::io("cannot write it", &plain);
+        assert_eq!(error.cause_text(), Some("no space left on device"));
+        assert!(error.hint_text().is_some());
     }
 
     #[test]

@@ -6,6 +6,8 @@
 use datafusion::error::DataFusionError;
 use millstream_core::{Error, ErrorKind};
 
+use crate::sql::{Words, first_line, reword};
+
 /// `error` as DataFusion carries it.
 pub fn carry(error: Error) -> DataFusionError {
     match error.kind() {
@@ -19,20 +21,38 @@ pub fn unwrap(error: DataFusionError) -> Error {
     if let Some(ours) = ours(&error) {
         return ours;
     }
-    let root = error.find_root();
-    match root {
+    match error.find_root() {
         DataFusionError::ResourcesExhausted(message) => Error::new(ErrorKind::Memory, "the memory budget is too small")
-            .cause(first_sentence(message))
+            .cause(first_line(message))
             .hint("raise `--memory`, or let the job keep fewer rows at once (fewer groups, a smaller join side)"),
-        DataFusionError::ArrowError(cause, _) => Error::data("a value cannot be computed").cause(cause),
         DataFusionError::IoError(cause) => Error::io("scratch cannot be written or read", cause),
-        DataFusionError::Execution(message) => Error::data("the transformation failed").cause(message),
-        DataFusionError::Plan(message) => Error::job(message.clone()),
-        DataFusionError::SchemaError(cause, _) => Error::job(cause.to_string()),
-        DataFusionError::NotImplemented(message) => Error::job(format!("the SQL engine cannot do this: {message}")),
         DataFusionError::ExecutionJoin(cause) => Error::internal("a task failed").cause(cause),
-        other => Error::internal("the SQL engine failed").cause(first_sentence(&other.to_string())),
+        root @ (DataFusionError::Plan(_) | DataFusionError::SchemaError(..)) => {
+            let words = reword(&root.strip_backtrace());
+            told(Error::job(words.what.clone()), words)
+        }
+        DataFusionError::NotImplemented(message) => match reword(message) {
+            words if words.known => told(Error::job(words.what.clone()), words),
+            words => Error::job("the SQL engine cannot do this").cause(words.what),
+        },
+        root => {
+            let words = reword(&root.strip_backtrace());
+            match root {
+                _ if words.known => told(Error::data(words.what.clone()), words),
+                DataFusionError::ArrowError(..) => Error::data("a value cannot be computed").cause(words.what),
+                DataFusionError::Execution(_) | DataFusionError::External(_) => {
+                    Error::data("the transformation failed").cause(words.what)
+                }
+                _ => Error::internal("the SQL engine failed").cause(words.what),
+            }
+        }
     }
+}
+
+/// `error` with what else the words say.
+fn told(error: Error, words: Words) -> Error {
+    let error = words.text.into_iter().fold(error, Error::text);
+    words.hint.into_iter().fold(error, Error::hint)
 }
 
 /// The first error of ours inside `error`.
@@ -56,11 +76,6 @@ fn ours(error: &DataFusionError) -> Option<Error> {
     None
 }
 
-/// DataFusion adds backtraces and reports of its own behind the first line.
-fn first_sentence(message: &str) -> &str {
-    message.lines().next().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -80,6 +95,16 @@ mod tests {
     fn a_transient_fault_is_an_io_error_at_its_root() {
         assert!(matches!(carry(Error::transient("later")), DataFusionError::IoError(_)));
         assert!(matches!(carry(Error::data("bad")), DataFusionError::External(_)));
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_converted_is_told_with_its_text() {
+        let cast = arrow::error::ArrowError::CastError("Cannot cast string 'x' to value of Int64 type".into());
+        let error = unwrap(DataFusionError::ArrowError(Box::new(cast), None));
+        assert_eq!((error.kind(), error.what()), (ErrorKind::Data, "the text cannot be converted to int64"));
+        assert_eq!((error.offending_text(), error.cause_text()), (Some("x"), None));
+        let error = unwrap(DataFusionError::Internal("Something odd happened.\nThis issue was likely".into()));
+        assert_eq!((error.kind(), error.cause_text()), (ErrorKind::Internal, Some("something odd happened")));
     }
 
     #[test]

@@ -29,8 +29,11 @@ impl Machine {
         };
         let memory = match memory {
             Some(memory) if memory < LEAST_MEMORY => {
-                return Err(Error::job(format!("a memory budget of {memory} bytes is too small"))
-                    .hint("give at least 64MiB: the engine itself needs about half of that"));
+                return Err(Error::job(format!(
+                    "a memory budget of {} is too small",
+                    millstream_core::spec::Size(memory)
+                ))
+                .hint("give at least 64MiB: the engine itself needs about half of that"));
             }
             Some(memory) => memory,
             None => (total_memory() / 4).max(LEAST_MEMORY),

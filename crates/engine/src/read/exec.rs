@@ -133,12 +133,13 @@ impl ExecutionPlan for ReadExec {
             .map_ok(|batch| futures::stream::iter(from_batch(&batch).into_iter().map(DataFusionResult::Ok)))
             .try_flatten()
             .map_ok(move |unit| {
+                let name = reader.name.clone();
                 let opening = rows::open(Arc::clone(&reader), unit);
                 let _enter = reader.context.io.enter();
                 let task = datafusion::common::runtime::SpawnedTask::spawn(opening);
                 async move {
                     match task.join().await {
-                        Ok(opened) => opened.map_err(fault::carry),
+                        Ok(opened) => opened.map_err(|error| fault::carry(error.in_step(&name))),
                         Err(join) => Err(DataFusionError::ExecutionJoin(Box::new(join))),
                     }
                 }

@@ -179,7 +179,7 @@ pub fn no_match(reader: &Reader) -> Error {
     let patterns: Vec<String> = reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
     Error::refused("no file matches")
         .text(patterns.join(", "))
-        .hint("check the pattern; set `allow_empty: true` if nothing to read is fine")
+        .hint("check the pattern; `allow_empty: true` in the source lets a job run without files")
 }
 
 /// The columns of a unit as a row.

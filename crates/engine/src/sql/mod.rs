@@ -2,15 +2,21 @@
 //!
 //! Positions are a line and a column inside the SQL text, both from 1; the job crate maps them into the YAML.
 
-use datafusion::common::{Column, SchemaError};
+mod words;
+
+use datafusion::common::{Column, SchemaError, Span};
 use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use millstream_core::hint::nearest;
 use millstream_job::SqlFault;
+
+use words::lower_first;
+pub use words::{Words, first_line, reword};
 
 /// What is wrong with a SQL text, and how many characters of it are at fault (at least one).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +35,7 @@ fn at_start(what: impl Into<String>) -> SqlFault {
 pub fn references(sql: &str) -> Result<Vec<String>, SqlFault> {
     let statement = parse(sql)?;
     let (tables, _) =
-        resolve_table_references(&statement, true).map_err(|error| at_start(first_line(&error.to_string())))?;
+        resolve_table_references(&statement, true).map_err(|error| at_start(reword(&error.strip_backtrace()).what))?;
     let mut names: Vec<String> = tables.iter().map(|table| table.table().to_owned()).collect();
     names.sort();
     names.dedup();
@@ -38,7 +44,7 @@ pub fn references(sql: &str) -> Result<Vec<String>, SqlFault> {
 
 /// One query, or what is wrong with the text.
 pub fn parse(sql: &str) -> Result<Statement, SqlFault> {
-    let statements = DFParser::parse_sql(sql).map_err(|error| syntax_fault(&error))?;
+    let statements = DFParser::parse_sql(sql).map_err(|error| syntax_fault(sql, &error))?;
     let mut statements = statements.into_iter();
     match (statements.next(), statements.next()) {
         (None, _) => Err(SqlFault { hint: Some("write a query: SELECT …".into()), ..at_start("the SQL is empty") }),
@@ -56,14 +62,16 @@ pub fn parse(sql: &str) -> Result<Statement, SqlFault> {
     }
 }
 
-/// The parser ends its messages with `at Line: 1, Column: 8`.
-fn syntax_fault(error: &DataFusionError) -> SqlFault {
-    let message = match error.find_root() {
-        DataFusionError::SQL(parser, _) => parser.to_string(),
-        other => other.to_string(),
+/// The parser ends its messages with `at Line: 1, Column: 8`, unless the text ends too early.
+fn syntax_fault(sql: &str, error: &DataFusionError) -> SqlFault {
+    let message = match root(error) {
+        DataFusionError::SQL(parser, _) => match parser.as_ref() {
+            ParserError::TokenizerError(message) | ParserError::ParserError(message) => message.clone(),
+            ParserError::RecursionLimitExceeded => "it is nested too deeply".to_owned(),
+        },
+        other => other.strip_backtrace(),
     };
     let message = first_line(&message);
-    let message = message.trim_start_matches("sql parser error: ");
     let (what, place) = match message.rsplit_once(" at Line: ") {
         Some((what, place)) => (what, place.split_once(", Column: ")),
         None => (message, None),
@@ -72,21 +80,35 @@ fn syntax_fault(error: &DataFusionError) -> SqlFault {
         let column: String = column.chars().take_while(char::is_ascii_digit).collect();
         Some((line.trim().parse().ok()?, column.parse().ok()?))
     });
-    let (line, column) = place.unwrap_or((1, 1));
-    SqlFault { line, column, what: format!("the SQL does not parse: {}", lower_first(what)), hint: None }
+    let what = match what.strip_prefix("Expected: ").and_then(|what| what.rsplit_once(", found: ")) {
+        Some((expected, "EOF")) => format!("expected {expected}, found the end"),
+        Some((expected, found)) => format!("expected {expected}, found `{found}`"),
+        None => lower_first(what),
+    };
+    let (line, column) = place.unwrap_or_else(|| end(sql));
+    SqlFault { line, column, what: format!("the SQL does not parse: {what}"), hint: None }
+}
+
+/// The place behind the last character that says something.
+fn end(sql: &str) -> (usize, usize) {
+    let sql = sql.trim_end();
+    (sql.lines().count().max(1), sql.lines().last().map_or(0, |line| line.chars().count()) + 1)
 }
 
 /// A fault that the planner found in `sql`: a column or function that does not exist, types that do not fit.
 pub fn plan_fault(sql: &str, error: &DataFusionError) -> PlanFault {
     let root = root(error);
-    let described = describe(root);
-    let word = described.word.as_deref();
-    let place = diagnostic_place(error).or_else(|| word.and_then(|word| find_word(sql, word)));
-    let (line, column) = place.unwrap_or((1, 1));
-    PlanFault {
-        fault: SqlFault { line, column, what: lower_first(&described.what), hint: described.hint },
-        length: word.map_or(1, |word| word.chars().count()),
+    if let DataFusionError::SQL(..) = root {
+        return PlanFault { fault: syntax_fault(sql, error), length: 1 };
     }
+    let described = describe(root);
+    let named = described.word.as_deref().map(|word| word.rsplit('.').next().unwrap_or(word));
+    let place = diagnostic_place(error).or_else(|| {
+        let word = named?;
+        find_word(sql, word).map(|(line, column)| (line, column, word.chars().count()))
+    });
+    let (line, column, length) = place.unwrap_or((1, 1, 1));
+    PlanFault { fault: SqlFault { line, column, what: described.what, hint: described.hint }, length }
 }
 
 /// The innermost fault; of several, the first.
@@ -98,72 +120,67 @@ fn root(error: &DataFusionError) -> &DataFusionError {
     }
 }
 
-/// A fault in our words, and the word of the SQL that it is about.
-struct Described {
-    what: String,
-    word: Option<String>,
-    hint: Option<String>,
-}
-
-fn describe(error: &DataFusionError) -> Described {
+fn describe(error: &DataFusionError) -> Words {
     match error {
         DataFusionError::SchemaError(schema, _) => describe_schema(schema),
-        DataFusionError::Plan(message) => describe_plan(message),
-        other => Described { what: first_line(&other.strip_backtrace()), word: None, hint: None },
+        other => reword(&other.strip_backtrace()),
     }
 }
 
-fn describe_plan(message: &str) -> Described {
-    let quoted = |rest: &str| rest.split('\'').next().unwrap_or_default().to_owned();
-    match message.strip_prefix("Invalid function '").map(quoted) {
-        Some(name) => {
-            let nearest = message.split("Did you mean '").nth(1).map(quoted);
-            Described {
-                what: format!("there is no function `{name}`"),
-                hint: nearest.map(|nearest| format!("did you mean `{nearest}`?")),
-                word: Some(name),
-            }
-        }
-        None => Described { what: first_line(message), word: None, hint: None },
-    }
-}
-
-fn describe_schema(error: &SchemaError) -> Described {
+fn describe_schema(error: &SchemaError) -> Words {
     match error {
-        SchemaError::FieldNotFound { field, valid_fields } => Described {
+        SchemaError::FieldNotFound { field, valid_fields } => Words {
             what: format!("there is no column `{}`", field.flat_name()),
-            hint: Some(column_hint(field, valid_fields)),
+            hint: column_hint(field, valid_fields),
             word: Some(field.name.clone()),
+            ..Words::default()
         },
-        SchemaError::AmbiguousReference { field } => Described {
+        // With its table it is a column that another one of the result stands beside.
+        SchemaError::AmbiguousReference { field } if field.relation.is_some() => Words {
+            what: format!("two columns have the same name: {}", field.name),
+            hint: Some("give one of them another name with AS".into()),
+            word: Some(field.name.clone()),
+            ..Words::default()
+        },
+        SchemaError::AmbiguousReference { field } => Words {
             what: format!("`{}` is a column of several tables", field.name),
             hint: Some("say which: table.column".into()),
             word: Some(field.name.clone()),
+            ..Words::default()
         },
-        other => Described { what: first_line(&other.to_string()), word: None, hint: None },
+        other => reword(&other.to_string()),
     }
 }
 
-fn column_hint(wanted: &Column, valid: &[Column]) -> String {
-    let all: Vec<String> = valid.iter().map(Column::quoted_flat_name).collect();
+fn column_hint(wanted: &Column, valid: &[Column]) -> Option<String> {
+    let mut all: Vec<String> = Vec::new();
+    for name in valid.iter().map(Column::quoted_flat_name) {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    if all.is_empty() {
+        return None;
+    }
     let all = format!("valid columns: {}", all.join(", "));
-    match nearest(&wanted.name, valid.iter().map(|column| column.name.as_str())) {
-        Some(name) if name.eq_ignore_ascii_case(&wanted.name) && name != wanted.name => {
+    Some(match nearest(&wanted.name, valid.iter().map(|column| column.name.as_str())) {
+        Some(name) if name.eq_ignore_ascii_case(&wanted.name) && name.chars().any(char::is_uppercase) => {
             format!("did you mean \"{name}\"? names with capital letters need double quotes; {all}")
         }
         Some(name) => format!("did you mean `{name}`? {all}"),
         None => all,
-    }
+    })
 }
 
-/// Where the planner says the fault lies.
-fn diagnostic_place(error: &DataFusionError) -> Option<(usize, usize)> {
+/// Where the planner says the fault lies: line, column and characters.
+fn diagnostic_place(error: &DataFusionError) -> Option<(usize, usize, usize)> {
     let diagnostic = match error {
         DataFusionError::Collection(errors) => errors.first()?.diagnostic()?,
         error => error.diagnostic()?,
     };
-    let start = diagnostic.span?.start;
-    Some((start.line as usize, start.column as usize))
+    let Span { start, end } = diagnostic.span?;
+    let length = if start.line == end.line { end.column.saturating_sub(start.column).max(1) } else { 1 };
+    Some((start.line as usize, start.column as usize, length as usize))
 }
 
 /// The first place in `sql` where `name` stands as a word, quoted or not.
@@ -176,18 +193,6 @@ fn find_word(sql: &str, name: &str) -> Option<(usize, usize)> {
         _ => false,
     })?;
     Some((found.span.start.line as usize, found.span.start.column as usize))
-}
-
-fn lower_first(message: &str) -> String {
-    let mut message = message.to_owned();
-    if let Some(first) = message.get_mut(0..1) {
-        first.make_ascii_lowercase();
-    }
-    message
-}
-
-fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

@@ -55,6 +55,11 @@ fn refused_row(shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error
 fn cause(error: &rusqlite::Error) -> String {
     match error {
         rusqlite::Error::SqliteFailure(_, Some(text)) => text.clone(),
-        other => other.to_string(),
+        other => {
+            let text = other.to_string();
+            // Where SQLite gives a number and no text, the library writes both: Error code 13: database is full.
+            let number = text.strip_prefix("Error code ").and_then(|text| text.split_once(": "));
+            number.map_or(text.clone(), |(_, text)| text.to_owned())
+        }
     }
 }

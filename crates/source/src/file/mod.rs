@@ -196,12 +196,9 @@ pub(crate) fn interrupted() -> Error {
     Error::new(ErrorKind::Interrupted, "the run ended while a file was read")
 }
 
-/// An error of the system about `path`, without the path in its cause.
+/// An error of the system about `path`.
 pub(crate) fn io_error(what: &str, path: &Path, cause: &io::Error) -> Error {
-    let text = cause.to_string();
-    // The wrapper of the file system's calls writes: failed to do this with `path`: cause.
-    let shown = text.rsplit_once("`: ").map_or(text.as_str(), |(_, cause)| cause);
-    Error::io(what, cause).cause(shown).in_unit(&uri_of(path), None)
+    Error::io(what, cause).in_unit(&uri_of(path), None)
 }
 
 /// What has to be escaped in the path of a URL.

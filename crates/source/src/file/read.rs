@@ -86,7 +86,7 @@ pub(crate) fn open(path: &Path) -> Result<Opened> {
         std::io::ErrorKind::NotFound => super::walk::named(path).err().unwrap_or_else(|| gone(path)),
         _ => io_error("the file cannot be opened", path, &cause),
     })?;
-    let metadata = file.metadata().map_err(|cause| io_error("it cannot be looked at", path, &cause))?;
+    let metadata = file.metadata().map_err(|cause| io_error("the file cannot be looked up", path, &cause))?;
     if metadata.is_dir() {
         return Err(super::walk::named(path).err().unwrap_or_else(|| gone(path)));
     }
@@ -128,7 +128,7 @@ pub(crate) fn read_range(file: &File, path: &Path, range: Range<u64>) -> Result<
 
 /// Makes sure that the file is still the version that was opened. Blocks.
 pub(crate) fn verify(file: &File, path: &Path, stamp: &Stamp) -> Result<()> {
-    let metadata = file.metadata().map_err(|cause| io_error("it cannot be looked at", path, &cause))?;
+    let metadata = file.metadata().map_err(|cause| io_error("the file cannot be looked up", path, &cause))?;
     if Stamp::of(&metadata) == *stamp { Ok(()) } else { Err(changed(path)) }
 }
 

@@ -180,14 +180,8 @@ fn missing_rights_are_told_and_never_skipped() {
         )
     });
     std::fs::set_permissions(tree.path("x/y"), std::fs::Permissions::from_mode(0o755)).expect("rights can be given");
-    assert_eq!(
-        folder.to_string(),
-        format!("{}: the folder cannot be listed: Permission denied (os error 13)", tree.text("x/y"))
-    );
-    assert_eq!(
-        file.to_string(),
-        format!("{}: the file cannot be opened: Permission denied (os error 13)", tree.text("a.gz"))
-    );
+    assert_eq!(folder.to_string(), format!("{}: the folder cannot be listed: permission denied", tree.text("x/y")));
+    assert_eq!(file.to_string(), format!("{}: the file cannot be opened: permission denied", tree.text("a.gz")));
     for error in [folder, file] {
         assert_eq!(error.kind(), ErrorKind::Refused);
         assert!(error.hint_text().is_some_and(|hint| hint.contains("rights")));

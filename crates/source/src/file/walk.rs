@@ -50,7 +50,7 @@ pub(crate) fn named(path: &Path) -> Result<Unit> {
     let metadata = match fs_err::metadata(path) {
         Ok(metadata) => metadata,
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(missing(path)),
-        Err(cause) => return Err(io_error("it cannot be looked at", path, &cause)),
+        Err(cause) => return Err(io_error("the file cannot be looked up", path, &cause)),
     };
     if metadata.is_dir() {
         let shown = path.display().to_string();
@@ -251,7 +251,7 @@ impl Walker<'_> {
                 Err(io_error("this link leads nowhere", path, &cause)
                     .hint("repair the link, or write a narrower pattern"))
             }
-            Err(cause) => Err(io_error("it cannot be looked at", path, &cause)),
+            Err(cause) => Err(io_error("the file cannot be looked up", path, &cause)),
         }
     }
 }
@@ -261,7 +261,7 @@ fn probe(path: &Path, name: &str) -> Result<Option<(OsString, Kind)>> {
     match fs_err::symlink_metadata(path) {
         Ok(metadata) => Ok(Some((OsString::from(name), metadata.file_type().into()))),
         Err(cause) if is_absent(&cause) => Ok(None),
-        Err(cause) => Err(io_error("it cannot be looked at", path, &cause)),
+        Err(cause) => Err(io_error("the file cannot be looked up", path, &cause)),
     }
 }
 

@@ -18,6 +18,9 @@ pub(crate) const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(300);
 /// A try that brings so many bytes has made progress.
 pub(crate) const PROGRESS: u64 = 64 << 10;
 
+/// What to do about a fault that did not pass in time.
+const LATER: &str = "it may pass: try again later, or raise `retries` in the source's `http` block";
+
 /// What went wrong with one try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -148,7 +151,8 @@ impl Tries {
         let mut error = Error::new(kind, format!("{} ({tries}, {seconds:.1} s)", fault.what));
         error = fault.cause.into_iter().fold(error, Error::cause);
         error = fault.text.into_iter().fold(error, Error::text);
-        fault.hint.into_iter().fold(error, Error::hint)
+        let hint = fault.hint.or_else(|| fault.transient.then(|| LATER.to_owned()));
+        hint.into_iter().fold(error, Error::hint)
     }
 }
 
