@@ -1,6 +1,7 @@
 //! The `millstream` command: arguments, progress, rendering of errors and reports, exit codes. All work is the
 //! engine's.
 
+mod allocator;
 mod arguments;
 mod commands;
 mod interrupt;
@@ -15,9 +16,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
+    allocator::settle();
     ExitCode::from(commands::run(arguments::Arguments::parse()))
 }
