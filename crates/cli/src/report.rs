@@ -13,6 +13,9 @@ use crate::words;
 /// A step that was at work for less than this share of the run is left out unless all are asked for.
 const NO_WORK: f64 = 0.01;
 
+/// Times below this many seconds are not shown.
+const NO_TIME: f64 = 0.005;
+
 /// What was done, what there is now, the steps, and what limited the run. `all` shows the steps without work, too.
 pub fn report(output: Output, report: &Report, all: bool) -> String {
     let mut text = format!(
@@ -46,7 +49,7 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
 /// Whether a step tells something: how much came in and went out, or time and disk that the run was spent on.
 /// Listing and the operators of a query are many and mostly idle.
 fn tells(step: &StepSnapshot, seconds: f64) -> bool {
-    let worth = |time: f64| time > seconds * NO_WORK;
+    let worth = |time: f64| time > (seconds * NO_WORK).max(NO_TIME);
     match step.kind {
         StepKind::Fetch | StepKind::Decode | StepKind::Parse | StepKind::Load => true,
         StepKind::List => worth(step.busy + step.waiting_input),
@@ -56,7 +59,7 @@ fn tells(step: &StepSnapshot, seconds: f64) -> bool {
 
 fn steps(steps: &[&StepSnapshot]) -> String {
     let some = |number: u64, text: fn(u64) -> String| if number == 0 { String::new() } else { text(number) };
-    let seconds = |seconds: f64| if seconds < 0.005 { String::new() } else { format!("{seconds:.2} s") };
+    let seconds = |seconds: f64| if seconds < NO_TIME { String::new() } else { format!("{seconds:.2} s") };
     let rows: Vec<Vec<String>> = steps
         .iter()
         .map(|step| {
