@@ -1,5 +1,5 @@
 # `make demo` shows what Millstream does; `make test` runs every test. Both set up what they need.
-.PHONY: demo test check
+.PHONY: demo test check reference
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
@@ -20,3 +20,8 @@ check:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+
+# Written from the specs of the components; a test tells when it is out of date.
+reference:
+	cargo build --locked -p millstream
+	$(CARGO_TARGET_DIR)/debug/millstream reference > docs/reference/job-file.md

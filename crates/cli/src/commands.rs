@@ -395,4 +395,18 @@ mod tests {
         assert_eq!(rows_as_json(&[]).expect("json"), "[]\n");
         assert!(rows_as_json(&[batch]).expect("json").starts_with(r#"[{"n":1000,"text":"a\nb\u0007"}"#));
     }
+
+    #[test]
+    fn the_reference_in_the_docs_is_that_of_the_specs() {
+        let written = include_str!("../../../docs/reference/job-file.md");
+        let generated = millstream_job::reference(&millstream_engine::registry());
+        assert!(written == generated, "docs/reference/job-file.md is out of date: run `make reference`");
+    }
+
+    #[test]
+    fn the_job_in_the_readme_is_that_of_the_example() {
+        let job = include_str!("../../../examples/geonames/job.yaml");
+        let entries = job.lines().skip_while(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
+        assert!(include_str!("../../../README.md").contains(&entries), "README.md shows another job");
+    }
 }
