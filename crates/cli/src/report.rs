@@ -27,7 +27,7 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         words::count(report.rows_rejected),
     );
     for result in &report.results {
-        text.push_str(&format!("  {}: {}\n", result.sink, result.summary));
+        text.push_str(&format!("  {}: {}\n", result.sink, grouped(&result.summary)));
     }
     text.push('\n');
     let shown: Vec<&StepSnapshot> = report.steps.iter().filter(|step| all || tells(step, report.seconds)).collect();
@@ -44,6 +44,14 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
     ));
     text.push_str(&format!("{}\n", output.paint(Role::Strong, &report.verdict.sentence)));
     text
+}
+
+/// A sink's summary with its number as this report writes numbers: "6000000 rows in t" is "6,000,000 rows in t".
+fn grouped(summary: &str) -> String {
+    match summary.split_once(' ').map(|(number, rest)| (number.parse::<u64>(), rest)) {
+        Some((Ok(number), rest)) => format!("{} {rest}", words::count(number)),
+        _ => summary.to_owned(),
+    }
 }
 
 /// Whether a step tells something: how much came in and went out, or time and disk that the run was spent on.
@@ -107,6 +115,12 @@ mod tests {
         assert!(!tells(&step(StepKind::Transform, 0.05), 10.0) && tells(&step(StepKind::Transform, 0.2), 10.0));
         let spilling = StepSnapshot { spilled_bytes: 1, ..step(StepKind::Transform, 0.0) };
         assert!(tells(&spilling, 10.0));
+    }
+
+    #[test]
+    fn only_a_number_in_front_is_grouped() {
+        assert_eq!(grouped("6000000 rows in table t1000"), "6,000,000 rows in table t1000");
+        assert_eq!(grouped("nothing in 1000 files"), "nothing in 1000 files");
     }
 
     #[test]
