@@ -78,6 +78,7 @@ fn session(machine: &Machine, budget: &Arc<Budget>) -> Result<SessionContext> {
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(pool)
         .with_temp_file_path(&machine.scratch)
+        .with_max_spill_merge_fan_in(merge_fan_in(budget.limit(), machine.cores))
         .build_arc()
         .map_err(fault::unwrap)?;
     let mut config = SessionConfig::new()
@@ -87,7 +88,7 @@ fn session(machine: &Machine, budget: &Arc<Budget>) -> Result<SessionContext> {
     let options = config.options_mut();
     options.sql_parser.collect_spans = true;
     // A sort keeps this much aside for its merge; by default 10 MB, too much for a small budget and many sorts.
-    options.execution.sort_spill_reservation_bytes = (budget.limit() / (16 * machine.cores)).min(10 << 20);
+    options.execution.sort_spill_reservation_bytes = (budget.limit() / (4 * machine.cores)).min(10 << 20);
     Ok(SessionContext::new_with_config_rt(config, runtime))
 }
 
@@ -95,6 +96,12 @@ fn session(machine: &Machine, budget: &Arc<Budget>) -> Result<SessionContext> {
 /// of each run). About 4 KiB of the budget for each row and core.
 fn batch_rows(budget: usize, cores: usize) -> usize {
     (budget / cores / 4096).clamp(256, BATCH_ROWS)
+}
+
+/// Spilled runs that one sort merges at once. Left to itself the first of several sorts takes what memory there is for
+/// its merge, and the others fail; so each gets a part of a quarter of the budget, at about 256 bytes a row and run.
+fn merge_fan_in(budget: usize, cores: usize) -> usize {
+    (budget / (4 * cores) / (batch_rows(budget, cores) * 256)).max(2)
 }
 
 /// A job whose readers are known and whose steps are planned.

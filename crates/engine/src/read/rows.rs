@@ -111,7 +111,10 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, mut
                 }
                 Unpacked::Text(text) => {
                     reader.steps.decode.add_bytes(text.len() as u64);
-                    reader.steps.parse.busy(|| sink.push(&reader, text, &mut parsed))
+                    reader.steps.parse.busy(|| {
+                        pieces(text, request.parse.batch_rows)
+                            .try_for_each(|piece| sink.push(&reader, piece, &mut parsed))
+                    })
                 }
                 Unpacked::End => match std::mem::replace(&mut sink, MemberReader::None) {
                     MemberReader::None => Err(Error::internal("a member ended that had not begun")),
@@ -137,6 +140,13 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, mut
         }
     }
     .boxed()
+}
+
+/// `text` in pieces about as large as a batch. The texts of a batch are views, and whoever holds it is charged for all of
+/// the pieces they point into: with larger pieces several batches would each be charged for the same one.
+fn pieces(text: Bytes, batch_rows: usize) -> impl Iterator<Item = Bytes> {
+    let size = (batch_rows * 32).max(16 << 10);
+    (0..text.len().div_ceil(size)).map(move |index| text.slice(index * size..((index + 1) * size).min(text.len())))
 }
 
 /// The next bytes of a unit; the wait is counted.
