@@ -48,7 +48,7 @@ async fn head_of(reader: &Arc<Reader>, unit: &Unit) -> Result<Head> {
 
 /// The job file as text. Everything that a user may want to change is written out.
 fn job_text(url: &str, unit: &Unit, head: &Head, guess: &millstream_format::Guess) -> String {
-    let name = entry_name(unit, head.member.as_deref());
+    let name = entry_name(url, unit, head.member.as_deref());
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -110,9 +110,15 @@ fn quoted(text: &str) -> String {
     Value::String(text.replace("${", "$${")).to_string()
 }
 
-/// A name for the source: the file's, without its endings.
-fn entry_name(unit: &Unit, member: Option<&str>) -> String {
-    let path = member.unwrap_or(&unit.uri).split(['?', '#']).next().unwrap_or_default();
+/// A name for the source: the file's, without its endings; the folder's, if `url` means several files of one.
+fn entry_name(url: &str, unit: &Unit, member: Option<&str>) -> String {
+    let several = |part: &&str| part.contains(['*', '?', '[', '{', '@']);
+    let folder = url.rsplit('/').skip_while(several).find(|part| !part.is_empty());
+    let path = match member {
+        None if url != unit.uri && url.rsplit('/').next().is_some_and(|file| several(&file)) => folder,
+        member => Some(member.unwrap_or(&unit.uri)),
+    };
+    let path = path.unwrap_or(&unit.uri).split(['?', '#']).next().unwrap_or_default();
     let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
     let stem = file.split('.').next().unwrap_or_default();
     let mut name: String =
@@ -136,9 +142,14 @@ mod tests {
             ("https://host/2024 sales.csv?x=1", "rows_2024_sales"),
             ("-", "rows"),
         ] {
-            assert_eq!(entry_name(&Unit::new(uri), None), name);
+            assert_eq!(entry_name(uri, &Unit::new(uri), None), name);
         }
-        assert_eq!(entry_name(&Unit::new("a.zip"), Some("in/side.csv")), "side");
+        assert_eq!(entry_name("a.zip", &Unit::new("a.zip"), Some("in/side.csv")), "side");
+        let first = Unit::new("data/sales/2024.csv");
+        for (url, name) in [("data/sales/*.csv", "sales"), ("data/*/{2024,2025}.csv", "data"), ("*.csv", "rows_2024")] {
+            assert_eq!(entry_name(url, &first, None), name);
+        }
+        assert_eq!(entry_name("data/*/2024.csv", &first, None), "rows_2024");
     }
 
     #[test]
