@@ -64,6 +64,8 @@ pub struct Evidence<'a> {
 const FULL: f64 = 0.75;
 /// Above this share waiting is what the run did most.
 const MOST: f64 = 0.5;
+/// A step that was busy for more than this share of the run was at work on several cores.
+const ONE_CORE: f64 = 1.02;
 /// Shorter runs are all start and end.
 const SHORTEST: Duration = Duration::from_millis(50);
 
@@ -139,7 +141,7 @@ impl<'a> Shares<'a> {
                     format!("{reading}: waiting for its bytes took {share} of the time, cores busy {cores}"),
                 )
             }
-            (_, _, Some((share, step))) if share >= MOST && evidence.cores > 1 => {
+            (_, _, Some((share, step))) if (MOST..=ONE_CORE).contains(&share) && evidence.cores > 1 => {
                 let (work, share, all) = (describe(step), percent(share), evidence.cores);
                 (Limit::Core, format!("{work}, which ran on 1 of {all} cores, busy {share} of the time"))
             }
