@@ -16,6 +16,9 @@ use millstream_core::spec::Size;
 
 /// Left free for what nobody declares: batches in flight, decoder windows, the allocator's own.
 const SLACK: f64 = 0.20;
+/// The share of the pool that consumers which can spill may hold together. The rest is for those that cannot, such as
+/// the merge behind a sort, which comes when the sorts have taken all they can get.
+const SPILLABLE: f64 = 0.75;
 /// The pool is never made smaller than this share of its first size: below it operators only thrash.
 const LEAST_POOL: f64 = 0.25;
 /// How often the resident size is looked at.
@@ -42,7 +45,9 @@ impl BudgetPool {
     /// The most that one consumer that can spill may hold now.
     fn fair_share(&self) -> usize {
         let unspillable = self.budget.used().saturating_sub(self.spillable_bytes.load(Ordering::Relaxed));
-        self.budget.limit().saturating_sub(unspillable) / self.spilling.load(Ordering::Relaxed).max(1)
+        let limit = self.budget.limit();
+        let available = limit.saturating_sub(unspillable).min((limit as f64 * SPILLABLE) as usize);
+        available / self.spilling.load(Ordering::Relaxed).max(1)
     }
 
     fn refused(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
@@ -254,8 +259,11 @@ mod tests {
     fn those_who_can_spill_share_what_the_others_leave() {
         let (budget, pool) = pool(100);
         let fixed = MemoryConsumer::new("fixed").register(&pool);
-        fixed.try_grow(40).expect("40 of 100");
         let first = MemoryConsumer::new("first").with_can_spill(true).register(&pool);
+        first.try_grow(75).expect("three quarters of 100");
+        assert!(first.try_grow(1).is_err(), "the last quarter is for those that cannot spill");
+        first.shrink(75);
+        fixed.try_grow(40).expect("40 of 100");
         let second = MemoryConsumer::new("second").with_can_spill(true).register(&pool);
         first.try_grow(30).expect("half of 60");
         let refused = first.try_grow(1).expect_err("more than half of 60").to_string();
