@@ -256,7 +256,7 @@ impl<'a> Builder<'a> {
         if self.found.lints[before..].iter().any(Lint::is_error) || node.has_unknown() {
             return None;
         }
-        let codec = self.sink_codec(node, kind, &write.value);
+        let codec = self.sink_codec(node, kind, &write)?;
         let parts = SinkParts { target: write.value.clone(), format, codec };
         let settings = self.sink_settings(node, kind);
         let sink: Arc<dyn Sink> = match (kind.build)(&settings, parts) {
@@ -350,22 +350,34 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// How the sink compresses, if it does. A name that promises what cannot be written is an error: nothing may have
+    /// a name that says otherwise than its bytes.
     fn sink_codec(
-        &self,
+        &mut self,
         node: &Node,
         kind: &SinkEntry,
-        target: &str,
-    ) -> Option<Arc<dyn millstream_core::codec::Codec>> {
+        write: &Located<String>,
+    ) -> Option<Option<Arc<dyn millstream_core::codec::Codec>>> {
         if !kind.formats {
+            return Some(None);
+        }
+        if let Some(name) = node.get("compress").and_then(Node::scalar) {
+            return Some(self.registry.codec(&name.text).map(|codec| (codec.build)()));
+        }
+        let Some(codec) = self.registry.by_name(&write.value).0 else { return Some(None) };
+        let written = compressions(self.registry);
+        if !written.contains(&codec.name) {
+            self.error(
+                write.span,
+                format!("the name ends as {} does, which is read but not written", codec.name),
+                format!(
+                    "compressions to write: {}; to keep the name and not compress, add `compress: none`",
+                    written.iter().filter(|name| **name != "none").copied().collect::<Vec<_>>().join(", ")
+                ),
+            );
             return None;
         }
-        match node.get("compress").and_then(Node::scalar) {
-            Some(name) => self.registry.codec(&name.text).map(|codec| (codec.build)()),
-            None => {
-                let codec = self.registry.by_name(target).0?;
-                compressions(self.registry).contains(&codec.name).then(|| (codec.build)())
-            }
-        }
+        Some(Some((codec.build)()))
     }
 
     /// What the sink's own spec says.

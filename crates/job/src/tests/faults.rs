@@ -62,6 +62,15 @@ fn what_components_refuse_has_its_place() {
 }
 
 #[test]
+fn a_name_that_promises_what_cannot_be_written() {
+    let job = |end: &str| format!("sources: {{a: {{read: a}}}}\nsinks:\n  out:\n    from: a\n    write: o.csv{end}\n");
+    let lints = loaded(&job(".bz2")).lints;
+    assert_eq!((lints.len(), lints[0].line, lints[0].text.as_str()), (1, 5, "o.csv.bz2"));
+    assert!(lints[0].what.contains("bzip2") && lints[0].is_error(), "{}", lints[0].what);
+    assert!(loaded(&job(".bz2\n    compress: none")).lints.is_empty() && loaded(&job(".gz")).lints.is_empty());
+}
+
+#[test]
 fn names_and_links() {
     let sources = "sources: {a: {read: a}, places: {read: b}}\n";
     let with = |rest: &str| format!("{sources}{rest}");
