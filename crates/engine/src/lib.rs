@@ -1,7 +1,7 @@
 //! Millstream's engine: from a job to a DataFusion plan to a run and its report.
 //!
-//! This is the only crate that names every component ([`registry`]) and the only one that knows DataFusion. What the
-//! command line needs is here: [`load`], [`check`], [`run`](run::run), [`explain`], [`preview`], [`guess`],
+//! This is the only crate that names every component ([`registry()`]) and the only one that knows DataFusion. What the
+//! command line needs is here: [`load()`], [`check`], [`run`](run::run), [`explain`], [`preview`], [`guess`],
 //! [`count`](urls::count) and [`cat`](urls::cat).
 
 mod commands;
