@@ -180,6 +180,8 @@ impl Stream for MeterStream {
     type Item = DataFusionResult<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // An operator whose input is always ready would never give its worker back: nobody could end the run.
+        let budget = std::task::ready!(tokio::task::coop::poll_proceed(context));
         let start = Instant::now();
         let idle = self.idle.take();
         let outer = NESTED.replace(Duration::ZERO);
@@ -197,6 +199,9 @@ impl Stream for MeterStream {
             if let Poll::Ready(Some(Ok(batch))) = &polled {
                 step.add_rows(batch.num_rows() as u64);
             }
+        }
+        if polled.is_ready() {
+            budget.made_progress();
         }
         self.idle = match &polled {
             Poll::Pending => Some(Idle::Input(Instant::now())),

@@ -216,7 +216,7 @@ fn refuse(reader: &Reader, rejects: Vec<Reject>, unit: &Unit, member: Option<&st
         let mut over = Error::new(
             ErrorKind::Rejects,
             format!(
-                "more than {} records were rejected (`max_rejects`); the last: {}",
+                "more records were rejected than the {} that are allowed (`max_rejects`); the last: {}",
                 reader.max_rejects,
                 reason.what()
             ),
