@@ -5,10 +5,16 @@ pub fn nearest<'a>(word: &str, choices: impl IntoIterator<Item = &'a str>) -> Op
     let lower = word.to_lowercase();
     choices
         .into_iter()
-        .map(|choice| (strsim::jaro_winkler(&lower, &choice.to_lowercase()), choice))
+        .map(|choice| (similarity(&lower, &choice.to_lowercase()), choice))
         .filter(|(similarity, _)| *similarity >= 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, choice)| choice)
+}
+
+/// How near two words are, from 0 to 1. One slip is near in a short word too (`cvs` for `csv`).
+fn similarity(word: &str, choice: &str) -> f64 {
+    let similar = strsim::jaro_winkler(word, choice);
+    if word.len() >= 3 && strsim::osa_distance(word, choice) == 1 { similar.max(0.9) } else { similar }
 }
 
 /// A hint for a `word` that is none of `choices`: the nearest one, then all of them (`what` names them in the plural).
@@ -31,6 +37,8 @@ mod tests {
         assert_eq!(nearest("delimeter", choices), Some("delimiter"));
         assert_eq!(nearest("Header", choices), Some("header"));
         assert_eq!(nearest("banana", choices), None);
+        assert_eq!(nearest("cvs", ["lines", "csv", "json"]), Some("csv"));
+        assert_eq!(nearest("xz", ["id"]), None);
         assert_eq!(
             did_you_mean("qoute", "valid keys", &choices),
             "did you mean `quote`? valid keys: delimiter, header, quote"

@@ -18,12 +18,14 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
+use datafusion::common::Statistics;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
@@ -354,6 +356,21 @@ impl ExecutionPlan for TeeExec {
 
     fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
+    }
+
+    /// What is known of the input: without it a join would take a large side for a small one.
+    fn statistics_from_inputs(
+        &self,
+        _: &[Arc<Statistics>],
+        arguments: &StatisticsArgs,
+    ) -> DataFusionResult<Arc<Statistics>> {
+        let mut statistics = Statistics::new_unknown(&self.schema());
+        if arguments.partition().is_none() {
+            let input = StatisticsContext::new().compute(self.tee.input.as_ref(), &StatisticsArgs::new())?;
+            statistics.num_rows = input.num_rows.to_inexact();
+            statistics.total_byte_size = input.total_byte_size.to_inexact();
+        }
+        Ok(Arc::new(statistics))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {

@@ -168,7 +168,12 @@ impl Planner<'_> {
         plan: &LogicalPlan,
         metered: &mut Vec<Metered>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let plan = joins::physical_plan(plan, self.state, self.budget.limit()).await?;
+        let mut state = std::borrow::Cow::Borrowed(self.state);
+        if keeps_order(plan) {
+            // What stands on the sort (the route of a sink's rows) is not worth giving up its order for.
+            state.to_mut().config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
+        }
+        let plan = joins::physical_plan(plan, &state, self.budget.limit()).await?;
         meter(plan, name, &self.steps, metered)
     }
 
@@ -190,6 +195,18 @@ impl Planner<'_> {
             })?;
         }
         Ok(())
+    }
+}
+
+/// Whether the rows of `plan` are in an order that its user may rely on: those of a sort, or of a shared step, which
+/// may be one.
+fn keeps_order(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Sort(_) | LogicalPlan::TableScan(_) => true,
+        LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_) | LogicalPlan::Limit(_) => {
+            plan.inputs().into_iter().all(keeps_order)
+        }
+        _ => false,
     }
 }
 

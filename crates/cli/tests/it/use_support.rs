@@ -1,0 +1,215 @@
+//! What the tests of use share: a folder with a job, and the binary run in it with a time limit.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use millstream_testkit::TempTree;
+use serde_json::Value;
+
+/// No command of these tests may take longer, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A folder in which millstream is run.
+pub struct Lab(pub TempTree);
+
+/// What a command did.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Lab {
+    pub fn new() -> Self {
+        Lab(TempTree::new())
+    }
+
+    /// A folder with `job.yaml`.
+    pub fn with_job(job: &str) -> Self {
+        let lab = Lab::new();
+        lab.file("job.yaml", job);
+        lab
+    }
+
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        self.0.file(name, content)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path(name)
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        fs_err::read_to_string(self.path(name)).expect("a text file")
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
+        command.args(arguments).current_dir(self.0.root());
+        for proxy in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+            command.env_remove(proxy);
+        }
+        command
+    }
+
+    /// Runs millstream without input.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        finish(self.command(arguments), None)
+    }
+
+    /// Runs millstream with `input` on standard input.
+    pub fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Ran {
+        finish(self.command(arguments), Some(input.to_vec()))
+    }
+
+    /// The report of `run job.yaml --json`, which must succeed.
+    pub fn report(&self, arguments: &[&str]) -> Value {
+        let all: Vec<&str> = ["run", "job.yaml", "--json"].into_iter().chain(arguments.iter().copied()).collect();
+        let ran = self.run(&all);
+        ran.ok();
+        ran.json()
+    }
+}
+
+impl Ran {
+    /// The command must have succeeded.
+    #[track_caller]
+    pub fn ok(&self) -> &Self {
+        assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+
+    /// The command must have ended with `code`.
+    #[track_caller]
+    pub fn ended(&self, code: i32) -> &Self {
+        assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Standard error must hold each of `parts`.
+    #[track_caller]
+    pub fn tells(&self, parts: &[&str]) -> &Self {
+        for part in parts {
+            assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
+        }
+        self
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}\n{}", self.stdout, self.stderr))
+    }
+}
+
+/// Runs `command` to its end, with `input` on standard input; one that hangs is killed and fails the test.
+pub fn finish(mut command: Command, input: Option<Vec<u8>>) -> Ran {
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    let shown = format!("{command:?}");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let (mut stdin, mut stdout, mut stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let writer = std::thread::spawn(move || {
+        if let (Some(stdin), Some(input)) = (&mut stdin, input) {
+            // Whoever needs only the beginning may close it.
+            let _ = stdin.write_all(&input);
+        }
+    });
+    let text = |pipe: &mut dyn Read| {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).expect("a pipe can be read");
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let out = std::thread::spawn(move || stdout.as_mut().map(|pipe| text(pipe)).unwrap_or_default());
+    let err = std::thread::spawn(move || stderr.as_mut().map(|pipe| text(pipe)).unwrap_or_default());
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it can be waited for") {
+            break status;
+        }
+        if begun.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("it hangs: {shown}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    writer.join().expect("a thread");
+    Ran {
+        code: status.code().unwrap_or(-1),
+        stdout: out.join().expect("a thread"),
+        stderr: err.join().expect("a thread"),
+    }
+}
+
+/// A gzip file of one member.
+pub fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(text).expect("memory");
+    encoder.finish().expect("memory")
+}
+
+/// The text of a gzip file, all members.
+pub fn gunzip(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    flate2::read::MultiGzDecoder::new(bytes).read_to_string(&mut text).expect("gzip");
+    text
+}
+
+/// A zip archive of these members.
+pub fn zip_of(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, content) in members {
+        writer.start_file(*name, zip::write::SimpleFileOptions::default()).expect("memory");
+        writer.write_all(content).expect("memory");
+    }
+    writer.finish().expect("memory").into_inner()
+}
+
+/// The records of a csv text below its header, each with its fields.
+pub fn csv_rows(text: &str) -> Vec<Vec<String>> {
+    let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
+    reader.records().map(|record| record.expect("csv").iter().map(str::to_owned).collect()).collect()
+}
+
+pub fn sorted<T: Ord>(mut rows: Vec<T>) -> Vec<T> {
+    rows.sort();
+    rows
+}
+
+/// The names of the files in `folder`, sorted.
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = fs_err::read_dir(folder).expect("a folder");
+    sorted(entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect())
+}
+
+/// All rows of a query on a SQLite file, each value as text.
+pub fn sqlite(path: &Path, query: &str) -> Vec<Vec<String>> {
+    let connection = rusqlite::Connection::open(path).expect("a database");
+    rows_of(&connection, query)
+}
+
+pub fn rows_of(connection: &rusqlite::Connection, query: &str) -> Vec<Vec<String>> {
+    use rusqlite::types::ValueRef;
+    let mut statement = connection.prepare(query).expect("a query");
+    let columns = statement.column_count();
+    let mut rows = statement.query([]).expect("a query");
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().expect("a row") {
+        let value = |index| match row.get_ref(index).expect("a column") {
+            ValueRef::Null => String::new(),
+            ValueRef::Integer(number) => number.to_string(),
+            ValueRef::Real(number) => number.to_string(),
+            ValueRef::Text(text) | ValueRef::Blob(text) => String::from_utf8_lossy(text).into_owned(),
+        };
+        found.push((0..columns).map(value).collect());
+    }
+    found
+}
+
+/// The step of that name and kind in a report.
+#[track_caller]
+pub fn step<'a>(report: &'a Value, name: &str, kind: &str) -> &'a Value {
+    let steps = report["steps"].as_array().expect("steps");
+    steps.iter().find(|step| step["name"] == name && step["kind"] == kind).unwrap_or_else(|| panic!("{report:#}"))
+}
