@@ -57,12 +57,9 @@ impl Drop for Charge {
     }
 }
 
-/// `cannot WHAT PATH`, with the system's own words as cause. The path is said once: `fs_err` says it before the cause,
-/// in backquotes.
+/// `cannot WHAT PATH`, with the system's own words as cause.
 pub(crate) fn path_error(what: &str, path: &Path, error: &io::Error) -> Error {
-    let cause = error.to_string();
-    let cause = cause.rsplit_once("`: ").map_or(cause.as_str(), |(_, system)| system);
-    let told = Error::io(format!("cannot {what} {}", path.display()), error).cause(cause);
+    let told = Error::io(format!("cannot {what} {}", path.display()), error);
     match error.kind() {
         io::ErrorKind::InvalidFilename => told.hint("a file's name has at most 255 bytes on most disks"),
         io::ErrorKind::IsADirectory => told.hint("name a file in that folder"),

@@ -386,7 +386,7 @@ async fn a_full_disk_is_told_and_keeps_the_earlier_result() {
         };
         load.abort().await;
         assert!(error.what().starts_with("cannot write ") && error.what().contains("out/a"), "{error}");
-        assert!(error.cause_text().is_some_and(|cause| cause.contains("No space left")), "{error:?}");
+        assert!(error.cause_text().is_some_and(|cause| cause.contains("no space left")), "{error:?}");
         assert_eq!(error.hint_text(), Some("free some space, or write to another disk"));
         assert_eq!((error.kind(), names(disk.path())), (ErrorKind::Refused, vec!["out/a.csv".to_owned()]));
         assert_eq!(listing(disk.path()).len(), 2, "the folder and the earlier result");

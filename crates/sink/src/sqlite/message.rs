@@ -47,7 +47,7 @@ fn refused_row(shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error
         }
         Some(ffi::SQLITE_CONSTRAINT_NOTNULL) => told.hint("filter such rows out, or give them a value: coalesce(x, …)"),
         Some(ffi::SQLITE_CONSTRAINT_DATATYPE) | None => told.hint("the table is STRICT: CAST the value to its type"),
-        _ => told,
+        _ => told.hint("mend such rows, or filter them out"),
     }
 }
 

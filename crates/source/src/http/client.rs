@@ -451,7 +451,12 @@ fn root_cause(error: &dyn StdError) -> String {
     while let Some(source) = root.source() {
         root = source;
     }
-    root.to_string()
+    let text = root.to_string();
+    // The system's words, without its number.
+    match text.split_once(" (os error ") {
+        Some((words, _)) => words.to_lowercase(),
+        None => text,
+    }
 }
 
 /// The first cause of type `T`.

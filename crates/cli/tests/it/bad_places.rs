@@ -1,0 +1,182 @@
+//! Places that cannot be read: missing, forbidden, or a server that fails.
+
+use std::os::unix::fs::PermissionsExt;
+
+use millstream_testkit::{Answer, Fault, FaultServer, Object, Plan};
+
+use crate::transcript::{COLUMNS, MILLSTREAM, Place, assert_transcript};
+
+#[test]
+fn a_missing_file() {
+    let mut place = Place::with("data/rows.csv", "id,name\n1,a\n");
+    place.job(&format!("rows: {{read: data/row.csv, {COLUMNS}}}"), "write: out/x.csv");
+    place.fails_everywhere(1);
+    place.fails_without_job("data/row.csv");
+    place.job(&format!("rows: {{read: dat/rows.csv, {COLUMNS}}}"), "write: out/x.csv");
+    place.fails_everywhere(1);
+    place.job(&format!("rows: {{read: 'data/*.gz', {COLUMNS}}}"), "write: out/x.csv");
+    place.fails_everywhere(1);
+    place.fails_without_job("data/*.gz");
+    place.job(&format!("rows: {{read: data, {COLUMNS}}}"), "write: out/x.csv");
+    place.fails_everywhere(1);
+    assert_transcript!("place_missing", place);
+}
+
+/// The program that runs the binary without the power of root to read everything.
+fn without_rights() -> Vec<&'static str> {
+    if rustix::process::geteuid().is_root() {
+        vec!["setpriv", "--bounding-set=-dac_override,-dac_read_search", MILLSTREAM]
+    } else {
+        vec![MILLSTREAM]
+    }
+}
+
+#[test]
+fn a_folder_and_a_file_without_rights() {
+    let mut place = Place::with("closed/rows.csv", "id,name\n1,a\n");
+    place.tree.file("rows.csv", "id,name\n1,a\n");
+    let set = |name: &str, mode: u32| {
+        fs_err::set_permissions(place.tree.path(name), std::fs::Permissions::from_mode(mode)).expect("our own file");
+    };
+    set("closed", 0o000);
+    set("rows.csv", 0o000);
+    let mut ended = Vec::new();
+    for pattern in ["closed/rows.csv", "closed/*.csv", "**/rows.csv", "rows.csv"] {
+        place.job(&format!("rows: {{read: '{pattern}', {COLUMNS}}}"), "write: out/x.csv");
+        let output = place.within(&without_rights(), &["run", "job.yaml"]).output();
+        ended.push((pattern, output.expect("setpriv of util-linux takes rights from root")));
+    }
+    set("closed", 0o755);
+    for (pattern, output) in ended {
+        let ended = place.record(&format!("millstream run job.yaml   # reads {pattern}"), output);
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    }
+    assert!(place.left().is_empty());
+    assert_transcript!("place_without_rights", place);
+}
+
+/// A place with a job that reads `path` of a server.
+fn served(server: &FaultServer, path: &str) -> Place {
+    let place = Place::new();
+    let url = server.url(path);
+    place.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 2}}}}"), "write: out/x.csv");
+    place
+}
+
+#[test]
+fn not_found() {
+    let server = FaultServer::start(Plan::new());
+    let mut place = served(&server, "/rows.csv");
+    place.fails_everywhere(1);
+    place.fails_without_job(&server.url("/rows.csv"));
+    assert_transcript!("server_404", place);
+}
+
+#[test]
+fn one_of_many_is_not_found() {
+    let plan = Plan::new().object("/0.csv", Object::new("id,name\n1,a\n"));
+    let server = FaultServer::start(plan);
+    let mut place = served(&server, "/{0..1}.csv");
+    place.fails(1, &["run", "job.yaml"]);
+    assert_transcript!("server_one_404", place);
+}
+
+#[test]
+fn not_allowed() {
+    let refused = Fault::Answer(Answer::status(401));
+    let server = FaultServer::start(Plan::new().object("/rows.csv", Object::new("").always(refused)));
+    let mut place = served(&server, "/rows.csv");
+    place.fails_everywhere(1);
+    assert_transcript!("server_401", place);
+}
+
+#[test]
+fn overloaded_for_good() {
+    let busy = Fault::Answer(Answer::status(503).body("try later"));
+    let server = FaultServer::start(Plan::new().object("/rows.csv", Object::new("").always(busy)));
+    let mut place = served(&server, "/rows.csv");
+    place.fails_everywhere(1);
+    assert_transcript!("server_503", place);
+    assert_eq!(
+        server.requests().iter().filter(|request| request.method == "GET").count(),
+        6,
+        "two runs of three tries"
+    );
+}
+
+#[test]
+fn nobody_listens() {
+    let mut place = Place::new();
+    let port = millstream_testkit::free_port();
+    let url = format!("http://127.0.0.1:{port}/rows.csv");
+    place.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 1}}}}"), "write: out/x.csv");
+    place.fails_everywhere(1);
+    assert_transcript!("server_unreachable", place);
+}
+
+fn many_rows() -> String {
+    (0..40_000).fold("id,name\n".to_owned(), |text, number| text + &format!("{number},name {number}\n"))
+}
+
+#[test]
+fn a_server_that_dies_three_times_and_recovers_loses_nothing() {
+    let rows = many_rows();
+    let object = Object::new(rows.clone()).etag("\"1\"").fault(3, Fault::Cut { after: 150_000 });
+    let server = FaultServer::start(Plan::new().object("/rows.csv", object));
+    let mut place = served(&server, "/rows.csv");
+    let ended = place.run(&["run", "--quiet", "job.yaml"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let written = fs_err::read_to_string(place.tree.path("out/x.csv")).expect("the result");
+    assert_eq!(written, rows, "complete, in order, nothing twice");
+    let ranges = server.requests().iter().filter(|request| request.header("range").is_some()).count();
+    assert!(ranges >= 3, "it resumes where it was: {ranges}");
+}
+
+#[test]
+fn a_server_that_dies_three_times_and_knows_no_ranges_loses_nothing() {
+    let rows = many_rows();
+    let object = Object::new(rows.clone()).without_ranges().fault(3, Fault::Cut { after: 150_000 });
+    let server = FaultServer::start(Plan::new().object("/rows.csv", object));
+    let place = served(&server, "/rows.csv");
+    let url = server.url("/rows.csv");
+    place.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 4}}}}"), "write: out/x.csv");
+    let ended = place.command(&["run", "--quiet", "job.yaml"]).output().expect("the binary starts");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(fs_err::read_to_string(place.tree.path("out/x.csv")).expect("the result"), rows);
+}
+
+#[test]
+fn a_server_that_dies_for_good() {
+    let object = Object::new(many_rows()).etag("\"1\"").fault(2, Fault::Cut { after: 50_000 }).always(Fault::Close);
+    let server = FaultServer::start(Plan::new().object("/rows.csv", object.clone()));
+    let mut place = served(&server, "/rows.csv");
+    place.fails(1, &["run", "job.yaml"]);
+    let server = FaultServer::start(Plan::new().object("/rows.csv", object.always(Fault::Cut { after: 100 })));
+    let url = server.url("/rows.csv");
+    place.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 2}}}}"), "write: 'sqlite:x.db', table: t");
+    place.fails(1, &["run", "job.yaml"]);
+    let database = rusqlite::Connection::open(place.tree.path("x.db")).expect("a database");
+    let tables: i64 = database.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0)).expect("a count");
+    assert_eq!(tables, 0, "no table, no rows");
+    assert_transcript!("server_dies", place);
+}
+
+#[test]
+fn a_body_shorter_than_promised() {
+    let object = Object::new("id,name\n1,a\n").always(Fault::Length(100));
+    let server = FaultServer::start(Plan::new().object("/rows.csv", object));
+    let mut place = served(&server, "/rows.csv");
+    place.fails_everywhere(1);
+    assert_transcript!("server_short_body", place);
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read() {
+    let after = Object::new("id,name\n9,z\n".repeat(40_000)).etag("\"2\"");
+    let object =
+        Object::new(many_rows()).etag("\"1\"").fault(1, Fault::Cut { after: 150_000 }).replaced_after(1, after);
+    let server = FaultServer::start(Plan::new().object("/rows.csv", object));
+    let mut place = served(&server, "/rows.csv");
+    place.fails(1, &["run", "job.yaml"]);
+    assert_transcript!("server_object_changed", place);
+}

@@ -1,0 +1,145 @@
+//! SQL that is wrong, before and while it runs: the place inside the YAML, and no words of the SQL engine's own.
+
+use crate::transcript::{Place, assert_transcript};
+
+#[test]
+fn all_faults_of_sql_at_once() {
+    let mut place = Place::new();
+    place.tree.file("good.csv", "id,name\n1,a\n");
+    place.tree.file(
+        "job.yaml",
+        r#"sources:
+  rows: &rows
+    read: good.csv
+    csv: {columns: {id: int64, name: utf8}}
+  more:
+    read: good.csv
+    csv: {columns: {id: int64, name: utf8, Capital: utf8}}
+transforms:
+  syntax:
+    sql: |
+      SELECT id
+      FROM rows WHRE id > 1
+  unfinished:
+    sql: SELECT id FROM
+  column:
+    sql: |
+      SELECT id,
+
+             nme  -- misspelled
+      FROM rows
+  folded:
+    sql: >
+      SELECT
+      idd
+      FROM rows
+  function:
+    sql: SELECT uper(name) AS n FROM rows
+  ambiguous:
+    sql: |
+      SELECT id FROM rows JOIN more ON rows.id = more.id
+  qualified:
+    sql: SELECT rws.id FROM rows
+  capital:
+    sql: SELECT capital FROM more
+  table:
+    sql: SELECT * FROM rowz
+  sum:
+    sql: SELECT id + name AS x FROM rows
+  compare:
+    sql: SELECT id FROM rows WHERE id = now()
+  grouped:
+    sql: SELECT id, count(*) AS n FROM rows
+  nested:
+    sql: SELECT max(sum(id)) AS n FROM rows
+  where_sum:
+    sql: SELECT id FROM rows WHERE sum(id) > 3
+  same_name:
+    sql: SELECT id, name AS id FROM rows
+  unioned:
+    sql: SELECT id FROM rows UNION ALL SELECT id, name FROM rows
+  arguments:
+    sql: SELECT upper(id, id) AS n, abs() AS m FROM rows
+  argument:
+    sql: SELECT sum(name) AS n FROM rows
+  type:
+    sql: SELECT CAST(id AS int46) AS n FROM rows
+  two:
+    sql: SELECT 1; SELECT 2
+  drop:
+    sql: DROP TABLE rows
+  filter_column:
+    filter: {from: rows, where: nme = 'a'}
+  filter_type:
+    filter: {from: rows, where: id}
+  filter_syntax:
+    filter: {from: rows, where: id =}
+  select_column:
+    select: {from: rows, columns: [id, nam]}
+  sort_column:
+    sort: {from: rows, by: [idd]}
+  sort_direction:
+    sort: {from: rows, by: [id upwards]}
+  dedupe_column:
+    dedupe: {from: rows, by: [idd]}
+sinks:
+  out: {from: rows, write: out/x.csv}
+"#,
+    );
+    let ended = place.fails(2, &["check", "job.yaml"]);
+    for leak in ["Int64", "Utf8", "DataFusion", "planning", "Error(", "ParserError"] {
+        assert!(!ended.stderr.contains(leak), "{leak} is not our word:\n{}", ended.stderr);
+    }
+    assert_transcript!("sql_lints", place);
+}
+
+/// Runs the job with each transform: all must fail, and none may speak of the engine's types.
+fn all_fail(transforms: &[&str], options: &[&str]) -> Place {
+    let mut place = Place::new();
+    for transform in transforms {
+        place.transform(transform);
+        let arguments: Vec<&str> = ["run", "job.yaml"].iter().chain(options).copied().collect();
+        let output = place.command(&arguments).output().expect("the binary starts");
+        let ended = place.record(transform, output);
+        assert_eq!(ended.code, Some(1), "{transform}: {}", ended.stderr);
+        assert!(place.left().is_empty(), "nothing may be left");
+        for leak in ["Int64", "Utf8", "Date32", "Cast error", "Arrow", "DataFusion", "Exec"] {
+            assert!(!ended.stderr.contains(leak), "{leak} is not our word:\n{}", ended.stderr);
+        }
+    }
+    place
+}
+
+#[test]
+fn values_that_cannot_be_computed() {
+    let place = all_fail(
+        &[
+            "sql: SELECT CAST(name AS bigint) AS n FROM rows",
+            "sql: SELECT CAST(name AS date) AS n FROM rows",
+            "sql: SELECT CAST(name AS boolean) AS n FROM rows",
+            "sql: SELECT to_timestamp(name) AS n FROM rows",
+            "sql: SELECT CAST(id * 100000 AS smallint) AS n FROM rows",
+            "sql: SELECT CAST(id + 10 AS decimal(3, 2)) AS n FROM rows",
+            "sql: SELECT 1 / (id - 5) AS n FROM rows",
+            "sql: SELECT (SELECT id FROM rows) AS n",
+            "sql: SELECT regexp_like(name, '(') AS n FROM rows",
+            "sql: SELECT repeat(name, 1000000000) AS n FROM rows",
+            "sql: SELECT date_trunc('hur', now()) AS n FROM rows",
+        ],
+        &[],
+    );
+    assert_transcript!("sql_values", place);
+}
+
+/// The bytes differ from run to run, so the parts of the message are looked for.
+#[test]
+fn too_little_memory() {
+    let mut place = Place::new();
+    let rows = (0..2_000).fold("id,name\n".to_owned(), |text, number| text + &format!("{number},name {number}\n"));
+    place.transform("sql: SELECT length(string_agg(a.name || b.name || c.name, ',')) AS n FROM rows a, rows b, rows c");
+    place.tree.file("good.csv", rows);
+    let ended = place.fails(1, &["run", "job.yaml", "--memory", "64MiB"]);
+    for part in ["error: the memory budget is too small", "step out", "cause a join holds", "hint: raise `--memory`"] {
+        assert!(ended.stderr.contains(part), "{part} is missing:\n{}", ended.stderr);
+    }
+}

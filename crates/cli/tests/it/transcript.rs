@@ -1,0 +1,196 @@
+//! The real binary in a temporary folder, and what it said as a transcript: each command, then its exit code, standard
+//! output and standard error, whole.
+//!
+//! What differs from run to run (the folder, ports, times) is named instead. What no failure may do is asserted here,
+//! so that no test can forget it: panic, succeed, or leave something under its final name.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use millstream_testkit::TempTree;
+
+/// The binary.
+pub const MILLSTREAM: &str = env!("CARGO_BIN_EXE_millstream");
+
+/// A source of two columns, which most jobs here read. `read` and further keys of the entry follow.
+pub const COLUMNS: &str = "csv: {columns: {id: int64, name: utf8}}";
+
+/// Asserts that a transcript is the one stored beside this test.
+macro_rules! assert_transcript {
+    ($name:literal, $place:expr) => {
+        insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false }, {
+            insta::assert_snapshot!($name, $place.transcript());
+        });
+    };
+}
+pub(crate) use assert_transcript;
+
+/// What a process left.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let ended = Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
+        assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+        ended
+    }
+}
+
+/// A folder in which the binary runs, and what it said so far.
+#[derive(Debug)]
+pub struct Place {
+    pub tree: TempTree,
+    said: String,
+}
+
+impl Place {
+    /// An empty folder.
+    pub fn new() -> Self {
+        Place { tree: TempTree::new(), said: String::new() }
+    }
+
+    /// A folder with `content` in the file `name`, and a job that reads it as a table of two columns into `out/x.csv`.
+    pub fn with(name: &str, content: impl AsRef<[u8]>) -> Self {
+        let place = Place::new();
+        place.tree.file(name, content);
+        place.job(&format!("rows: {{read: '{name}', {COLUMNS}}}"), "write: out/x.csv");
+        place
+    }
+
+    /// Writes `job.yaml`: one source, and one sink `out` that reads `rows`.
+    pub fn job(&self, source: &str, sink: &str) {
+        self.tree.file("job.yaml", format!("sources:\n  {source}\nsinks:\n  out: {{from: rows, {sink}}}\n"));
+    }
+
+    /// Writes `job.yaml`: the file `good.csv` with ten rows, one transform `t`, and a sink of it.
+    pub fn transform(&self, transform: &str) {
+        let rows = (0..10).fold("id,name\n".to_owned(), |text, number| text + &format!("{number},name {number}\n"));
+        self.tree.file("good.csv", rows);
+        self.tree.file(
+            "job.yaml",
+            format!(
+                "sources:\n  rows: {{read: good.csv, {COLUMNS}}}\ntransforms:\n  t:\n    {transform}\nsinks:\n  \
+                 out: {{from: t, write: out/x.csv}}\n"
+            ),
+        );
+    }
+
+    /// The binary with `arguments`, in this folder.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        self.within(&[MILLSTREAM], arguments)
+    }
+
+    /// The same, inside of another program.
+    pub fn within(&self, program: &[&str], arguments: &[&str]) -> Command {
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]).args(arguments).current_dir(self.tree.root()).stdin(Stdio::null());
+        for variable in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "NO_COLOR"] {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    /// Runs the binary and adds what it said to the transcript.
+    pub fn run(&mut self, arguments: &[&str]) -> Ended {
+        let output = self.command(arguments).output().expect("the binary starts");
+        self.record(&format!("millstream {}", arguments.join(" ")), output)
+    }
+
+    /// Adds what a process left to the transcript, under the line that stands for its command.
+    pub fn record(&mut self, line: &str, output: impl Into<Ended>) -> Ended {
+        let ended = output.into();
+        self.said.push_str(&format!("$ {line}\n"));
+        for (stream, text) in [("stdout", &ended.stdout), ("stderr", &ended.stderr)] {
+            if !text.is_empty() {
+                let end = if text.ends_with('\n') { "" } else { "\n" };
+                self.said.push_str(&format!("[{stream}]\n{}{end}", text.trim_end_matches(' ')));
+            }
+        }
+        let code = ended.code.map_or_else(|| "none: a signal".to_owned(), |code| code.to_string());
+        self.said.push_str(&format!("[exit code {code}]\n\n"));
+        ended
+    }
+
+    /// Runs the binary, which must fail with `code` and leave nothing in the folder `out`.
+    pub fn fails(&mut self, code: i32, arguments: &[&str]) -> Ended {
+        let ended = self.run(arguments);
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        assert_eq!(self.left(), Vec::<PathBuf>::new(), "nothing may be left");
+        ended
+    }
+
+    /// Runs the job and previews it: both must fail with `code`, and say the same.
+    pub fn fails_everywhere(&mut self, code: i32) {
+        let ran = self.fails(code, &["run", "job.yaml"]);
+        let previewed = self.command(&["preview", "job.yaml"]).output().expect("the binary starts");
+        let previewed = Ended::from(previewed);
+        assert_eq!(previewed.code, Some(code));
+        assert_eq!(self.filtered(&previewed.stderr), self.filtered(&ran.stderr), "the same fault, the same message");
+    }
+
+    /// `count` and `cat` of `url` must fail with what `run` says, but for the step, which they have not.
+    pub fn fails_without_job(&mut self, url: &str) {
+        let ran = Ended::from(self.command(&["run", "job.yaml"]).output().expect("the binary starts"));
+        let expected: String =
+            ran.stderr.lines().filter(|line| !line.starts_with("  step ")).map(|line| format!("{line}\n")).collect();
+        for command in ["count", "cat"] {
+            let ended = Ended::from(self.command(&[command, url]).output().expect("the binary starts"));
+            assert_eq!(ended.code, Some(1), "{command}: {}", ended.stderr);
+            assert_eq!(self.filtered(&ended.stderr), self.filtered(&expected), "{command}");
+            assert!(command == "cat" || ended.stdout.is_empty(), "a count that failed is no count: {}", ended.stdout);
+        }
+    }
+
+    /// Everything in the folder `out`.
+    pub fn left(&self) -> Vec<PathBuf> {
+        let out = self.tree.path("out");
+        if !out.exists() {
+            return Vec::new();
+        }
+        fs_err::read_dir(out).expect("a folder").map(|entry| entry.expect("an entry").path()).collect()
+    }
+
+    /// What the commands said.
+    pub fn transcript(&self) -> String {
+        self.filtered(&self.said)
+    }
+
+    /// `text` with what differs from run to run named instead.
+    fn filtered(&self, text: &str) -> String {
+        let root = self.tree.root().display().to_string();
+        let text = text.replace(&root, "[folder]");
+        let mut shown = String::new();
+        for line in text.split_inclusive('\n') {
+            shown.push_str(&without_times(&without_port(line)));
+        }
+        shown
+    }
+}
+
+/// `127.0.0.1:40123` becomes `127.0.0.1:[port]`.
+fn without_port(line: &str) -> String {
+    let Some((before, after)) = line.split_once("127.0.0.1:") else { return line.to_owned() };
+    let after = after.trim_start_matches(|character: char| character.is_ascii_digit());
+    format!("{before}127.0.0.1:[port]{}", without_port(after))
+}
+
+/// `(3 tries, 0.4 s)` becomes `(3 tries, [time])`.
+fn without_times(line: &str) -> String {
+    let Some((before, after)) = line.split_once("tries, ").or_else(|| line.split_once("try, ")) else {
+        return line.to_owned();
+    };
+    let unit = &line[before.len()..line.len() - after.len()];
+    match after.split_once(" s)") {
+        Some((_, rest)) => format!("{before}{unit}[time]){rest}"),
+        None => line.to_owned(),
+    }
+}
