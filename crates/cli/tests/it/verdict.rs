@@ -165,6 +165,6 @@ fn memory() {
     let report = report(child.expect("millstream starts"));
     assert_eq!(report["rows_written"], 1_200_000);
     assert_limit(&report, "memory", "written to scratch");
-    let sorted = tree.text("out.txt");
+    let sorted = fs_err::read_to_string(tree.path("out.txt")).expect("the result");
     assert!(sorted.lines().is_sorted() && sorted.lines().count() == 1_200_000);
 }
