@@ -19,8 +19,9 @@ const SLACK: f64 = 0.20;
 /// The share of the pool that consumers which can spill may hold together. The rest is for those that cannot, such as
 /// the merge behind a sort, which comes when the sorts have taken all they can get.
 const SPILLABLE: f64 = 0.75;
-/// The pool is never made smaller than this share of its first size: below it operators only thrash.
-const LEAST_POOL: f64 = 0.25;
+/// The pool is never made smaller than this share of its first size: below it operators that could spill fail, since even
+/// a merge of two runs does not fit. To hold the readers back is what is left then.
+const LEAST_POOL: f64 = 0.5;
 /// How often the resident size is looked at.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The longest time that readers are held back at a stretch: what holds the memory may be waiting for them.
@@ -288,7 +289,7 @@ mod tests {
         let budget = Budget::new(1 << 20);
         let governor = Governor::start(1, Arc::clone(&budget)).expect("a thread");
         std::thread::sleep(INTERVAL * 5);
-        assert_eq!(budget.limit(), (1 << 20) / 4);
+        assert_eq!(budget.limit(), (1 << 20) / 2);
         std::thread::sleep(LONGEST_HOLD + INTERVAL * 5);
         assert!(governor.held() >= LONGEST_HOLD, "readers are held back, and let go");
     }

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use arrow::array::RecordBatch;
@@ -145,7 +145,8 @@ impl Tee {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Ok(TeeExec { tee: Arc::clone(self), user, projection, properties: Arc::new(properties) })
+        let taken = self.partitions.iter().map(|_| AtomicBool::new(false)).collect();
+        Ok(TeeExec { tee: Arc::clone(self), user, projection, taken, properties: Arc::new(properties) })
     }
 
     /// Starts the task of partition `index`, once.
@@ -238,6 +239,13 @@ impl Tee {
         Ok(())
     }
 
+    /// Gives up what `user` has not taken of partition `index`, and all that is to come.
+    fn close(&self, index: usize, user: usize) {
+        let partition = &self.partitions[index];
+        partition.lock().queues[user] = Queue { closed: true, ..Queue::default() };
+        partition.wanted.notify_waiters();
+    }
+
     /// The next batch for `user` of `partition`; `None` at the end.
     async fn take(&self, partition: &Partition, user: usize) -> DataFusionResult<Option<RecordBatch>> {
         loop {
@@ -314,7 +322,20 @@ pub struct TeeExec {
     tee: Arc<Tee>,
     user: usize,
     projection: Vec<usize>,
+    /// The partitions that were executed.
+    taken: Vec<AtomicBool>,
     properties: Arc<PlanProperties>,
+}
+
+/// A plan that was given up for a better one (see `plan/joins.rs`) must leave no user behind for whom batches are kept.
+impl Drop for TeeExec {
+    fn drop(&mut self) {
+        for (partition, taken) in self.taken.iter().enumerate() {
+            if !taken.load(Ordering::Relaxed) {
+                self.tee.close(partition, self.user);
+            }
+        }
+    }
 }
 
 impl DisplayAs for TeeExec {
@@ -374,6 +395,7 @@ impl ExecutionPlan for TeeExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        self.taken[partition].store(true, Ordering::Relaxed);
         let user = UserOf { tee: Arc::clone(&self.tee), partition, user: self.user };
         let projection = self.projection.clone();
         let batches = async_stream::try_stream! {
@@ -395,13 +417,7 @@ struct UserOf {
 
 impl Drop for UserOf {
     fn drop(&mut self) {
-        let partition = &self.tee.partitions[self.partition];
-        {
-            let mut state = partition.lock();
-            let queue = &mut state.queues[self.user];
-            *queue = Queue { closed: true, ..Queue::default() };
-        }
-        partition.wanted.notify_waiters();
+        self.tee.close(self.partition, self.user);
     }
 }
 
@@ -466,6 +482,15 @@ mod tests {
         let first = tee.user(vec![0]).expect("a user").execute(0, Arc::clone(&context)).expect("a stream");
         let second = tee.user(vec![0]).expect("a user").execute(0, context).expect("a stream");
         drop(second);
+        assert_eq!(sum(first).await.0, 2_000_000);
+        assert_eq!(step.snapshot().spilled_bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_for_a_plan_that_was_given_up() {
+        let (tee, context, step) = tee_of(2_000_000, 64 << 20).await;
+        drop(tee.user(vec![0]).expect("a user"));
+        let first = tee.user(vec![0]).expect("a user").execute(0, context).expect("a stream");
         assert_eq!(sum(first).await.0, 2_000_000);
         assert_eq!(step.snapshot().spilled_bytes, 0);
     }
