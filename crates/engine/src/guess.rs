@@ -28,7 +28,7 @@ pub fn guess(base: &Base, url: &str) -> Result<String> {
     let _governor = Governor::start(base.machine.memory, Arc::clone(&base.budget))
         .map_err(|cause| Error::io("a thread cannot be started", &cause))?;
     base.runtimes.workers().block_on(async {
-        let first = sample::units(&reader, 1).await?.into_iter().next().ok_or_else(|| no_match(&reader))?;
+        let first = sample::units(&reader, 1).await?.into_iter().next().ok_or_else(|| no_match(&reader.patterns))?;
         let head = head_of(&reader, &first).await?;
         let guess = of_head(&head).map_err(|error| error.in_unit(&first.uri, head.member.as_deref()))?;
         Ok(job_text(url, &first, &head, &guess))

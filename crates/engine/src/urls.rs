@@ -163,7 +163,7 @@ pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<()> {
             .await?;
         }
         if empty {
-            return Err(no_match(&reader));
+            return Err(no_match(&reader.patterns));
         }
         output.flush().map_err(|cause| Error::io("standard output cannot be written", &cause))
     })

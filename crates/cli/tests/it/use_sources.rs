@@ -181,6 +181,22 @@ fn nothing_to_read_is_an_error_unless_the_job_allows_it() {
 }
 
 #[test]
+fn each_of_several_patterns_must_find_something() {
+    let job = |read: &str, more: &str| {
+        format!("sources:\n  s: {{read: {read}, csv: {{}}{more}}}\nsinks:\n  o: {{from: s, write: '-', csv: {{}}}}\n")
+    };
+    let lab = Lab::new();
+    lab.file("in/a.csv", rows(0..2));
+    lab.file("list", "in/*.csv\nin/*.cvs\n");
+    for read in ["['in/*.csv', 'in/*.cvs']", "'@list'"] {
+        lab.file("job.yaml", job(read, ""));
+        lab.run(&["run", "job.yaml"]).ended(1).tells(&["no file matches", "in/*.cvs"]);
+        lab.file("job.yaml", job(read, ", allow_empty: true"));
+        assert_eq!(lab.run(&["run", "job.yaml", "-q"]).ok().stdout, rows(0..2));
+    }
+}
+
+#[test]
 fn every_codec_is_known_by_its_bytes() {
     let text = rows(0..500);
     let half = text.len() / 2;

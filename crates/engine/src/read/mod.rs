@@ -166,7 +166,7 @@ impl Reader {
     }
 
     fn list_pattern(self: &Arc<Self>, pattern: &str) -> BoxStream<'static, Result<Unit>> {
-        let Some(list) = pattern.strip_prefix('@') else { return self.list_expanded(pattern) };
+        let Some(list) = pattern.strip_prefix('@') else { return self.list_some(pattern) };
         let source = match self.source_of(list) {
             Ok(source) => source,
             Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
@@ -174,11 +174,32 @@ impl Reader {
         let reader = Arc::clone(self);
         millstream_source::list_file(source, &self.context, list)
             .map_ok(move |listed| {
-                let units = reader.list_expanded(&listed.pattern);
+                let units = reader.list_some(&listed.pattern);
                 units.map_err(move |error| listed.explain(error))
             })
             .try_flatten()
             .boxed()
+    }
+
+    /// The units of `pattern`, and an error if there are none: a slip in one of several patterns must not pass for data
+    /// that is not there.
+    fn list_some(self: &Arc<Self>, pattern: &str) -> BoxStream<'static, Result<Unit>> {
+        let mut units = self.list_expanded(pattern);
+        if self.allow_empty {
+            return units;
+        }
+        let pattern = pattern.to_owned();
+        async_stream::try_stream! {
+            let mut some = false;
+            while let Some(unit) = units.next().await {
+                some = true;
+                yield unit?;
+            }
+            if !some {
+                Err(queue::no_match(&[pattern]))?;
+            }
+        }
+        .boxed()
     }
 
     /// The units of everything that the braces of `pattern` stand for.

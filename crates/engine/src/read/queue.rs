@@ -156,7 +156,7 @@ impl UnitQueue {
         }
         steps.list.add_busy(before.elapsed());
         if self.lock().listed == 0 && !self.reader.allow_empty {
-            return Err(no_match(&self.reader));
+            return Err(no_match(&self.reader.patterns));
         }
         Ok(())
     }
@@ -174,9 +174,9 @@ impl UnitQueue {
     }
 }
 
-/// The error of a source whose patterns match nothing.
-pub fn no_match(reader: &Reader) -> Error {
-    let patterns: Vec<String> = reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
+/// The error of patterns that match nothing.
+pub fn no_match(patterns: &[String]) -> Error {
+    let patterns: Vec<String> = patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
     Error::refused("no file matches")
         .text(patterns.join(", "))
         .hint("check the pattern; `allow_empty: true` in the source lets a job run without files")

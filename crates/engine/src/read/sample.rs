@@ -52,7 +52,7 @@ pub async fn columns(reader: &Arc<Reader>) -> Result<SchemaRef> {
     if units.is_empty() {
         return match reader.allow_empty {
             true => Ok(Arc::new(arrow::datatypes::Schema::empty())),
-            false => Err(no_match(reader)),
+            false => Err(no_match(&reader.patterns)),
         };
     }
     match reader.format.reading() {
