@@ -73,7 +73,7 @@ pub struct SourceKeys {
     /// How much a unit may unpack to.
     #[serde(default)]
     pub limits: Limits,
-    /// Whether it is fine if nothing matches.
+    /// Whether it is fine if a pattern matches nothing.
     #[serde(default)]
     pub allow_empty: bool,
     /// What it means if the files' columns differ.

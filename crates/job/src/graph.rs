@@ -152,7 +152,7 @@ pub struct SourceStep {
     pub members: Vec<String>,
     /// How much a unit may unpack to.
     pub limits: Limits,
-    /// Whether it is fine if nothing matches.
+    /// Whether it is fine if a pattern matches nothing.
     pub allow_empty: bool,
     /// What it means if the files' columns differ.
     pub on_drift: OnDrift,
