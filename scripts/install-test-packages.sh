@@ -2,7 +2,10 @@
 # Installs the servers and tools that the tests start themselves, where they are missing (Debian, Ubuntu).
 set -euo pipefail
 
-declare -A package_of=([nginx]=nginx-light [sqlite3]=sqlite3 [cc]=build-essential)
+declare -A package_of=(
+    [bzip2]=bzip2 [cc]=build-essential [nginx]=nginx-light [script]=bsdutils [sqlite3]=sqlite3 [unshare]=util-linux
+    [xz]=xz-utils
+)
 missing=()
 for command in "${!package_of[@]}"; do
     PATH="$PATH:/usr/sbin" command -v "$command" >/dev/null || missing+=("${package_of[$command]}")
