@@ -14,7 +14,7 @@ demo:
 
 test:
 	@scripts/install-test-packages.sh
-	cargo test --locked --workspace
+	cargo test --locked --workspace --no-fail-fast
 
 check:
 	cargo fmt --all --check
