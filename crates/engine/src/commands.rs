@@ -12,7 +12,6 @@ use millstream_core::{Error, Result};
 use millstream_job::{Job, LoadOptions, Loaded};
 
 use crate::machine::Machine;
-use crate::memory::Governor;
 use crate::prepare::{Base, Failure, Reach, prepare};
 use crate::verdict::bytes;
 use crate::{fault, sql};
@@ -135,8 +134,7 @@ pub fn preview(
     machine: Machine,
 ) -> Result<(SchemaRef, Vec<RecordBatch>), Failure> {
     let base = Base::new(machine)?;
-    let _governor = Governor::start(base.machine.memory, Arc::clone(&base.budget))
-        .map_err(|cause| Error::io("a thread cannot be started", &cause))?;
+    let _governor = base.govern()?;
     base.runtimes.workers().block_on(async {
         let (prepared, _) = prepare(&base, job, Reach::Online).await?;
         let name = match name.or_else(|| job.sinks.first().map(|sink| sink.from.value.as_str())) {

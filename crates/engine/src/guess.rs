@@ -4,10 +4,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use millstream_core::format::Sample;
-use millstream_core::{Error, Result, Unit};
+use millstream_core::{Result, Unit};
 use serde_json::Value;
 
-use crate::memory::Governor;
 use crate::prepare::Base;
 use crate::read::Reader;
 use crate::read::queue::no_match;
@@ -25,8 +24,7 @@ pub fn of_head(head: &Head) -> Result<millstream_format::Guess> {
 pub fn guess(base: &Base, url: &str) -> Result<String> {
     let urls = Urls { patterns: vec![url.to_owned()], members: Vec::new() };
     let reader = urls.reader(base, "guess")?;
-    let _governor = Governor::start(base.machine.memory, Arc::clone(&base.budget))
-        .map_err(|cause| Error::io("a thread cannot be started", &cause))?;
+    let _governor = base.govern()?;
     base.runtimes.workers().block_on(async {
         let first = sample::units(&reader, 1).await?.into_iter().next().ok_or_else(|| no_match(&reader.patterns))?;
         let head = head_of(&reader, &first).await?;

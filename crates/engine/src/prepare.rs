@@ -18,7 +18,7 @@ use millstream_job::{AddColumn, Job, Lint, SinkStep, SourceStep};
 
 use crate::fault;
 use crate::machine::Machine;
-use crate::memory::{self, BudgetPool};
+use crate::memory::{self, BudgetPool, Governor};
 use crate::plan::shared::{LogicalStep, Physical, Planner, StepTable, scan};
 use crate::plan::steps::{StepFault, StepPlanner};
 use crate::read::table::SourceTable;
@@ -64,6 +64,12 @@ impl Base {
         let budget = Budget::new(memory::pool_size(machine.memory));
         let session = session(&machine, &budget)?;
         Ok(Base { registry: crate::registry(), machine, budget, steps: Arc::default(), session, runtimes })
+    }
+
+    /// Holds the process to its budget until what comes back is dropped.
+    pub fn govern(&self) -> Result<Governor> {
+        Governor::start(self.machine.memory, Arc::clone(&self.budget))
+            .map_err(|cause| Error::io("a thread cannot be started", &cause))
     }
 
     /// What sources work with.
@@ -180,7 +186,7 @@ impl Prepared<'_> {
     }
 
     /// Plans the transforms; those that use something unknown are unknown themselves.
-    async fn add_transforms(&mut self, job: &Job, unknown: &mut Vec<String>) -> Result<Vec<Lint>> {
+    async fn add_transforms(&mut self, job: &Job, unknown: &mut Vec<String>) -> Result<Vec<Lint>, Failure> {
         let mut lints = Vec::new();
         for step in job.transforms_in_order() {
             let name = step.name.value.as_str();
@@ -199,8 +205,10 @@ impl Prepared<'_> {
             }
         }
         for sink in &job.sinks {
-            if let Err(Failure::Lints(found)) = self.sink_plan(job, sink) {
-                lints.extend(found);
+            match self.sink_plan(job, sink) {
+                Ok(_) => {}
+                Err(Failure::Lints(found)) => lints.extend(found),
+                Err(other) => return Err(other),
             }
         }
         Ok(lints)

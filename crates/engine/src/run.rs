@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::load::LoadExec;
-use crate::memory::{self, Governor};
+use crate::memory;
 use crate::plan::shared::Physical;
 use crate::prepare::{Base, Failure, Prepared, Reach, check_scratch, prepare};
 use crate::report::{Progress, Report, SinkResult, Totals};
@@ -72,8 +72,7 @@ pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Rep
     let base = Base::new(machine)?;
     let begun = Instant::now();
     let before = ProcessorUse::now();
-    let governor = Governor::start(base.machine.memory, Arc::clone(&base.budget))
-        .map_err(|cause| Error::io("a thread cannot be started", &cause))?;
+    let governor = base.govern()?;
     let committing = AtomicBool::new(false);
     let work = async {
         let checked = async {

@@ -11,7 +11,6 @@ use millstream_core::format::{OnDrift, Validate};
 use millstream_core::{ByteStream, Error, Result, StepKind, Unit};
 use tokio::task::JoinSet;
 
-use crate::memory::Governor;
 use crate::prepare::{Base, lines};
 use crate::read::queue::{UnitQueue, no_match};
 use crate::read::{Opened, PlaceSource, ReadSteps, Reader};
@@ -84,7 +83,7 @@ impl Urls {
 /// The lines of every unit, in the order in which they were finished.
 pub fn count(base: &Base, urls: &Urls) -> Result<Vec<UnitCount>> {
     let reader = urls.reader(base, "count")?;
-    let _governor = governor(base)?;
+    let _governor = base.govern()?;
     let queue = UnitQueue::new(Arc::clone(&reader));
     base.runtimes.workers().block_on(async {
         let mut tasks = JoinSet::new();
@@ -146,7 +145,7 @@ impl LineCount {
 /// Writes the decoded bytes of all units to `output`, in the order of the listing.
 pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<()> {
     let reader = urls.reader(base, "cat")?;
-    let _governor = governor(base)?;
+    let _governor = base.govern()?;
     base.runtimes.workers().block_on(async {
         let ahead = reader.open_ahead().max(1);
         let opened = reader.list().map_ok(|unit| open(Arc::clone(&reader), unit)).try_buffered(ahead);
@@ -167,11 +166,6 @@ pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<()> {
         }
         output.flush().map_err(|cause| Error::io("standard output cannot be written", &cause))
     })
-}
-
-fn governor(base: &Base) -> Result<Governor> {
-    Governor::start(base.machine.memory, Arc::clone(&base.budget))
-        .map_err(|cause| Error::io("a thread cannot be started", &cause))
 }
 
 /// Opens `unit` on the runtime that waits.

@@ -15,7 +15,14 @@ fn millstream(tree: &TempTree, arguments: &[&str]) -> Command {
     command
 }
 
-/// The report of `millstream run job.yaml --json …`, which must succeed.
+/// The report of `millstream run job.yaml --json` with more arguments.
+fn report_of(tree: &TempTree, arguments: &[&str]) -> Value {
+    let mut command = millstream(tree, &["run", "job.yaml", "--json"]);
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    report(command.spawn().expect("millstream starts"))
+}
+
+/// The report of a run that must succeed.
 fn report(child: Child) -> Value {
     let output = child.wait_with_output().expect("the process ends");
     let messages = String::from_utf8_lossy(&output.stderr);
@@ -67,8 +74,7 @@ fn a_slow_server() {
              sinks:\n  out: {{from: slow, write: out.csv, csv: {{}}}}\n"
         ),
     );
-    let child = millstream(&tree, &["run", "job.yaml", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let report = report(child.expect("millstream starts"));
+    let report = report_of(&tree, &[]);
     assert_eq!(report["rows_written"], 40_000);
     assert_limit(&report, "source", "network");
 }
@@ -115,11 +121,7 @@ fn cores() {
              sinks:\n  out: {{from: hashed, write: out.json}}\n"
         ),
     );
-    let child = millstream(&tree, &["run", "job.yaml", "--json", "--cores", "1"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    assert_limit(&report(child.expect("millstream starts")), "cores", "1 of 1 core busy");
+    assert_limit(&report_of(&tree, &["--cores", "1"]), "cores", "1 of 1 core busy");
 }
 
 #[test]
@@ -135,11 +137,7 @@ fn one_core_of_several() {
              sinks:\n  out: {{from: hashed, write: out.json}}\n"
         ),
     );
-    let child = millstream(&tree, &["run", "job.yaml", "--json", "--cores", "8"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let report = report(child.expect("millstream starts"));
+    let report = report_of(&tree, &["--cores", "8"]);
     assert_eq!(report["rows_written"], 4_000);
     assert_limit(&report, "core", "1 of 8 cores");
 }
@@ -158,11 +156,7 @@ fn memory() {
         "sources:\n  wide: {read: in.txt, lines: {}}\ntransforms:\n  sorted: {sort: {from: wide, by: line}}\n\
          sinks:\n  out: {from: sorted, write: out.txt, lines: {}}\n",
     );
-    let child = millstream(&tree, &["run", "job.yaml", "--json", "--memory", "128MiB"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let report = report(child.expect("millstream starts"));
+    let report = report_of(&tree, &["--memory", "128MiB"]);
     assert_eq!(report["rows_written"], 1_200_000);
     assert_limit(&report, "memory", "written to scratch");
     let sorted = fs_err::read_to_string(tree.path("out.txt")).expect("the result");
