@@ -233,13 +233,13 @@ impl Scanner {
             let Some((end, next)) = ended else {
                 let start = current.start;
                 if current.position - start > self.dialect.max_record {
-                    return self.too_long(&current);
+                    return self.too_long(text, start);
                 }
                 self.incomplete = Some((current, index.ends.split_off(first_end)));
                 return Scanned::Incomplete(start);
             };
             if end - current.start > self.dialect.max_record {
-                return self.too_long(&current);
+                return self.too_long(text, current.start);
             }
             self.take(&current, end, first_end, index, bad);
             first_end = index.ends.len();
@@ -251,9 +251,16 @@ impl Scanner {
         Scanned::Enough(current.start)
     }
 
-    fn too_long(&self, current: &Current) -> Scanned {
+    /// The record at `start` is longer than allowed. Whether a quote is open is looked up at the limit, not where the
+    /// scan happened to stop: the message must not depend on how the text was cut.
+    fn too_long(&self, text: &[u8], start: usize) -> Scanned {
+        let text = &text[..=start + self.dialect.max_record];
+        let mut current = Current::at(start);
+        let mut marks = Marks::new(text, self.marks, start);
+        let mut ends = Vec::new();
+        while let Step::On = self.step(text, false, &mut current, &mut marks, &mut ends) {}
         let open = (current.phase == Phase::Quoted).then_some(self.line + current.opened.1);
-        Scanned::TooLong(current.start, open)
+        Scanned::TooLong(start, open)
     }
 
     /// Puts a complete record where it belongs.
