@@ -160,6 +160,43 @@ pub trait Parser: Send {
 
     /// The text is complete: adds the rest to `parsed`.
     fn finish(&mut self, parsed: &mut Parsed) -> Result<()>;
+
+    /// A parser of a later piece of the same text, which knows what this one has learned from the beginning (the
+    /// header). `None` if that is not known yet, or if pieces cannot be parsed apart.
+    fn fork(&self, _at: TextPlace) -> Option<Box<dyn Parser>> {
+        None
+    }
+}
+
+/// Where a piece of a longer text begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextPlace {
+    /// Bytes of text before it.
+    pub byte: u64,
+    /// The line that begins there, from 1.
+    pub line: u64,
+}
+
+/// A piece of a text that can be parsed apart from what is before and behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextPiece {
+    /// Where it begins.
+    pub place: TextPlace,
+    /// Its text, cut anywhere. Together they end where a record does.
+    pub text: Vec<Bytes>,
+}
+
+/// Cuts the text of one unit or member where a record ends, so that its pieces can be parsed on several cores.
+///
+/// The rows, their lines and the rejects are the same as those of one parser over the whole text, whatever is wrong
+/// with it.
+pub trait Splitter: Send {
+    /// Takes the next piece of text (cut anywhere) and adds to `pieces` what is complete: pieces of at least `size`
+    /// bytes, as small as the records allow.
+    fn push(&mut self, text: Bytes, size: usize, pieces: &mut Vec<TextPiece>);
+
+    /// The text is complete: adds the rest, which may end inside a record.
+    fn finish(&mut self, pieces: &mut Vec<TextPiece>);
 }
 
 /// Encodes the rows of one file.
@@ -207,6 +244,12 @@ pub trait StreamFormat: Format {
 
     /// A parser at the beginning of a unit or member.
     fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>>;
+
+    /// What cuts a text that begins with `head` (at least its first 4 bytes, if it has them); `None` if its pieces
+    /// cannot be parsed apart.
+    fn splitter(&self, _head: &[u8]) -> Option<Box<dyn Splitter>> {
+        None
+    }
 }
 
 /// Bytes that can be read anywhere.

@@ -13,6 +13,7 @@
 
 pub mod budget;
 pub mod codec;
+pub mod crew;
 pub mod error;
 pub mod format;
 pub mod hint;
@@ -25,6 +26,7 @@ pub mod step;
 pub mod unit;
 
 pub use budget::{Budget, Reservation};
+pub use crew::Crew;
 pub use error::{Error, ErrorKind, Place, Result};
 pub use registry::Registry;
 pub use source::ByteStream;

@@ -43,6 +43,13 @@ pub trait Source: Debug + Send + Sync {
     /// stream is final. If the unit names an etag and the object has changed, that is an error.
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream>;
 
+    /// The bytes of `unit` if it has at most `most` of them and they can be had without waiting (a file in the page
+    /// cache). `None` says nothing about the unit: [`Source::open`] it. This is for many small units, where a task
+    /// for each would cost more than the work, so it is called on a worker that decodes.
+    fn read_now(&self, _unit: &Unit, _most: usize) -> Option<Result<Bytes>> {
+        None
+    }
+
     /// Reads `range` of the unit's bytes, for formats whose directory is at the end. The answer has exactly the
     /// length of the range. `None` if the place cannot do it (a pipe, a server without ranges).
     async fn read_range(&self, context: &SourceContext, unit: &Unit, range: Range<u64>) -> Result<Option<Bytes>>;
