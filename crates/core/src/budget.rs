@@ -62,20 +62,23 @@ impl Budget {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes` if they are free.
+    /// Takes `bytes` if they are free; otherwise a refusal is counted.
     pub fn try_take(&self, bytes: usize) -> bool {
-        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(bytes).filter(|total| *total <= self.limit())
-        });
-        match taken {
+        let taken = self.take_if(|used| used.checked_add(bytes).filter(|total| *total <= self.limit()));
+        if !taken {
+            self.refuse();
+        }
+        taken
+    }
+
+    /// Moves what is reserved to what `next` makes of it, if it makes anything.
+    fn take_if(&self, next: impl Fn(usize) -> Option<usize>) -> bool {
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, &next) {
             Ok(before) => {
-                self.peak.fetch_max(before + bytes, Ordering::Relaxed);
+                self.peak.fetch_max(next(before).unwrap_or(before), Ordering::Relaxed);
                 true
             }
-            Err(_) => {
-                self.refuse();
-                false
-            }
+            Err(_) => false,
         }
     }
 
@@ -92,8 +95,10 @@ impl Budget {
 
     /// Gives `bytes` back.
     pub fn give_back(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
-        self.freed.notify_waiters();
+        if bytes > 0 {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            self.freed.notify_waiters();
+        }
     }
 
     /// Reserves `bytes` for `holder`, or says why not.
@@ -109,18 +114,20 @@ impl Budget {
     }
 
     /// Reserves `bytes`, waiting until they are free. A first reservation that is larger than the whole limit is
-    /// granted as soon as nothing else is reserved, so that one large unit cannot wait for ever.
+    /// granted as soon as nothing else is reserved, so that one large unit cannot wait for ever. However often it is
+    /// tried again, waiting counts as one refusal.
     pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
+        let fits = |used: usize| used.checked_add(bytes).filter(|total| used == 0 || *total <= self.limit());
+        let mut refused = false;
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            if self.try_take(bytes) {
+            if self.take_if(fits) {
                 break;
             }
-            if self.used() == 0 {
-                self.take(bytes);
-                break;
+            if !std::mem::replace(&mut refused, true) {
+                self.refuse();
             }
             freed.await;
         }
@@ -209,8 +216,14 @@ mod tests {
             async move { budget.reserve(50).await.bytes() }
         });
         tokio::task::yield_now().await;
+        // Waking up in vain is no refusal of its own.
+        for _ in 0..3 {
+            budget.set_limit(100);
+            tokio::task::yield_now().await;
+        }
         drop(first);
         assert_eq!(waiting.await.expect("no panic"), 50);
+        assert_eq!(budget.refusals(), 1);
         assert_eq!(budget.reserve(1000).await.bytes(), 1000, "larger than the limit, alone");
     }
 }

@@ -188,7 +188,7 @@ impl Error {
     /// Names the unit and member, unless they are already known. Passwords in the URI are left out.
     pub fn in_unit(mut self, uri: &str, member: Option<&str>) -> Self {
         let place = &mut self.0.place;
-        place.uri.get_or_insert_with(|| crate::redact::url(uri));
+        place.uri.get_or_insert_with(|| one_line(&crate::redact::url(uri)));
         if place.member.is_none() {
             place.member = member.map(|member| printable(member.as_bytes()));
         }
@@ -257,28 +257,43 @@ fn system_words(cause: &std::io::Error) -> String {
 /// are escaped, and a cut is shown as `…`.
 pub fn printable(text: &[u8]) -> String {
     let mut shown = String::new();
-    let mut count = 0;
+    let mut room = TEXT_LIMIT;
     for chunk in text.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            match character {
-                '\t' => shown.push_str("\\t"),
-                '\n' => shown.push_str("\\n"),
-                '\r' => shown.push_str("\\r"),
-                control if control.is_control() => shown.push_str(&control.escape_default().to_string()),
-                other => shown.push(other),
-            }
-            count += 1;
-            if count == TEXT_LIMIT {
+        let characters = chunk.valid().chars().map(Ok);
+        for character in characters.chain(chunk.invalid().iter().map(Err)) {
+            if room == 0 {
                 shown.push('…');
                 return shown;
             }
-        }
-        for byte in chunk.invalid() {
-            shown.push_str(&format!("\\x{byte:02x}"));
-            count += 1;
+            room -= 1;
+            match character {
+                Ok(character) => push_printable(character, &mut shown),
+                Err(byte) => shown.push_str(&format!("\\x{byte:02x}")),
+            }
         }
     }
     shown
+}
+
+/// A name as one printable line, however long it is.
+pub fn one_line(name: &str) -> String {
+    let mut shown = String::with_capacity(name.len());
+    name.chars().for_each(|character| push_printable(character, &mut shown));
+    shown
+}
+
+/// What would move the cursor of a terminal, or turn the order of the text around it, is escaped.
+fn push_printable(character: char, shown: &mut String) {
+    match character {
+        '\t' => shown.push_str("\\t"),
+        '\n' => shown.push_str("\\n"),
+        '\r' => shown.push_str("\\r"),
+        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            shown.extend(character.escape_unicode());
+        }
+        control if control.is_control() => shown.extend(control.escape_default()),
+        other => shown.push(other),
+    }
 }
 
 impl fmt::Debug for Error {
@@ -334,5 +349,16 @@ mod tests {
     fn offending_text_is_printable_and_short() {
         assert_eq!(printable(b"a\tb\xff\x00"), "a\\tb\\xff\\u{0}");
         assert_eq!(printable("ä".repeat(1000).as_bytes()).chars().count(), TEXT_LIMIT + 1);
+        assert_eq!(printable("ä".repeat(TEXT_LIMIT).as_bytes()).chars().count(), TEXT_LIMIT, "nothing is cut");
+        assert_eq!(printable(&[0xff; 1000]), format!("{}…", "\\xff".repeat(TEXT_LIMIT)));
+        let crossing = ["a".repeat(TEXT_LIMIT - 1).as_bytes(), &[0xff], &[b'b'; 1000]].concat();
+        assert!(printable(&crossing).ends_with("a\\xff…"), "bytes that are not UTF-8 count too");
+        assert_eq!(printable("a\u{202e}b".as_bytes()), "a\\u{202e}b");
+    }
+
+    #[test]
+    fn a_name_cannot_forge_a_message() {
+        let error = Error::data("bad value").in_unit("a\n\x1b[2Jhint: all is well.csv", None);
+        assert_eq!(error.to_string(), "a\\n\\u{1b}[2Jhint: all is well.csv: bad value");
     }
 }

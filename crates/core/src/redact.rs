@@ -1,5 +1,7 @@
 //! What must not be shown: passwords and signatures inside URLs.
 
+use std::ops::Range;
+
 /// Query parameters that grant access by themselves (signed URLs of the large object stores, plain tokens).
 const SECRET_PARAMETERS: &[&str] = &[
     "x-amz-signature",
@@ -15,42 +17,56 @@ const SECRET_PARAMETERS: &[&str] = &[
     "apikey",
     "key",
     "password",
+    "secret",
 ];
 
 /// `url` with the password of its user part and the values of signing parameters replaced by `***`. What is not a URL
 /// (a path) comes back as it is.
 pub fn url(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (before_query, query) = match rest.split_once('?') {
-        Some((before, query)) => (before, Some(query)),
-        None => (rest, None),
-    };
-    let authority_end = before_query.find('/').unwrap_or(before_query.len());
-    let (authority, path) = before_query.split_at(authority_end);
-    let mut shown = format!("{scheme}://");
-    match authority.rsplit_once('@') {
-        Some((user, host)) => {
-            let name = user.split(':').next().unwrap_or_default();
-            let password = if user.contains(':') { ":***" } else { "" };
-            shown.push_str(&format!("{name}{password}@{host}"));
-        }
-        None => shown.push_str(authority),
+    let mut shown = String::with_capacity(url.len());
+    let mut from = 0;
+    for place in secret_places(url) {
+        shown.push_str(&url[from..place.start]);
+        shown.push_str("***");
+        from = place.end;
     }
-    shown.push_str(path);
-    if let Some(query) = query {
-        let parameters: Vec<String> = query
-            .split('&')
-            .map(|parameter| match parameter.split_once('=') {
-                Some((name, _)) if SECRET_PARAMETERS.contains(&name.to_ascii_lowercase().as_str()) => {
-                    format!("{name}=***")
-                }
-                _ => parameter.to_owned(),
-            })
-            .collect();
-        shown.push('?');
-        shown.push_str(&parameters.join("&"));
-    }
+    shown.push_str(&url[from..]);
     shown
+}
+
+/// Where in `url` the password of its user part and the values of signing parameters stand, in order; in bytes.
+pub fn secret_places(url: &str) -> Vec<Range<usize>> {
+    let mut places = Vec::new();
+    let Some(start) = url.find("://").map(|at| at + 3) else { return places };
+    let user_end = user_end(&url[start..]).map(|end| start + end);
+    if let Some(end) = user_end {
+        places.extend(url[start..end].find(':').map(|colon| start + colon + 1..end));
+    }
+    let path = user_end.unwrap_or(start);
+    let Some(query) = url[path..].find('?') else { return places };
+    let mut at = path + query + 1;
+    for parameter in url[at..].split('&') {
+        if let Some((name, _)) = parameter.split_once('=')
+            && SECRET_PARAMETERS.contains(&name.to_ascii_lowercase().as_str())
+        {
+            places.push(at + name.len() + 1..at + parameter.len());
+        }
+        at += parameter.len() + 1;
+    }
+    places
+}
+
+/// Where the user part of `rest` (a URL behind its `://`) ends: at an `@`.
+fn user_end(rest: &str) -> Option<usize> {
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    if let Some(at) = authority.rfind('@') {
+        return Some(at);
+    }
+    // A password with one of these signs in it, which should have been escaped: the URL is no good, and the message
+    // that says so must not show it. What stands behind the colon of a host is a number.
+    let (_, port) = authority.split_once(':')?;
+    let is_host = authority.starts_with('[') || port.bytes().all(|byte| byte.is_ascii_digit());
+    if is_host { None } else { rest.rfind('@') }
 }
 
 #[cfg(test)]
@@ -59,9 +75,25 @@ mod tests {
 
     #[test]
     fn passwords_and_signatures_are_left_out() {
-        assert_eq!(url("https://me:secret@host/a?b=1"), "https://me:***@host/a?b=1");
-        assert_eq!(url("https://host/a?X-Amz-Signature=abc&b=1"), "https://host/a?X-Amz-Signature=***&b=1");
-        assert_eq!(url("https://host/a@b"), "https://host/a@b");
-        assert_eq!(url("data/a@b:c.csv"), "data/a@b:c.csv");
+        for (given, shown) in [
+            ("https://me:secret@host/a?b=1", "https://me:***@host/a?b=1"),
+            ("https://me:sec@ret@host/a", "https://me:***@host/a"),
+            ("https://me@host/a:b@c", "https://me@host/a:b@c"),
+            ("https://host/a?X-Amz-Signature=abc&b=1", "https://host/a?X-Amz-Signature=***&b=1"),
+            ("https://me:x@host/a?b=1&token=abc", "https://me:***@host/a?b=1&token=***"),
+            ("https://host/a@b", "https://host/a@b"),
+            ("https://host:8080/a@b?c@d", "https://host:8080/a@b?c@d"),
+            ("https://[::1]:8080/a@b", "https://[::1]:8080/a@b"),
+            ("data/a@b:c.csv", "data/a@b:c.csv"),
+        ] {
+            assert_eq!(url(given), shown);
+        }
+    }
+
+    #[test]
+    fn a_password_that_should_have_been_escaped_is_left_out_too() {
+        for password in ["se/cret", "se?cret", "se#cret", "s/?#"] {
+            assert_eq!(url(&format!("ftp://me:{password}@host/a")), "ftp://me:***@host/a");
+        }
     }
 }

@@ -20,6 +20,9 @@ pub struct SourceEntry {
     pub spec: SpecInfo,
     /// The URL schemes it reads, without `://`; `""` stands for plain paths, `-` for standard input.
     pub schemes: &'static [&'static str],
+    /// What is wrong with a path or URL pattern of one of these schemes, braces and wildcards included, as far as it
+    /// can be told without looking at the world. Its place and text are the caller's to add.
+    pub check: fn(&str) -> Result<(), Fault>,
     /// Makes the source. Does no I/O.
     pub build: fn(&Value) -> Built<dyn Source>,
 }
@@ -95,7 +98,7 @@ impl Registry {
     /// The codec and the format that a file's name suggests: `a.csv.gz` is gzip and csv. The last text is the
     /// format's ending.
     pub fn by_name(&self, path: &str) -> (Option<&'static CodecEntry>, Option<(&'static FormatEntry, &'static str)>) {
-        let path = path.split(['?', '#']).next().unwrap_or(path).to_ascii_lowercase();
+        let path = crate::unit::path_of(path).to_ascii_lowercase();
         let codec = self.codecs.iter().find_map(|entry| {
             entry.extensions.iter().find(|ending| path.ends_with(*ending)).map(|ending| (entry, *ending))
         });

@@ -135,8 +135,9 @@ impl Secret {
                     .hint(format!("set it in the environment: export {name}=…"))
             }),
             Some(("file", path)) => {
-                let mut value = fs_err::read_to_string(path)
-                    .map_err(|cause| fault(format!("the secret's file {path} cannot be read")).cause(cause))?;
+                let mut value = fs_err::read_to_string(path).map_err(|cause| {
+                    Error::io(format!("the secret's file {path} cannot be read"), &cause).text(&self.secret)
+                })?;
                 value.truncate(value.trim_end_matches(['\n', '\r']).len());
                 Ok(value)
             }

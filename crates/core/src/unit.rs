@@ -30,3 +30,12 @@ impl Unit {
         crate::redact::url(&self.uri)
     }
 }
+
+/// The part of a path or URL that ends with the file's name: a URL without its query and fragment. In a path `?` is a
+/// wildcard or, like `#`, an ordinary character.
+pub fn path_of(name: &str) -> &str {
+    match name.split_once("://") {
+        Some(_) => name.split(['?', '#']).next().unwrap_or(name),
+        None => name,
+    }
+}

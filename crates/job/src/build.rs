@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millstream_core::format::Format;
-use millstream_core::hint::did_you_mean;
+use millstream_core::hint::{did_you_mean, nearest};
 use millstream_core::registry::{FormatEntry, SinkEntry};
 use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::Fault;
@@ -15,7 +15,6 @@ use serde_json::{Map, Value};
 use crate::entries::{DedupeKeys, SortSpec, SourceKeys, UnionForm};
 use crate::graph::{Located, SelectColumn, SinkStep, SortKey, SourceStep, Transform};
 use crate::lint::Lint;
-use crate::patterns;
 use crate::schema::{SOURCE, TRANSFORM, compressions, sink_definition};
 use crate::text::{JobText, Span};
 use crate::tree::{Entry, Kind, Node, Typed};
@@ -113,19 +112,31 @@ impl<'a> Builder<'a> {
 
     fn pattern(&mut self, pattern: &Located<String>) {
         let text = &pattern.value;
-        if let Err((what, hint)) = patterns::check(text) {
-            return self.error(pattern.span, what, hint);
+        if text.trim().is_empty() {
+            return self.error(pattern.span, "the pattern is empty", "write a path, a glob, a URL, `@FILE` or `-`");
         }
-        let is_list = text.starts_with('@');
-        if !is_list && self.registry.source_for(text).is_none() {
-            let schemes = schemes(self.registry.sources.iter().flat_map(|entry| entry.schemes));
-            let choices: Vec<&str> = schemes.iter().map(String::as_str).collect();
-            let scheme = text.split("://").next().unwrap_or_default();
-            self.error(
-                pattern.span,
-                format!("nothing reads `{scheme}://`"),
-                did_you_mean(&format!("{scheme}://"), "places to read from", &choices),
-            );
+        if text == "@" {
+            return self.error(pattern.span, "`@` names no list", "write `@FILE`, a file with one pattern a line");
+        }
+        match self.registry.source_for(text) {
+            _ if text.starts_with('@') => {}
+            Some(source) => {
+                if let Err(fault) = (source.check)(text) {
+                    let mut lint = self.text.error(pattern.span, fault.what);
+                    lint.hint = fault.hint;
+                    self.found.lints.push(lint);
+                }
+            }
+            None => {
+                let schemes = schemes(self.registry.sources.iter().flat_map(|entry| entry.schemes));
+                let choices: Vec<&str> = schemes.iter().map(String::as_str).collect();
+                let scheme = text.split("://").next().unwrap_or_default();
+                self.error(
+                    pattern.span,
+                    format!("nothing reads `{scheme}://`"),
+                    did_you_mean(&format!("{scheme}://"), "places to read from", &choices),
+                );
+            }
         }
         if redact::url(text) != *text {
             let warning = self.text.warning(pattern.span, "this URL holds a password or a signature");
@@ -167,32 +178,49 @@ impl<'a> Builder<'a> {
         places
     }
 
-    /// Builds a component from its block, unless the block has faults already.
+    /// Builds a component from its block. Of a block that has faults already, only what the component says of the
+    /// inside of its sound keys is told: what it says of them together would follow from those faults.
     fn build<T: ?Sized>(
         &mut self,
         block: &Entry,
         build: impl FnOnce(&Value) -> Result<Arc<T>, Vec<Fault>>,
     ) -> Option<Arc<T>> {
-        if self.is_faulty(block) {
-            return None;
-        }
         let settings = if block.value.is_null() { Value::Object(Map::new()) } else { block.value.to_value() };
-        match build(&settings) {
-            Ok(built) => Some(built),
-            Err(faults) => {
-                self.faults(faults, &block.value, block.key_span);
-                None
-            }
-        }
+        let faulty = self.faulty_keys(block);
+        let Some(faulty) = faulty else {
+            return match build(&settings) {
+                Ok(built) => Some(built),
+                Err(faults) => {
+                    self.faults(faults, &block.value, block.key_span);
+                    None
+                }
+            };
+        };
+        let mut faults = build(&without(&block.value, &faulty)).err().unwrap_or_default();
+        faults.retain(|fault| fault.path.len() > 1);
+        self.faults(faults, &block.value, block.key_span);
+        None
     }
 
-    /// Whether the schema walk found a fault inside of `block`.
-    fn is_faulty(&self, block: &Entry) -> bool {
-        let mut quiet = Found::default();
-        if let Some(schema) = self.block_schema(&block.key) {
-            quiet = Walker { text: self.text, definitions: self.definitions }.entry(block, schema);
+    /// The keys of `block` in which the schema walk finds faults or an unknown value; `None` if all is well.
+    fn faulty_keys<'e>(&self, block: &'e Entry) -> Option<Vec<&'e str>> {
+        let lints = match self.block_schema(&block.key) {
+            Some(schema) => Walker { text: self.text, definitions: self.definitions }.entry(block, schema).lints,
+            None => Vec::new(),
+        };
+        if lints.is_empty() && !block.value.has_unknown() {
+            return None;
         }
-        !quiet.lints.is_empty() || block.value.has_unknown()
+        let entries = block.value.entries();
+        let place = |entry: &Entry| (entry.key_span.line, entry.key_span.column);
+        let is_faulty = |(index, entry): &(usize, &Entry)| {
+            let next = entries.get(index + 1).map(place);
+            let inside = |lint: &Lint| {
+                (lint.line, lint.column) >= place(entry) && next.is_none_or(|next| (lint.line, lint.column) < next)
+            };
+            entry.value.has_unknown() || lints.iter().any(inside)
+        };
+        Some(entries.iter().enumerate().filter(is_faulty).map(|(_, entry)| entry.key.as_str()).collect())
     }
 
     fn block_schema(&self, name: &str) -> Option<&'a Value> {
@@ -234,13 +262,17 @@ impl<'a> Builder<'a> {
                 // Without a target nothing is known but what every sink has.
                 let kind = self.registry.sinks.first()?;
                 self.walk(entry, &sink_definition(kind));
-                let strays = node.entries().iter().map(|one| one.key_span).collect::<Vec<_>>();
+                let shared = ["from", "write"];
+                let strays: Vec<Span> = node
+                    .entries()
+                    .iter()
+                    .filter(|one| nearest(&one.key, shared).is_none())
+                    .map(|one| one.key_span)
+                    .collect();
                 let is_stray =
-                    |lint: &Lint| strays.iter().any(|span| (span.line, span.column) == (lint.line, lint.column));
+                    |lint: &Lint| lint.what.starts_with("unknown key") && strays.iter().any(|span| lint.is_at(*span));
                 let found = self.found.lints.split_off(before);
-                self.found
-                    .lints
-                    .extend(found.into_iter().filter(|lint| !is_stray(lint) || lint.what.contains("`write`")));
+                self.found.lints.extend(found.into_iter().filter(|lint| !is_stray(lint)));
             }
             return None;
         };
@@ -294,10 +326,9 @@ impl<'a> Builder<'a> {
     fn explain_foreign_keys(&mut self, entry: &Entry, kind: &SinkEntry, before: usize) {
         let registry = self.registry;
         for key in entry.value.entries() {
-            let place = (key.key_span.line, key.key_span.column);
             let Some(lint) = self.found.lints[before..]
                 .iter_mut()
-                .find(|lint| (lint.line, lint.column) == place && lint.what.starts_with("unknown key"))
+                .find(|lint| lint.is_at(key.key_span) && lint.what.starts_with("unknown key"))
             else {
                 continue;
             };
@@ -545,7 +576,7 @@ fn expression(node: &Node) -> Option<Located<String>> {
 }
 
 /// `EXPRESSION [asc|desc] [nulls first|last]`.
-fn sort_key(key: &Located<String>) -> Result<SortKey, (String, String)> {
+pub fn sort_key(key: &Located<String>) -> Result<SortKey, (String, String)> {
     let mut rest = key.value.trim_end();
     let nulls = take_words(&mut rest, "nulls", &["first", "last"]);
     let direction = take_word(&mut rest, &["asc", "desc"]);

@@ -1,5 +1,6 @@
 //! The typed result of loading a job file: what the engine plans and runs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millstream_core::codec::Limits;
@@ -35,18 +36,15 @@ impl Job {
     /// The transforms in an order in which each comes after all that it uses.
     pub fn transforms_in_order(&self) -> Vec<&TransformStep> {
         let mut ordered: Vec<&TransformStep> = Vec::new();
-        let is_ready = |step: &TransformStep, ordered: &[&TransformStep]| {
-            step.uses.iter().all(|name| {
-                !self.transforms.iter().any(|other| other.name.value == *name)
-                    || ordered.iter().any(|other| other.name.value == *name)
-            })
-        };
-        while ordered.len() < self.transforms.len() {
+        // The transforms that are still to come.
+        let mut waiting: BTreeSet<&str> = self.transforms.iter().map(|step| step.name.value.as_str()).collect();
+        while !waiting.is_empty() {
             let before = ordered.len();
             for step in &self.transforms {
-                let is_new = !ordered.iter().any(|other| other.name.value == step.name.value);
-                if is_new && is_ready(step, &ordered) {
+                let name = step.name.value.as_str();
+                if waiting.contains(name) && !step.uses.iter().any(|used| waiting.contains(used.as_str())) {
                     ordered.push(step);
+                    waiting.remove(name);
                 }
             }
             // A ring has been linted; there is none in a job.
@@ -60,8 +58,9 @@ impl Job {
     /// Drops every step that uses one that is not here, until there is none.
     pub(crate) fn keep_sound(&mut self) {
         loop {
-            let mut known: Vec<String> = self.sources.iter().map(|step| step.name.value.clone()).collect();
-            known.extend(self.transforms.iter().map(|step| step.name.value.clone()));
+            let sources = self.sources.iter().map(|step| step.name.value.clone());
+            let known: BTreeSet<String> =
+                sources.chain(self.transforms.iter().map(|step| step.name.value.clone())).collect();
             let before = self.transforms.len();
             self.transforms.retain(|step| step.uses.iter().all(|name| known.contains(name)));
             if self.transforms.len() == before {

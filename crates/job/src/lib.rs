@@ -18,7 +18,6 @@ pub mod tree;
 mod build;
 mod exposed;
 mod links;
-mod patterns;
 mod variables;
 mod walk;
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_core::hint::did_you_mean;
 
-use crate::build::text;
+use crate::build::{sort_key, text, texts};
 use crate::graph::{Located, SqlFault};
 use crate::lint::Lint;
 use crate::text::{JobText, Span};
@@ -298,7 +298,11 @@ fn expressions(node: &Node) -> Vec<Located<String>> {
     let mut found: Vec<Located<String>> = text(node.get("where")).into_iter().collect();
     if let Some(columns) = node.get("columns") {
         found.extend(columns.entries().iter().filter_map(|entry| text(Some(&entry.value))));
+        found.extend(texts(Some(columns)));
     }
+    // A key that is none has been told.
+    let keys = texts(node.get("by")).into_iter().chain(texts(node.get("order")));
+    found.extend(keys.filter_map(|key| Some(sort_key(&key).ok()?.expression)));
     found
 }
 

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::text::Span;
+
 /// How bad a lint is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -40,6 +42,11 @@ impl Lint {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Whether it is about what begins where `span` does.
+    pub fn is_at(&self, span: Span) -> bool {
+        (self.line, self.column) == (span.line, span.column)
     }
 
     /// Whether it keeps the job from running.

@@ -270,7 +270,7 @@ pub fn parse(text: &JobText, source: &str) -> (Option<Node>, Vec<Lint>) {
         Err(fault) => {
             let mut lints = faults_by_part(text, &source);
             if lints.is_empty() {
-                lints.push(syntax_lint(text, &fault));
+                lints.push(syntax_lint(text, &fault, 0));
             }
             lints.append(&mut builder.lints);
             (None, lints)
@@ -278,8 +278,8 @@ pub fn parse(text: &JobText, source: &str) -> (Option<Node>, Vec<Lint>) {
     }
 }
 
-/// The parser stops at its first fault. Each entry of each section is parsed once more by itself, everything else
-/// blanked, so that the faults of several entries are told at once.
+/// The parser stops at its first fault. Each entry of each section is parsed once more by itself, so that the faults
+/// of several entries are told at once.
 fn faults_by_part(text: &JobText, source: &str) -> Vec<Lint> {
     let lines: Vec<&str> = source.split_inclusive('\n').collect();
     let mut lints = Vec::new();
@@ -289,11 +289,15 @@ fn faults_by_part(text: &JobText, source: &str) -> Vec<Lint> {
         }
         let indent = (section.start + 1..section.end).find_map(|index| content_indent(lines[index])).unwrap_or(0);
         let entries = if indent > 0 { parts(&lines, section.start + 1..section.end, indent) } else { Vec::new() };
-        let mut found: Vec<ScanError> = entries.into_iter().filter_map(|entry| fault_of(&lines, entry)).collect();
+        let fault = |part: std::ops::Range<usize>| {
+            let lines_before = part.start;
+            fault_of(&lines, part).map(|fault| syntax_lint(text, &fault, lines_before))
+        };
+        let mut found: Vec<Lint> = entries.into_iter().filter_map(fault).collect();
         if found.is_empty() {
-            found.extend(fault_of(&lines, section));
+            found.extend(fault(section));
         }
-        lints.extend(found.iter().map(|fault| syntax_lint(text, fault)));
+        lints.append(&mut found);
     }
     lints
 }
@@ -313,8 +317,7 @@ fn content_indent(line: &str) -> Option<usize> {
 }
 
 fn fault_of(lines: &[&str], part: std::ops::Range<usize>) -> Option<ScanError> {
-    let mut alone = "\n".repeat(part.start);
-    alone.extend(lines[part].iter().copied());
+    let alone = lines[part].concat();
     let mut parser = Parser::new_from_str(&alone);
     while let Some(event) = parser.next_event() {
         match event {
@@ -327,11 +330,12 @@ fn fault_of(lines: &[&str], part: std::ops::Range<usize>) -> Option<ScanError> {
     None
 }
 
-/// The parser's words, in ours where a stranger would not know what to do.
-fn syntax_lint(text: &JobText, fault: &ScanError) -> Lint {
+/// The parser's words, in ours where a stranger would not know what to do. It has not seen the `lines_before`.
+fn syntax_lint(text: &JobText, fault: &ScanError, lines_before: usize) -> Lint {
     let marker = fault.marker();
-    let room = text.line(marker.line()).chars().count() + 1;
-    let span = Span { line: marker.line(), column: (marker.col() + 1).min(room), length: 1 };
+    let line = lines_before + marker.line();
+    let room = text.line(line).chars().count() + 1;
+    let span = Span { line, column: (marker.col() + 1).min(room), length: 1 };
     let info = fault.info();
     let tab = info.contains("tab").then(|| text.line(span.line).chars().position(|one| one == '\t')).flatten();
     let span = tab.map_or(span, |tab| Span { column: tab + 1, ..span });
@@ -395,7 +399,13 @@ struct Open {
 
 enum OpenKind {
     List(Vec<Node>),
-    Block { entries: Vec<Entry>, key: Option<(Option<String>, Span)> },
+    Block {
+        entries: Vec<Entry>,
+        /// The line in which each key stands.
+        lines: HashMap<String, usize>,
+        /// The key whose value comes next; without a name if it is none.
+        key: Option<(Option<String>, Span)>,
+    },
 }
 
 struct Builder<'a> {
@@ -460,7 +470,7 @@ impl<'a> Builder<'a> {
             }
             Event::MappingStart(anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), raw);
-                self.begin(anchor, raw, OpenKind::Block { entries: Vec::new(), key: None });
+                self.begin(anchor, raw, OpenKind::Block { entries: Vec::new(), lines: HashMap::new(), key: None });
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(anchor) => self.alias(anchor, raw),
@@ -521,7 +531,7 @@ impl<'a> Builder<'a> {
         };
         match &mut open.kind {
             OpenKind::List(items) => items.push(node),
-            OpenKind::Block { entries, key } => match key.take() {
+            OpenKind::Block { entries, lines, key } => match key.take() {
                 None => match node.scalar() {
                     Some(scalar) => *key = Some((Some(scalar.text.clone()), node.span)),
                     None => {
@@ -531,12 +541,15 @@ impl<'a> Builder<'a> {
                     }
                 },
                 Some((None, _)) => {}
-                Some((Some(key), key_span)) => match entries.iter().find(|entry| entry.key == key) {
-                    Some(first) => {
-                        let hint = format!("it is already given in line {}: remove one of them", first.key_span.line);
+                Some((Some(key), key_span)) => match lines.get(&key) {
+                    Some(line) => {
+                        let hint = format!("it is already given in line {line}: remove one of them");
                         self.fault(key_span, format!("the key `{key}` is given twice"), hint);
                     }
-                    None => entries.push(Entry { key, key_span, value: node }),
+                    None => {
+                        lines.insert(key.clone(), key_span.line);
+                        entries.push(Entry { key, key_span, value: node });
+                    }
                 },
             },
         }

@@ -4,7 +4,7 @@
 //! patterns, references, and alternatives. Of alternatives that all fail it tells the faults of the closest one,
 //! since "no alternative matched" helps nobody. What a schema cannot say is left to the components.
 
-use millstream_core::hint::did_you_mean;
+use millstream_core::hint::{did_you_mean, nearest};
 use serde_json::{Map, Value};
 
 use crate::lint::Lint;
@@ -252,7 +252,12 @@ impl<'a> Walker<'a> {
             }
         }
         for key in schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
-            if !entries.iter().any(|entry| entry.key == key) {
+            // An unknown key that is this one with a slip of the pen has been told, with this one as its hint.
+            let is_slip = |entry: &Entry| {
+                !properties.contains_key(&entry.key)
+                    && nearest(&entry.key, properties.keys().map(String::as_str)) == Some(key)
+            };
+            if !entries.iter().any(|entry| entry.key == key || is_slip(entry)) {
                 let mut lint = self.text.error(subject.at, format!("the key `{key}` is missing in `{}`", subject.name));
                 lint.hint = properties.get(key).and_then(|property| self.description(property));
                 found.lints.push(lint);

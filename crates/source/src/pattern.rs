@@ -10,6 +10,7 @@
 
 use millstream_core::spec::Fault;
 use millstream_core::{Error, Result};
+use url::Url;
 
 /// The most results that one pattern may have.
 pub const LIMIT: u64 = 100_000_000;
@@ -27,6 +28,21 @@ pub fn check(pattern: &str) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// Faults in the syntax of a pattern of URLs, for lints: its braces, and the first URL that it stands for.
+pub fn check_url(pattern: &str) -> Result<(), Fault> {
+    check(pattern)?;
+    let first = expand(pattern).ok().and_then(|mut urls| urls.next()).unwrap_or_default();
+    // The parser passes over a third slash.
+    let has_host = !first.split_once("://").is_some_and(|(_, rest)| rest.starts_with('/'));
+    let what = match Url::parse(&first) {
+        Ok(url) if has_host && url.has_host() => return Ok(()),
+        Ok(_) => "the URL names no host".to_owned(),
+        Err(cause) => format!("this is no valid URL: {cause}"),
+    };
+    let scheme = first.split("://").next().unwrap_or_default();
+    Err(Fault::new("", what).hint(format!("write {scheme}://HOST/PATH")))
 }
 
 /// All results of `pattern`, in order. A pattern without braces has one.
@@ -432,6 +448,22 @@ mod tests {
         }
         assert!(check(&"{".repeat(100_000)).expect_err("too deep").what.contains("nested"));
         assert_eq!(check("https://[::1]/a?b[=1"), Ok(()), "a URL has no wildcards");
+    }
+
+    #[test]
+    fn urls_are_looked_at_behind_their_braces() {
+        for good in ["https://host/{a,b}.csv", "https://{a,b}.example/x", "http://[::1]:{80..90}/", "ftp://me@h/a b"] {
+            assert_eq!(check_url(good), Ok(()), "{good}");
+        }
+        for (bad, what, hint) in [
+            ("https:///a.csv", "the URL names no host", "write https://HOST/PATH"),
+            ("ftp://{a b,c}/x", "this is no valid URL: invalid international domain name", "write ftp://HOST/PATH"),
+            ("https://host:99999/a", "this is no valid URL: invalid port number", "write https://HOST/PATH"),
+        ] {
+            let fault = check_url(bad).expect_err(bad);
+            assert_eq!((fault.what.as_str(), fault.hint.as_deref()), (what, Some(hint)), "{bad}");
+        }
+        assert!(check_url("https://host/{a").expect_err("braces first").what.contains("is not closed"));
     }
 
     /// A pattern, and what it stands for by the plain definition: the product of the lists of its parts.

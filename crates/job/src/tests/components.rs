@@ -22,10 +22,16 @@ use serde_json::{Value, json};
 /// All test components.
 pub const REGISTRY: Registry = Registry {
     sources: &[
-        SourceEntry { spec: SpecInfo::of::<FileSpec>(), schemes: &["", "-"], build: |value| place::<FileSpec>(value) },
+        SourceEntry {
+            spec: SpecInfo::of::<FileSpec>(),
+            schemes: &["", "-"],
+            check: braces,
+            build: |value| place::<FileSpec>(value),
+        },
         SourceEntry {
             spec: SpecInfo::of::<HttpSpec>(),
             schemes: &["http", "https"],
+            check: |pattern| if pattern.contains(' ') { Err(Fault::new("", "a URL has no spaces")) } else { Ok(()) },
             build: |value| place::<HttpSpec>(value),
         },
     ],
@@ -223,6 +229,14 @@ impl Spec for TableSpec {
     const NAME: &'static str = "sqlite";
     const SUMMARY: &'static str = "A table of a SQLite database.";
     const EXAMPLE: &'static str = "from: a\nwrite: sqlite:out.db\ntable: t\nmode: replace";
+}
+
+/// What a source says of a pattern.
+fn braces(pattern: &str) -> Result<(), Fault> {
+    match pattern.matches('{').count() == pattern.matches('}').count() {
+        true => Ok(()),
+        false => Err(Fault::new("", "the braces do not match").hint("write {a,b} for choices")),
+    }
 }
 
 fn place<S: Spec>(value: &Value) -> Built<dyn Source> {

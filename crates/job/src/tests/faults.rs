@@ -17,6 +17,8 @@ pub const AGAINST_THE_SCHEMA: &[&str] = &[
     // Missing keys.
     "sources: {a: {csv: {}}}\nsinks: {out: {from: a}}\n",
     "sources: {a: {read: a}}\nsinks: {out: {from: a, write: 'sqlite:a.db'}}\n",
+    // A required key with a slip of the pen is one fault.
+    "sources: {a: {raed: a}}\nsinks: {out: {form: a, wirte: out.csv}, two: {from: a, write: 'sqlite:a.db', tabel: t}}\n",
     // Choices.
     "sources: {a: {read: a, on_drift: fial, add: [_url], csv: {columns: {x: int46}}}}\nsinks: {out: {from: a, write: o}}\n",
     // Ranges, lengths, forms.
@@ -58,6 +60,8 @@ fn what_components_refuse_has_its_place() {
         "sources:\n  a:\n    read: https://h/a\n    http:\n      headers:\n        good: x\n        not good: y\nsinks: {out: {from: a, write: out}}\n",
         "sources: {a: {read: a}}\nsinks:\n  out:\n    from: a\n    write: out.csv\n    csv:\n      header: false\n",
         "sources: {a: {read: a.csv, http: {tries: 3}}}\nsinks: {out: {from: a, write: out}}\n",
+        // Beside faults that the schema shows; what the keys say together is not told then.
+        "sources: {a: {read: https://h/a, http: {treis: 3, headers: {not good: y}}, csv: {colums: {}, header: false}}}\nsinks: {out: {from: a, write: out}}\n",
     ]));
 }
 
@@ -87,6 +91,10 @@ fn names_and_links() {
             "transforms:\n  x: {sql: SELECT * FROM y}\n  y: {sort: {from: z, by: q}}\n  z: {union: [x, a]}\n  own: {sql: SELECT * FROM own}\nsinks: {out: {from: z, write: out}}\n",
         ),
         with("transforms:\n  b: {sort: {from: a, by: q}}\nsinks: {out: {from: a, write: out}}\n"),
+        // Expressions of every short form can name steps.
+        with(
+            "transforms:\n  b: {select: {from: a, columns: [\"(SELECT max(x) FROM places) AS m\"]}}\n  c: {sort: {from: b, by: [\"(SELECT x FROM plaecs) desc\"]}}\nsinks: {out: {from: c, write: out}}\n",
+        ),
         "sources: {Big: {read: a}}\ntransforms:\n  b: {sql: SELECT * FROM Big}\nsinks: {out: {from: b, write: out}}\n"
             .to_owned(),
     ];
@@ -116,12 +124,8 @@ fn patterns_and_targets() {
     let write = |sinks: &str| format!("sources: {{a: {{read: a}}}}\nsinks:\n{sinks}");
     let jobs = [
         read("htp://host/a.csv"),
-        read("https:///a.csv"),
         read("https://ho st/a.csv"),
-        read("https://host:99999/a.csv"),
         read("data/{a,b.csv"),
-        read("data/a,b}.csv"),
-        read("data/[abc.csv"),
         read(""),
         read("@"),
         read("https://me:hunter2@host/a.csv?token=abc&x=1"),

@@ -38,6 +38,7 @@ use spec::FileSpec;
 pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<FileSpec>(),
     schemes: &["", "file"],
+    check: crate::pattern::check,
     build: |settings| {
         let FileSpec {} = crate::settings(settings)?;
         Ok(Arc::new(FileSource))

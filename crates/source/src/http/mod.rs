@@ -36,6 +36,7 @@ use transfer::{Output, SMALL, Transfer};
 pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<HttpSpec>(),
     schemes: &["http", "https"],
+    check: crate::pattern::check_url,
     build: |settings| Ok(Arc::new(HttpSource::new(crate::settings(settings)?))),
 };
 
