@@ -6,6 +6,7 @@
 //!
 //! Where the bytes come from is left to the sources, what the text means to the formats.
 
+mod buffers;
 mod bzip2;
 #[cfg(test)]
 mod conformance;

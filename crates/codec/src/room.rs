@@ -1,7 +1,7 @@
 //! Appends to a vector what a decoder writes into memory that is not initialised yet, within a given room.
 //!
 //! The decoders underneath write to any memory; filling it with zeros first would cost more than a small unit takes
-//! to decode. This file owns the only `unsafe` code of the crate.
+//! to decode.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +52,14 @@ pub trait Codec: Debug + Send + Sync {
 
     /// A decoder at the beginning of a unit.
     fn decoder(&self) -> Result<Box<dyn Decoder>>;
+
+    /// The text of a whole unit in one call, where that is quicker than a decoder. It never judges: `None` if there is
+    /// more than `most` bytes of text, if anything at all is wrong, or if the codec has no such way. Then the decoder
+    /// is to be asked, which finds the same text, or the fault and its byte.
+    fn decode_whole(&self, data: &[u8], most: usize) -> Option<Bytes> {
+        let _ = (data, most);
+        None
+    }
 
     /// An encoder at the beginning of a file; `None` if this codec only reads. `level` is the codec's own scale.
     fn encoder(&self, level: Option<i32>) -> Result<Option<Box<dyn Encoder>>>;

@@ -7,9 +7,11 @@ mod decode;
 mod encode;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use millstream_core::Result;
 use millstream_core::codec::{Codec, Decoder, Encoder};
 use millstream_core::registry::CodecEntry;
@@ -46,6 +48,10 @@ impl Codec for Gzip {
 
     fn decoder(&self) -> Result<Box<dyn Decoder>> {
         Ok(Box::new(Framed::new(FRAMING, Box::new(decode::Member::new()))))
+    }
+
+    fn decode_whole(&self, data: &[u8], most: usize) -> Option<Bytes> {
+        whole::text(data, most)
     }
 
     fn encoder(&self, level: Option<i32>) -> Result<Option<Box<dyn Encoder>>> {

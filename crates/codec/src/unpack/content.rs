@@ -10,6 +10,12 @@ use crate::frame::corrupt;
 /// Text is handed on in pieces of at most this many bytes.
 pub(crate) const PIECE: usize = 512 * 1024;
 
+/// A unit of at most this many compressed bytes that is here from beginning to end is decoded in one call…
+pub(super) const WHOLE: usize = 1 << 20;
+
+/// …if its text has at most this many bytes.
+pub(super) const WHOLE_TEXT: usize = 4 << 20;
+
 /// The least memory that is taken for a piece of decoded text.
 const SMALLEST_PIECE: usize = 16 * 1024;
 
@@ -34,7 +40,12 @@ pub(super) enum Pulled {
 enum Kind {
     Unknown,
     Plain,
-    Compressed { decoder: Box<dyn Decoder>, more: bool },
+    /// Decoded at once.
+    Whole,
+    Compressed {
+        decoder: Box<dyn Decoder>,
+        more: bool,
+    },
 }
 
 /// The content of one unit or member.
@@ -44,6 +55,8 @@ pub(super) struct Content {
     /// What its name suggests; breaks ties only.
     expected: Option<&'static str>,
     in_archive: bool,
+    /// The most text that is decoded at once.
+    whole_text: usize,
     /// Pushed and not used yet.
     pending: Bytes,
     ended: bool,
@@ -54,13 +67,15 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Content of which nothing is known yet but what its name suggests.
-    pub(super) fn new(expected: Option<&'static str>, in_archive: bool) -> Self {
+    /// Content of which nothing is known yet but what its name suggests. At most `whole_text` bytes of text are decoded
+    /// at once.
+    pub(super) fn new(expected: Option<&'static str>, in_archive: bool, whole_text: usize) -> Self {
         Content {
             kind: Kind::Unknown,
             codec: "",
             expected,
             in_archive,
+            whole_text: whole_text.min(WHOLE_TEXT),
             pending: Bytes::new(),
             ended: false,
             pushed: 0,
@@ -103,9 +118,17 @@ impl Content {
             if self.pending.len() < HEAD && !self.ended {
                 return Ok(Pulled::Hungry);
             }
-            self.detect()?;
+            if let Some(text) = self.whole()
+                && !text.is_empty()
+            {
+                return Ok(Pulled::Text(text));
+            }
+            if let Kind::Unknown = self.kind {
+                self.detect()?;
+            }
         }
         let text = match &mut self.kind {
+            Kind::Whole => Bytes::new(),
             Kind::Unknown | Kind::Plain => self.pending.split_to(self.pending.len().min(PIECE)),
             Kind::Compressed { .. } => self.decode()?,
         };
@@ -145,6 +168,22 @@ impl Content {
         let ratio = self.text.checked_div(used).map_or(USUAL_RATIO, |known| known + 1);
         let estimate = (self.pending.len() as u64).saturating_mul(ratio);
         usize::try_from(estimate).unwrap_or(PIECE).clamp(SMALLEST_PIECE, PIECE)
+    }
+
+    /// Decodes all that is pending at once, if that is the whole content, and small. What is not right is left to the
+    /// decoder, which says so.
+    fn whole(&mut self) -> Option<Bytes> {
+        if !self.ended || self.pending.len() > WHOLE {
+            return None;
+        }
+        let head = &self.pending[..self.pending.len().min(HEAD)];
+        let codec = CODECS.iter().map(|entry| (entry.build)()).find(|codec| codec.recognises(head))?;
+        let text = codec.decode_whole(&self.pending, self.whole_text)?;
+        self.codec = codec.name();
+        self.kind = Kind::Whole;
+        self.pending = Bytes::new();
+        self.text = text.len() as u64;
+        Some(text)
     }
 
     /// Finds out what the content is by its first bytes.

@@ -24,7 +24,7 @@ pub(crate) use input::Input;
 
 use crate::CODECS;
 use crate::zip::{Walk, names};
-use content::{Content, Pulled};
+use content::{Content, Pulled, WHOLE};
 
 /// How a unit is unpacked.
 #[derive(Debug, Clone, Default)]
@@ -62,7 +62,8 @@ pub enum Unpacked {
         /// The member's name.
         member: Option<String>,
     },
-    /// The next text of the content: never empty, at most 512 KiB.
+    /// The next text of the content: never empty, at most 512 KiB; or all of it, up to 4 MiB, if the unit is at most
+    /// 1 MiB of gzip or zstd and was fed to its end before it was asked for anything.
     Text(Bytes),
     /// The content is complete, and its checksums are right.
     End,
@@ -79,6 +80,8 @@ pub(crate) enum Piece {
     Begin(Option<String>),
     /// Bytes of the content.
     Bytes(Bytes),
+    /// The last bytes of the content.
+    Last(Bytes),
     /// The content is complete.
     End,
     /// The unit is complete.
@@ -237,7 +240,9 @@ impl Unpack {
             match self.next_piece()? {
                 Piece::Hungry => return Ok(Unpacked::Hungry),
                 Piece::Begin(member) => {
-                    self.content = Some(Content::new(self.expected_content(), member.is_some()));
+                    let allowed = self.options.limits.bytes.map_or(u64::MAX, |most| most.0);
+                    let whole_text = usize::try_from(allowed).unwrap_or(usize::MAX);
+                    self.content = Some(Content::new(self.expected_content(), member.is_some(), whole_text));
                     self.content_at = self.input.position();
                     self.content_text = 0;
                     self.member.clone_from(&member);
@@ -246,6 +251,12 @@ impl Unpack {
                 Piece::Bytes(bytes) => {
                     if let Some(content) = &mut self.content {
                         content.push(bytes);
+                    }
+                }
+                Piece::Last(bytes) => {
+                    if let Some(content) = &mut self.content {
+                        content.push(bytes);
+                        content.end();
                     }
                 }
                 Piece::End => {
@@ -288,6 +299,12 @@ impl Unpack {
                     *raw = Raw::Inside;
                     Piece::Begin(None)
                 }
+                Raw::Inside if input.ended() && input.position() == 0 && is_small(input) => {
+                    *raw = Raw::Ended;
+                    let all = input.available();
+                    input.head(all);
+                    Piece::Last(input.take(usize::MAX).unwrap_or_default())
+                }
                 Raw::Inside => match input.take(usize::MAX) {
                     Some(chunk) => Piece::Bytes(chunk),
                     None if !input.ended() => Piece::Hungry,
@@ -326,4 +343,16 @@ impl Unpack {
         }
         Ok(())
     }
+}
+
+/// Whether the unit, all of which is in `input`, is to be decoded at once. Plain text in several chunks is not: it would
+/// be joined for nothing.
+fn is_small(input: &mut Input) -> bool {
+    let available = input.available();
+    available > 0
+        && available <= WHOLE
+        && (input.first().len() == available || {
+            let head = input.head(HEAD);
+            CODECS.iter().any(|entry| (entry.build)().recognises(head))
+        })
 }

@@ -223,3 +223,132 @@ fn text_comes_as_soon_as_its_bytes_do() {
         assert_eq!(given, text.len());
     }
 }
+
+/// What the unit gives when all of it is fed, in chunks of `chunk`, before it is asked for anything.
+fn fed_at_once(
+    data: &[u8],
+    chunk: usize,
+    options: UnpackOptions,
+) -> (Vec<usize>, Vec<u8>, Option<millstream_core::Error>) {
+    let mut unpack = Unpack::new(options);
+    data.chunks(chunk).for_each(|chunk| unpack.feed(Bytes::copy_from_slice(chunk)));
+    unpack.end();
+    let (mut pieces, mut text) = (Vec::new(), Vec::new());
+    loop {
+        match unpack.next() {
+            Ok(Unpacked::Text(piece)) => {
+                pieces.push(piece.len());
+                text.extend_from_slice(&piece);
+            }
+            Ok(Unpacked::Done) => {
+                assert_eq!(unpack.compressed_position(), data.len() as u64);
+                return (pieces, text, None);
+            }
+            Ok(Unpacked::Hungry) => panic!("hungry after the end"),
+            Ok(_) => {}
+            Err(error) => return (pieces, text, Some(error)),
+        }
+    }
+}
+
+fn zstd(text: &[u8]) -> Vec<u8> {
+    let mut writer = zstd::stream::write::Encoder::new(Vec::new(), 3).expect("memory");
+    writer.include_checksum(true).expect("a parameter");
+    writer.set_pledged_src_size(Some(text.len() as u64)).expect("a parameter");
+    writer.include_contentsize(true).expect("a parameter");
+    writer.write_all(text).expect("memory");
+    writer.finish().expect("memory")
+}
+
+#[test]
+fn a_small_unit_that_is_all_here_is_one_piece() {
+    let text = some_text(3_000_000);
+    for compress in [gzip, zstd] {
+        for (parts, length) in [(1, 1_500_000), (1, 10), (1, 255), (1, 256), (3, 500_000), (20, 100)] {
+            let data: Vec<u8> = (0..parts).flat_map(|_| compress(&text[..length])).collect();
+            for chunk in [usize::MAX, 4000] {
+                let (pieces, given, error) = fed_at_once(&data, chunk, UnpackOptions::default());
+                assert!(error.is_none() && given == text[..length].repeat(parts), "{parts} of {length}");
+                assert_eq!(pieces, [length * parts]);
+            }
+        }
+        // What is too large for one piece comes in many.
+        let data = compress(&text.repeat(2));
+        let (pieces, given, error) = fed_at_once(&data, usize::MAX, UnpackOptions::default());
+        assert!(error.is_none() && given == text.repeat(2) && pieces.len() > 10, "{pieces:?}");
+    }
+}
+
+#[test]
+fn a_length_at_the_end_that_lies_is_no_matter() {
+    let text = some_text(2_000_000);
+    for said in [0u32, 1, 1_999_999, 2_000_001, 4 << 20, u32::MAX] {
+        let mut data = gzip(&text);
+        let at = data.len() - 4;
+        data[at..].copy_from_slice(&said.to_le_bytes());
+        let (_, given, error) = fed_at_once(&data, usize::MAX, UnpackOptions::default());
+        assert!(text.starts_with(&given), "{said}");
+        let error = error.expect("it lies").to_string();
+        assert!(error.contains("wrong gzip length: 2000000 bytes were decoded"), "{error}");
+    }
+    // Padding is not a length.
+    let data = [gzip(&text), vec![0; 700]].concat();
+    assert_eq!(fed_at_once(&data, usize::MAX, UnpackOptions::default()).0, [text.len()]);
+}
+
+#[test]
+fn all_at_once_or_in_parts_is_the_same() {
+    use proptest::prelude::*;
+    let bytes = prop::collection::vec(prop_oneof![3 => 97..103u8, 1 => any::<u8>()], 0..3000);
+    let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
+    let inputs = (bytes, any::<bool>(), 1..4usize, changes, any::<prop::sample::Index>(), 0..3usize, 1..600usize);
+    let config = ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() };
+    let run = |(text, is_gzip, parts, changes, cut, tail, chunk): (
+        Vec<u8>,
+        bool,
+        usize,
+        Vec<_>,
+        prop::sample::Index,
+        _,
+        _,
+    )| {
+        let compress = if is_gzip { gzip } else { zstd };
+        let mut data: Vec<u8> = (0..parts).flat_map(|part| compress(&text[part * text.len() / 4..])).collect();
+        if tail == 1 {
+            data.truncate(cut.index(data.len()));
+        } else if tail == 2 {
+            data.extend(vec![0; cut.index(9)]);
+        }
+        for (index, byte) in changes {
+            let index: prop::sample::Index = index;
+            if !data.is_empty() {
+                let at = index.index(data.len());
+                data[at] ^= byte;
+            }
+        }
+        let most = if chunk % 3 == 0 { Some(Size(chunk as u64 * 8)) } else { None };
+        let limits = Limits { bytes: most, ..Limits::default() };
+        let expected = is_gzip.then_some("gzip");
+        let options = UnpackOptions { limits, expected, ..UnpackOptions::default() };
+        let (_, given, error) = fed_at_once(&data, chunk, options.clone());
+        // In parts: asked after each, so that nothing is here from beginning to end.
+        let parts = unpack(&data, chunk, options);
+        match (parts, error) {
+            (Ok(contents), None) => prop_assert_eq!(&contents[0].1, &given),
+            (Err(one), Some(other)) => {
+                // A piece that is too large is refused before the fault behind it is met.
+                if one.kind() == ErrorKind::Refused || other.kind() == ErrorKind::Refused {
+                    return Ok(());
+                }
+                prop_assert_eq!(one.what(), other.what());
+                // libzstd's own blame depends on how much it was given at once.
+                if is_gzip {
+                    prop_assert_eq!(one.place(), other.place());
+                }
+            }
+            (one, other) => prop_assert!(false, "{:?} in parts, {:?} at once", one.err(), other),
+        }
+        Ok(())
+    };
+    proptest::test_runner::TestRunner::new(config).run(&inputs, run).expect("all cases");
+}

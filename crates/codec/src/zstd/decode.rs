@@ -47,7 +47,7 @@ impl ZstdFrame {
         // A header that lies whole in the input stays there: given the whole frame at once, libzstd decodes it
         // straight into the output.
         if gathered.is_empty()
-            && let Header::Data { length } = read_header(input, self.position)?
+            && let Header::Data { length, .. } = read_header(input, self.position)?
             && length <= input.len()
         {
             self.state = State::Blocks { more: true };
@@ -63,7 +63,7 @@ impl ZstdFrame {
                     self.state = State::Skip { left };
                     return Ok(used);
                 }
-                Header::Data { length } if length == gathered.len() => {
+                Header::Data { length, .. } if length == gathered.len() => {
                     let header = std::mem::take(gathered);
                     self.state = State::Blocks { more: true };
                     self.blocks(&header, &mut Vec::new(), 0, false)?;
@@ -149,17 +149,17 @@ impl Frame for ZstdFrame {
 
 /// What the beginning of a frame says.
 #[derive(Debug, PartialEq, Eq)]
-enum Header {
+pub(super) enum Header {
     /// Not enough bytes yet.
     Short,
     /// A skippable frame with `left` bytes after its header.
     Skippable { left: u64 },
-    /// A frame whose header has this length.
-    Data { length: usize },
+    /// A frame whose header has this length, and the size of its text if that is told.
+    Data { length: usize, text: Option<u64> },
 }
 
 /// Reads the header at the beginning of `bytes` (RFC 8878, 3.1.1.1), which lie at byte `at` of the unit.
-fn read_header(bytes: &[u8], at: u64) -> Result<Header> {
+pub(super) fn read_header(bytes: &[u8], at: u64) -> Result<Header> {
     match begins(bytes) {
         None => return Ok(Header::Short),
         Some(false) => {
@@ -187,10 +187,13 @@ fn read_header(bytes: &[u8], at: u64) -> Result<Header> {
     if bytes.len() < length {
         return Ok(Header::Short);
     }
-    let window = match single_segment {
-        true => number(&bytes[content_at..length]),
-        false => window_size(bytes[5]),
+    // The two-byte form counts from 256: shorter text fits the one-byte form.
+    let text = match content_size {
+        0 => None,
+        2 => Some(number(&bytes[content_at..length]) + 256),
+        _ => Some(number(&bytes[content_at..length])),
     };
+    let window = if single_segment { text.unwrap_or(0) } else { window_size(bytes[5]) };
     if window > WINDOW_LIMIT {
         return Err(Error::refused(format!(
             "a zstd frame needs a window of {window} bytes; at most {WINDOW_LIMIT} are allowed"
@@ -204,7 +207,7 @@ fn read_header(bytes: &[u8], at: u64) -> Result<Header> {
             .byte(at)
             .hint("compress it again without a dictionary"));
     }
-    Ok(Header::Data { length })
+    Ok(Header::Data { length, text })
 }
 
 /// The window's size in bytes from its descriptor: a power of two and eighths of it.

@@ -1,0 +1,54 @@
+//! A whole zstd unit decoded in one call, straight into its text: no window is kept beside it. It gives up on anything
+//! that is not as it should be: the decoder then says what.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+use zstd::zstd_safe::{DCtx, find_frame_compressed_size};
+
+use super::decode::{Header, read_header};
+use crate::{buffers, room};
+
+thread_local! {
+    /// To set one up takes longer than to decode a small unit.
+    static CONTEXT: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+}
+
+/// The text of all frames of `data`, if they are right, tell their sizes, and have at most `most` bytes.
+pub(super) fn text(data: &[u8], most: usize) -> Option<Bytes> {
+    let size = text_size(data).filter(|size| *size <= most)?;
+    CONTEXT.with_borrow_mut(|context| {
+        if context.is_none() {
+            *context = DCtx::try_create();
+        }
+        let context = context.as_mut()?;
+        let mut output = buffers::take(size);
+        // SAFETY: what is returned is what libzstd has written, from the beginning of the slice.
+        let written = unsafe {
+            room::append(&mut output, size, |spare| {
+                let written = context.decompress(&mut room::Spare::new(spare), data);
+                (written.unwrap_or(0), written)
+            })
+        };
+        if written == Ok(size) {
+            return Some(buffers::text(output));
+        }
+        buffers::give_back(output);
+        None
+    })
+}
+
+/// The size of the text of all frames, if all tell it and none is to be refused.
+fn text_size(mut data: &[u8]) -> Option<usize> {
+    let mut size = 0usize;
+    while !data.is_empty() {
+        let frame = find_frame_compressed_size(data).ok()?;
+        match read_header(data, 0).ok()? {
+            Header::Short => return None,
+            Header::Skippable { .. } => {}
+            Header::Data { text, .. } => size = size.checked_add(usize::try_from(text?).ok()?)?,
+        }
+        data = data.get(frame..).filter(|_| frame > 0)?;
+    }
+    Some(size)
+}
