@@ -9,7 +9,7 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use bytes::Bytes;
 use millstream_core::format::{Format, OnDrift, ParseRequest, Parsed, Reading, Sample, StreamFormat, TEXT};
-use millstream_format::json::{JsonFormat, JsonSpec, Layout, MaxRecord};
+use millstream_format::json::{JsonFormat, JsonSpec, Layout};
 use serde_json::{Map, Value};
 
 /// What came out: rows with their lines, and what is said of each reject; or the error.
@@ -19,7 +19,7 @@ fn format(choice: u8) -> JsonFormat {
     let layout = [Layout::Auto, Layout::Lines, Layout::Array, Layout::Objects][usize::from(choice & 3)];
     let max_record = [16, 100, 1 << 20, 1 << 20][usize::from(choice >> 2 & 3)];
     let spec =
-        JsonSpec { layout, max_record: MaxRecord(millstream_core::spec::Size(max_record)), ..JsonSpec::default() };
+        JsonSpec { layout, max_record: millstream_core::spec::Size(max_record), ..JsonSpec::default() };
     JsonFormat::new(spec).expect("settings without columns have no faults")
 }
 

@@ -3,7 +3,7 @@
 //! Two moments: [`merge`] before a source is read (what columns does it have?), and [`match_columns`] when one of its
 //! files is read (where are they in this file?).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -82,15 +82,20 @@ fn merge_types(known: &Field, new: &Field, on_drift: OnDrift, types: Types) -> R
 }
 
 fn same_names(first_file: &str, first: &Schema, schema: &Schema) -> Result<()> {
-    let other = |name: &str| schema.column_with_name(name).is_none();
-    let missing: Vec<_> = first.fields().iter().map(|field| field.name().as_str()).filter(|name| other(name)).collect();
-    let known = |name: &str| first.column_with_name(name).is_none();
-    let added: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).filter(|name| known(name)).collect();
+    let (ours, theirs) = (names(first), names(schema));
+    let missing: Vec<_> =
+        first.fields().iter().map(|field| field.name().as_str()).filter(|name| !theirs.contains(name)).collect();
+    let added: Vec<_> =
+        schema.fields().iter().map(|field| field.name().as_str()).filter(|name| !ours.contains(name)).collect();
     if missing.is_empty() && added.is_empty() {
         return Ok(());
     }
     let compared = format!("compared with {}", millstream_core::redact::url(first_file));
     Err(Error::data(difference(&missing, &added)).cause(compared).hint(DRIFT_HINT))
+}
+
+fn names(schema: &Schema) -> HashSet<&str> {
+    schema.fields().iter().map(|field| field.name().as_str()).collect()
 }
 
 const DRIFT_HINT: &str = "set `on_drift: null` (a missing column is null, an additional one is ignored) or \
@@ -134,7 +139,8 @@ pub fn match_columns(file: &[impl AsRef<str>], schema: &Schema, on_drift: OnDrif
     let added: Vec<_> = if on_drift == OnDrift::Null {
         Vec::new()
     } else {
-        file.iter().map(AsRef::as_ref).filter(|name| schema.column_with_name(name).is_none()).collect()
+        let known = names(schema);
+        file.iter().map(AsRef::as_ref).filter(|name| !known.contains(name)).collect()
     };
     if missing.is_empty() && added.is_empty() {
         return Ok(matched);

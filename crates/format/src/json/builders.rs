@@ -1,7 +1,7 @@
 //! Columns under construction: each takes its values straight from the text of a record.
 //!
 //! ```text
-//!  Fields ─ key ─▶ slot ─▶ builder ─┬─ Integers, Floats, Truths, Texts, Converted
+//!  Fields ─ key ─▶ slot ─▶ builder ─┬─ Primitives, Truths, Texts, Binaries
 //!    ▲                              ├─ Lists ─▶ builder of the items
 //!    └──────────────────────────────┴─ Structs
 //! ```
@@ -15,8 +15,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, BooleanBufferBuilder, ListArray, NullBufferBuilder,
-    PrimitiveArray, StringViewArray, StructArray, make_view,
+    ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, BooleanBufferBuilder, ByteView, ListArray,
+    NullBufferBuilder, PrimitiveArray, StringViewArray, StructArray, make_view,
 };
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{
@@ -72,34 +72,32 @@ pub fn builder(field: &Field, reading: Reading<'_>) -> Result<Box<dyn Builder>> 
     }
     Ok(match data_type {
         DataType::Boolean => Box::new(Truths::default()),
-        DataType::Int8 => Integers::<Int8Type>::boxed(),
-        DataType::Int16 => Integers::<Int16Type>::boxed(),
-        DataType::Int32 => Integers::<Int32Type>::boxed(),
-        DataType::Int64 => Integers::<Int64Type>::boxed(),
-        DataType::UInt8 => Integers::<UInt8Type>::boxed(),
-        DataType::UInt16 => Integers::<UInt16Type>::boxed(),
-        DataType::UInt32 => Integers::<UInt32Type>::boxed(),
-        DataType::UInt64 => Integers::<UInt64Type>::boxed(),
-        DataType::Float32 => Floats::<Float32Type>::boxed(),
-        DataType::Float64 => Floats::<Float64Type>::boxed(),
+        DataType::Int8 => integers::<Int8Type>(),
+        DataType::Int16 => integers::<Int16Type>(),
+        DataType::Int32 => integers::<Int32Type>(),
+        DataType::Int64 => integers::<Int64Type>(),
+        DataType::UInt8 => integers::<UInt8Type>(),
+        DataType::UInt16 => integers::<UInt16Type>(),
+        DataType::UInt32 => integers::<UInt32Type>(),
+        DataType::UInt64 => integers::<UInt64Type>(),
+        DataType::Float32 => floats::<Float32Type>(),
+        DataType::Float64 => floats::<Float64Type>(),
         DataType::Utf8View => Box::new(Texts::default()),
         DataType::Binary => Box::new(Binaries::default()),
-        DataType::Date32 => Converted::<Date32Type, _>::boxed(field, false, convert::date),
-        DataType::Time64(TimeUnit::Microsecond) => {
-            Converted::<Time64MicrosecondType, _>::boxed(field, false, convert::time)
-        }
+        DataType::Date32 => converted::<Date32Type>(field, false, convert::date),
+        DataType::Time64(TimeUnit::Microsecond) => converted::<Time64MicrosecondType>(field, false, convert::time),
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            Converted::<TimestampMicrosecondType, _>::boxed(field, false, convert::timestamp)
+            converted::<TimestampMicrosecondType>(field, false, convert::timestamp)
         }
         DataType::Decimal128(precision, scale) => {
             let (precision, scale) = (*precision, *scale);
-            Converted::<Decimal128Type, _>::boxed(field, true, move |text| {
+            converted::<Decimal128Type>(field, true, move |text| {
                 convert::decimal(text, precision, scale, |digits| i128::from_str(digits).ok())
             })
         }
         DataType::Decimal256(precision, scale) => {
             let (precision, scale) = (*precision, *scale);
-            Converted::<Decimal256Type, _>::boxed(field, true, move |text| {
+            converted::<Decimal256Type>(field, true, move |text| {
                 convert::decimal(text, precision, scale, i256::from_string)
             })
         }
@@ -112,18 +110,12 @@ pub fn builder(field: &Field, reading: Reading<'_>) -> Result<Box<dyn Builder>> 
 /// A builder for dates and times that are written in a `format` of strftime.
 fn formatted(field: &Field, format: String) -> Result<Box<dyn Builder>> {
     Ok(match field.data_type() {
-        DataType::Date32 => {
-            Converted::<Date32Type, _>::boxed(field, false, move |text| convert::formatted_date(text, &format))
-        }
+        DataType::Date32 => converted::<Date32Type>(field, false, move |text| convert::formatted_date(text, &format)),
         DataType::Time64(TimeUnit::Microsecond) => {
-            Converted::<Time64MicrosecondType, _>::boxed(field, false, move |text| {
-                convert::formatted_time(text, &format)
-            })
+            converted::<Time64MicrosecondType>(field, false, move |text| convert::formatted_time(text, &format))
         }
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            Converted::<TimestampMicrosecondType, _>::boxed(field, false, move |text| {
-                convert::formatted_timestamp(text, &format)
-            })
+            converted::<TimestampMicrosecondType>(field, false, move |text| convert::formatted_timestamp(text, &format))
         }
         _ => return Err(unreadable(field)),
     })
@@ -304,146 +296,37 @@ fn number_text<'s, 'a: 's>(expected: &str, cursor: &mut Cursor<'a>, scratch: &'s
     }
 }
 
-struct Integers<T: ArrowPrimitiveType> {
-    values: Vec<T::Native>,
-    nulls: NullBufferBuilder,
-    expected: String,
-}
-
-impl<T: ArrowPrimitiveType> Integers<T>
-where
-    T::Native: TryFrom<i64> + TryFrom<i128>,
-{
-    fn boxed() -> Box<dyn Builder> {
-        let expected = crate::columns::type_name(&T::DATA_TYPE);
-        Box::new(Integers::<T> { values: Vec::new(), nulls: NullBufferBuilder::new(0), expected })
-    }
-}
-
-impl<T: ArrowPrimitiveType> Builder for Integers<T>
-where
-    T::Native: TryFrom<i64> + TryFrom<i128>,
-{
-    fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
-        cursor.kind()?;
-        let at = cursor.at();
-        let value = match cursor.short_integer() {
-            Some(value) => T::Native::try_from(value)
-                .map_err(|_| unfit(&self.expected, &Unfit::OutOfRange, at, cursor.between(at..cursor.at())))?,
-            None => {
-                let text = number_text(&self.expected, cursor, scratch)?;
-                convert::integer(text)
-                    .and_then(|value| T::Native::try_from(value).map_err(|_| Unfit::OutOfRange))
-                    .map_err(|why| unfit(&self.expected, &why, at, text))?
-            }
-        };
-        self.values.push(value);
-        self.nulls.append_non_null();
-        Ok(())
-    }
-
-    fn null(&mut self) {
-        self.values.push(T::Native::default());
-        self.nulls.append_null();
-    }
-
-    fn truncate(&mut self, rows: usize) {
-        self.values.truncate(rows);
-        self.nulls.truncate(rows);
-    }
-
-    fn finish(&mut self) -> Result<ArrayRef> {
-        let values = std::mem::take(&mut self.values);
-        Ok(Arc::new(PrimitiveArray::<T>::new(values.into(), self.nulls.finish())))
-    }
-}
-
-struct Floats<T: ArrowPrimitiveType> {
-    values: Vec<T::Native>,
-    nulls: NullBufferBuilder,
-    expected: String,
-}
-
-impl<T: ArrowPrimitiveType> Floats<T>
-where
-    T::Native: convert::Float,
-{
-    fn boxed() -> Box<dyn Builder> {
-        let expected = crate::columns::type_name(&T::DATA_TYPE);
-        Box::new(Floats::<T> { values: Vec::new(), nulls: NullBufferBuilder::new(0), expected })
-    }
-}
-
-impl<T: ArrowPrimitiveType> Builder for Floats<T>
-where
-    T::Native: convert::Float,
-{
-    fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
-        let quoted = cursor.kind()? == Kind::Text;
-        let at = cursor.at();
-        let text = number_text(&self.expected, cursor, scratch)?;
-        let value = convert::float(text, quoted).map_err(|why| unfit(&self.expected, &why, at, text))?;
-        self.values.push(value);
-        self.nulls.append_non_null();
-        Ok(())
-    }
-
-    fn null(&mut self) {
-        self.values.push(T::Native::default());
-        self.nulls.append_null();
-    }
-
-    fn truncate(&mut self, rows: usize) {
-        self.values.truncate(rows);
-        self.nulls.truncate(rows);
-    }
-
-    fn finish(&mut self) -> Result<ArrayRef> {
-        let values = std::mem::take(&mut self.values);
-        Ok(Arc::new(PrimitiveArray::<T>::new(values.into(), self.nulls.finish())))
-    }
-}
-
-/// Values that JSON writes as texts: dates, times, decimals.
-struct Converted<T: ArrowPrimitiveType, C> {
+/// Values of one fixed width, each made by `read` from what is next.
+struct Primitives<T: ArrowPrimitiveType, R> {
     values: Vec<T::Native>,
     nulls: NullBufferBuilder,
     data_type: DataType,
+    /// The type's name, for messages; `read` is given it.
     expected: String,
-    /// Whether a number may stand for the value.
-    numbers: bool,
-    convert: C,
+    read: R,
 }
 
-impl<T: ArrowPrimitiveType, C> Converted<T, C>
+impl<T: ArrowPrimitiveType, R> Primitives<T, R>
 where
-    C: Fn(&str) -> Result<T::Native, Unfit> + Send + 'static,
+    R: Fn(&str, &mut Cursor<'_>, &mut String) -> Result<T::Native, Fault> + Send + 'static,
 {
-    fn boxed(field: &Field, numbers: bool, convert: C) -> Box<dyn Builder> {
-        Box::new(Converted::<T, C> {
+    fn boxed(data_type: &DataType, read: R) -> Box<dyn Builder> {
+        Box::new(Primitives::<T, R> {
             values: Vec::new(),
             nulls: NullBufferBuilder::new(0),
-            data_type: field.data_type().clone(),
-            expected: crate::columns::type_name(field.data_type()),
-            numbers,
-            convert,
+            data_type: data_type.clone(),
+            expected: crate::columns::type_name(data_type),
+            read,
         })
     }
 }
 
-impl<T: ArrowPrimitiveType, C> Builder for Converted<T, C>
+impl<T: ArrowPrimitiveType, R> Builder for Primitives<T, R>
 where
-    C: Fn(&str) -> Result<T::Native, Unfit> + Send,
+    R: Fn(&str, &mut Cursor<'_>, &mut String) -> Result<T::Native, Fault> + Send,
 {
     fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
-        let kind = cursor.kind()?;
-        let at = cursor.at();
-        let text = match kind {
-            Kind::Text => cursor.string(scratch)?,
-            Kind::Number if self.numbers => cursor.number()?,
-            _ => return Err(wrong_kind(&self.expected, cursor, scratch)),
-        };
-        let value = (self.convert)(text).map_err(|why| unfit(&self.expected, &why, at, text))?;
+        let value = (self.read)(&self.expected, cursor, scratch)?;
         self.values.push(value);
         self.nulls.append_non_null();
         Ok(())
@@ -464,6 +347,56 @@ where
         let array = PrimitiveArray::<T>::new(values.into(), self.nulls.finish());
         Ok(Arc::new(array.with_data_type(self.data_type.clone())))
     }
+}
+
+fn integers<T: ArrowPrimitiveType>() -> Box<dyn Builder>
+where
+    T::Native: TryFrom<i64> + TryFrom<i128>,
+{
+    Primitives::<T, _>::boxed(&T::DATA_TYPE, |expected, cursor, scratch| {
+        cursor.kind()?;
+        let at = cursor.at();
+        match cursor.short_integer() {
+            Some(value) => T::Native::try_from(value)
+                .map_err(|_| unfit(expected, &Unfit::OutOfRange, at, cursor.between(at..cursor.at()))),
+            None => {
+                let text = number_text(expected, cursor, scratch)?;
+                convert::integer(text)
+                    .and_then(|value| T::Native::try_from(value).map_err(|_| Unfit::OutOfRange))
+                    .map_err(|why| unfit(expected, &why, at, text))
+            }
+        }
+    })
+}
+
+fn floats<T: ArrowPrimitiveType>() -> Box<dyn Builder>
+where
+    T::Native: convert::Float,
+{
+    Primitives::<T, _>::boxed(&T::DATA_TYPE, |expected, cursor, scratch| {
+        let quoted = cursor.kind()? == Kind::Text;
+        let at = cursor.at();
+        let text = number_text(expected, cursor, scratch)?;
+        convert::float(text, quoted).map_err(|why| unfit(expected, &why, at, text))
+    })
+}
+
+/// Values that JSON writes as texts: dates, times, decimals. With `numbers` a number may stand for the value.
+fn converted<T: ArrowPrimitiveType>(
+    field: &Field,
+    numbers: bool,
+    convert: impl Fn(&str) -> Result<T::Native, Unfit> + Send + 'static,
+) -> Box<dyn Builder> {
+    Primitives::<T, _>::boxed(field.data_type(), move |expected, cursor, scratch| {
+        let kind = cursor.kind()?;
+        let at = cursor.at();
+        let text = match kind {
+            Kind::Text => cursor.string(scratch)?,
+            Kind::Number if numbers => cursor.number()?,
+            _ => return Err(wrong_kind(expected, cursor, scratch)),
+        };
+        convert(text).map_err(|why| unfit(expected, &why, at, text))
+    })
 }
 
 struct Truths {
@@ -524,6 +457,19 @@ const INLINE: usize = 12;
 /// A block of texts is closed when it would grow over this. (A view's offset has 32 bits.)
 const BLOCK: usize = 1 << 30;
 
+impl Texts {
+    /// Makes block `number` the one that is being filled, and drops those after it.
+    fn reopen(&mut self, number: usize) {
+        self.blocks.truncate(number + 1);
+        if self.blocks.len() > number
+            && let Some(closed) = self.blocks.pop()
+        {
+            // We hold the only reference: it has been handed to nobody.
+            self.block = closed.into_vec().unwrap_or_else(|shared| shared.to_vec());
+        }
+    }
+}
+
 impl Builder for Texts {
     #[inline]
     fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
@@ -551,7 +497,13 @@ impl Builder for Texts {
     }
 
     fn truncate(&mut self, rows: usize) {
-        // The bytes of the texts stay until the batch is handed over: bad records are few.
+        // Their bytes too: in a file of nothing but bad records no batch would ever take them away.
+        let taken_back = self.views.get(rows..).unwrap_or_default();
+        let first = taken_back.iter().map(|view| ByteView::from(*view)).find(|view| view.length as usize > INLINE);
+        if let Some(first) = first {
+            self.reopen(first.buffer_index as usize);
+            self.block.truncate(first.offset as usize);
+        }
         self.views.truncate(rows);
         self.nulls.truncate(rows);
     }

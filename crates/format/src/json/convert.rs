@@ -295,7 +295,12 @@ pub fn formatted_timestamp(text: &str, format: &str) -> Result<i64, Unfit> {
 }
 
 fn whole_microseconds(time: NaiveTime) -> Result<(), Unfit> {
-    if time.nanosecond().is_multiple_of(1000) { Ok(()) } else { Err(Unfit::Fraction) }
+    match time.nanosecond() {
+        // chrono keeps a leap second as more than a whole second; a column has no place for it.
+        1_000_000_000.. => Err(Unfit::OutOfRange),
+        nanoseconds if nanoseconds.is_multiple_of(1000) => Ok(()),
+        _ => Err(Unfit::Fraction),
+    }
 }
 
 fn unfit(cause: chrono::ParseError) -> Unfit {

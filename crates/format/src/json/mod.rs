@@ -26,7 +26,7 @@ use millstream_core::spec::{self as core_spec, Fault, SpecInfo};
 use millstream_core::{Error, Result};
 use serde_json::Value;
 
-pub use self::spec::{Decimals, JsonSpec, Layout, MaxRecord, Nulls};
+pub use self::spec::{Decimals, JsonSpec, Layout, Nulls};
 use crate::columns::{Column, schema_of};
 
 /// The format's entry in the registry.
@@ -57,7 +57,7 @@ impl JsonFormat {
 
     /// The most bytes of one record.
     fn max_record(&self) -> usize {
-        usize::try_from(self.spec.max_record.0.0).unwrap_or(usize::MAX)
+        usize::try_from(self.spec.max_record.0).unwrap_or(usize::MAX)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::columns::Columns;
 /// Reading takes the grammar of JSON strictly. A key that a record lacks is null, whatever `on_drift` says; a key that
 /// is no column, at any depth, makes the record a reject unless `on_drift` is `null`. A column of text takes a value
 /// of any other kind as the text that it is written as.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JsonSpec {
     /// The columns and their types: `{id: int64, tags: list<utf8>, place: struct<lat: float64, lon: float64>}`.
@@ -22,7 +22,7 @@ pub struct JsonSpec {
     /// How the records lie in the file.
     pub layout: Layout,
     /// The most bytes that one record may have, so that a bracket that is missing cannot fill the memory.
-    pub max_record: MaxRecord,
+    pub max_record: Size,
     /// How a null is written.
     pub nulls: Nulls,
     /// How decimals are written.
@@ -66,14 +66,15 @@ pub enum Decimals {
     Text,
 }
 
-/// The limit of a record's size; 16 MiB unless the job says otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct MaxRecord(pub Size);
-
-impl Default for MaxRecord {
+impl Default for JsonSpec {
     fn default() -> Self {
-        MaxRecord(Size(16 << 20))
+        JsonSpec {
+            columns: Columns::default(),
+            layout: Layout::default(),
+            max_record: Size(16 << 20),
+            nulls: Nulls::default(),
+            decimals: Decimals::default(),
+        }
     }
 }
 
@@ -88,7 +89,7 @@ json:
 
     fn check(&self) -> Vec<Fault> {
         let mut faults = self.columns.check("columns");
-        if self.max_record.0.0 == 0 {
+        if self.max_record.0 == 0 {
             faults.push(Fault::new("max_record", "a record has at least one byte"));
         }
         faults

@@ -590,6 +590,53 @@ fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
+#[test]
+fn bad_records_leave_nothing_behind() {
+    let format = format(json!({"columns": {"name": "utf8", "tags": "list<utf8>", "id": "int64"}}));
+    let request = ParseRequest::all(format.declared().expect("columns"));
+    let long = "x".repeat(1000);
+    let bad = format!("{{\"name\": \"{long}\", \"tags\": [\"{long}\"], \"id\": \"no\"}}\n").repeat(2000);
+    let good = |id: usize| format!("{{\"name\": \"good {long}\", \"tags\": [\"t\", \"{long}\"], \"id\": {id}}}\n");
+    let text = format!("{}{bad}{}", good(1), good(2));
+    let outcome = conformance::parse(&format, text.as_bytes(), &request, &[]).expect("readable");
+    assert_eq!((outcome.rejects.len(), outcome.rows.num_rows()), (2000, 2));
+    let names = outcome.rows.column(0).as_string_view();
+    assert!(names.iter().all(|name| name == Some(format!("good {long}").as_str())));
+    let tags = outcome.rows.column(1).as_list::<i32>().values().as_string_view().clone();
+    assert_eq!(tags.iter().flatten().collect::<Vec<_>>(), ["t", &long, "t", &long]);
+
+    let mut parser = format.parser(&request).expect("a parser");
+    let mut parsed = millstream_core::format::Parsed::default();
+    parser.push(Bytes::from(text), &mut parsed).expect("readable");
+    parser.finish(&mut parsed).expect("complete");
+    let held: usize = parsed.rows.iter().map(|rows| rows.batch.get_array_memory_size()).sum();
+    assert!(held < 100_000, "{held} bytes for two rows");
+}
+
+#[test]
+fn a_leap_second_is_out_of_range() {
+    for (data_type, format, text) in
+        [("time", "%H:%M:%S", "23:59:60"), ("timestamp", "%Y-%m-%d %H:%M:%S", "2016-12-31 23:59:60")]
+    {
+        let columns = json!({"at": {"type": data_type, "format": format}});
+        let told = fault_of_value(columns, &format!("{{\"at\": \"{text}\"}}"));
+        assert!(told.contains(&format!("out of the range of {data_type}")), "{told}");
+    }
+}
+
+/// What is said of one bad record.
+fn fault_of_value(columns: Value, bad: &str) -> String {
+    let outcome = read(json!({"columns": columns}), bad.as_bytes());
+    shown(&outcome.rejects.first().expect("a reject").reason)
+}
+
+#[test]
+fn two_columns_of_one_name_are_not_written() {
+    let fields = vec![Field::new("a", DataType::Int64, true), Field::new("a", DataType::Int64, true)];
+    let error = format(json!({})).encoder(Arc::new(Schema::new(fields)), true).err().expect("a key comes once");
+    assert_eq!(error.what(), "two columns are named a, and an object has a key once");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 

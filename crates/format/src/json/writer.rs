@@ -4,6 +4,7 @@
 //! that JSON lacks are the texts "NaN", "Infinity" and "-Infinity", which a float column reads. (arrow-json's writer
 //! makes them null.)
 
+use std::collections::HashSet;
 use std::io::Write;
 
 use arrow::array::{
@@ -42,7 +43,16 @@ impl JsonEncoder {
     /// An encoder for rows of `schema`; an error if json has no form for one of its types.
     pub fn new(spec: &JsonSpec, schema: &SchemaRef) -> Result<Self> {
         let options = Options { nulls: spec.nulls, decimals: spec.decimals };
+        let mut names = HashSet::new();
         for field in schema.fields() {
+            if !names.insert(field.name()) {
+                return Err(Error::job(format!(
+                    "two columns are named {}, and an object has a key once",
+                    field.name()
+                ))
+                .column(field.name())
+                .hint("give one of them another name: SELECT x AS y"));
+            }
             column(&new_empty_array(field.data_type()), options).map_err(|error| error.column(field.name()))?;
         }
         Ok(JsonEncoder { array: spec.layout == Layout::Array, options, rows_before: false })

@@ -9,7 +9,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use encoding_rs::Encoding;
 use millstream_core::format::{Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, StreamFormat, TEXT};
 use millstream_core::registry::{Built, FormatEntry};
@@ -88,14 +88,11 @@ impl Format for Lines {
                 .text(names.join(", "))
                 .hint("select one column of text, or write csv or json"));
         };
-        match column.data_type() {
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Ok(Box::new(LineEncoder)),
-            other => {
-                Err(Error::job(format!("lines are written from a column of text, and it is {}", type_name(other)))
-                    .column(column.name())
-                    .hint("convert it to text in SQL, or write csv or json"))
-            }
+        if write::is_text(column.data_type()) {
+            return Ok(Box::new(LineEncoder));
         }
+        let what = format!("lines are written from a column of text, and it is {}", type_name(column.data_type()));
+        Err(Error::job(what).column(column.name()).hint("convert it to text in SQL, or write csv or json"))
     }
 }
 

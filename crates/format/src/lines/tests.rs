@@ -130,3 +130,17 @@ proptest! {
         prop_assert_eq!(outcome.lines, (1..=outcome.rows.num_rows() as i64).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn a_dictionary_of_texts_is_text() {
+    use arrow::array::{DictionaryArray, RecordBatch};
+    use arrow::datatypes::Int8Type;
+
+    let values: DictionaryArray<Int8Type> = [Some("a"), None, Some("b"), Some("a")].into_iter().collect();
+    let batch = RecordBatch::try_from_iter([("line", Arc::new(values) as _)]).expect("one column");
+    let mut output = Vec::new();
+    let format = Lines::new(&LinesSpec::default()).expect("good settings");
+    let mut encoder = format.encoder(batch.schema(), true).expect("text");
+    encoder.encode(&batch, &mut output).expect("no line ends");
+    assert_eq!(output, b"a\n\nb\na\n");
+}

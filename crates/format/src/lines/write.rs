@@ -1,11 +1,19 @@
 //! One column of text as lines.
 
 use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute::cast;
 use arrow::datatypes::DataType;
-use millstream_core::format::RowEncoder;
+use millstream_core::format::{RowEncoder, TEXT};
 use millstream_core::{Error, Result};
 
-type LineOf<'a> = Box<dyn Fn(usize) -> &'a str + 'a>;
+/// Whether values of the type are text, however they are kept.
+pub(crate) fn is_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
+        DataType::Dictionary(_, values) => is_text(values),
+        _ => false,
+    }
+}
 
 /// Encodes one file. A null is an empty line.
 pub(crate) struct LineEncoder;
@@ -15,23 +23,10 @@ impl RowEncoder for LineEncoder {
         let Some(column) = batch.columns().first() else {
             return Err(Error::internal("a batch of lines has no column"));
         };
-        let text: LineOf<'_> = match column.data_type() {
-            DataType::Utf8 => {
-                let values = column.as_string::<i32>();
-                Box::new(|row| values.value(row))
-            }
-            DataType::LargeUtf8 => {
-                let values = column.as_string::<i64>();
-                Box::new(|row| values.value(row))
-            }
-            DataType::Utf8View => {
-                let values = column.as_string_view();
-                Box::new(|row| values.value(row))
-            }
-            other => return Err(Error::internal(format!("lines cannot be written from {other}"))),
-        };
+        let column = cast(column, &TEXT).map_err(|cause| Error::internal("lines are no text").cause(cause))?;
+        let texts = column.as_string_view();
         for row in 0..batch.num_rows() {
-            let line = if column.is_null(row) { "" } else { text(row) };
+            let line = if texts.is_null(row) { "" } else { texts.value(row) };
             if memchr::memchr(b'\n', line.as_bytes()).is_some() || line.ends_with('\r') {
                 return Err(Error::data("the text holds a line end and would become several lines")
                     .text(line)

@@ -82,6 +82,9 @@ impl Reader {
                     None => self.batches.insert(self.plan.open(group)?),
                 };
                 match batches.next().await.transpose().map_err(unreadable)? {
+                    Some(batch) if batch.num_rows() as i64 > left => {
+                        return Err(damaged("a row group has more rows than its directory says"));
+                    }
                     Some(batch) => Some(self.plan.finish_rows(batch.num_rows(), batch.columns(), first_row)?),
                     None if left > 0 => return Err(damaged(&format!("a row group ends {left} rows too early"))),
                     None => None,

@@ -1,5 +1,6 @@
 //! The types of a file's columns, as the reader is asked for them and as the source shows them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
@@ -67,8 +68,9 @@ fn as_read(data_type: &DataType, is_int96: bool) -> DataType {
 /// The columns as a source shows them: everything may be null, names and types are all there is, one binary type.
 pub fn columns(metadata: &ArrowReaderMetadata) -> Result<SchemaRef> {
     let fields = metadata.schema().fields();
-    for (index, field) in fields.iter().enumerate() {
-        if fields[..index].iter().any(|other| other.name() == field.name()) {
+    let mut names = HashSet::new();
+    for field in fields {
+        if !names.insert(field.name()) {
             return Err(damaged(&format!("two of its columns are named {}", field.name())));
         }
     }

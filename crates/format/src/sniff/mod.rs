@@ -12,6 +12,7 @@ mod tests;
 
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 use millstream_core::format::{OnDrift, Reading, Sample};
+use millstream_core::unit::path_of;
 use millstream_core::{Error, Result};
 use serde_json::{Value, json};
 
@@ -36,7 +37,7 @@ const PARQUET: &[u8] = b"PAR1";
 /// Guesses the format of a file from its decoded beginning. `head` is its first bytes (four are enough). An error if
 /// it is neither text nor a format that is known.
 pub fn guess(sample: &Sample, head: &[u8]) -> Result<Guess> {
-    if head.starts_with(PARQUET) || sample.text.starts_with(PARQUET) {
+    if is_parquet(sample, head) {
         let evidence = vec!["it begins with PAR1, as parquet files do; its columns are stored in it".to_owned()];
         return Ok(Guess { format: "parquet", settings: json!({}), evidence });
     }
@@ -68,9 +69,17 @@ pub fn guess(sample: &Sample, head: &[u8]) -> Result<Guess> {
     Ok(Guess { format: "lines", settings, evidence })
 }
 
+/// Whether it begins like a parquet file. A text can begin with these letters too, the name of a column for example;
+/// in a parquet file zeros stand near the beginning, as they end the structures that it is made of.
+fn is_parquet(sample: &Sample, head: &[u8]) -> bool {
+    let begins = |bytes: &[u8]| bytes.starts_with(PARQUET);
+    let look = &sample.text[..sample.text.len().min(4096)];
+    begins(look) && look.contains(&0) || begins(head) && !begins(look)
+}
+
 /// Whether a file's name has that ending, before or without the ending of a compression.
 fn name_has(uri: &str, ending: &str) -> bool {
-    let name = uri.split(['?', '#']).next().unwrap_or(uri).to_ascii_lowercase();
+    let name = path_of(uri).to_ascii_lowercase();
     name.ends_with(ending) || name.contains(&format!("{ending}."))
 }
 

@@ -243,8 +243,20 @@ fn guess_text(uri: &str, text: &[u8]) -> Result<Guess> {
 }
 
 #[test]
+fn a_table_of_very_many_columns_is_guessed() {
+    let columns = 20_000;
+    for name in ["a", "1"] {
+        let line = vec![name; columns].join(",");
+        let text = format!("{line}\n{line}\n");
+        let guess = guess_text("wide.csv", text.as_bytes()).expect("a table");
+        assert_eq!(guess.settings["columns"].as_object().map(serde_json::Map::len), Some(columns), "`{name}`");
+    }
+}
+
+#[test]
 fn other_formats_are_known() {
-    assert_eq!(guess_text("a", b"PAR1....").unwrap().format, "parquet");
+    assert_eq!(guess_text("a", b"PAR1\x15\x00\x15..").unwrap().format, "parquet");
+    assert_eq!(guess_text("a", b"PAR1,PAR2\n1,2\n3,4\n").unwrap().format, "csv", "the name of a column");
     let json = guess_text("a", b"{\"a\": 1}\n{\"a\": 2.5}\n").unwrap();
     assert_eq!((json.format, &json.settings), ("json", &json!({"columns": {"a": "float64"}})));
     assert_eq!(guess_text("a", b"[{\"a\": 1}]").unwrap().format, "json");

@@ -3,6 +3,7 @@
 //! A column is tried with the plain conventions first, then with texts for null, then with dates and numbers of other
 //! countries; what none explains is text.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use arrow::datatypes::{DataType, TimeUnit};
@@ -194,16 +195,21 @@ fn cell(text: &str, field: &Range<usize>, syntax: &Syntax) -> Cell {
 /// Names as the reader of the file will make them. If two are equal, the later one gets a number, and is told.
 fn names(first: &[Cell], header: bool) -> (Vec<String>, Option<String>) {
     let mut names: Vec<String> = Vec::with_capacity(first.len());
+    let mut taken: HashSet<String> = HashSet::with_capacity(first.len());
+    // The number that was last given to a name.
+    let mut numbers: HashMap<String, usize> = HashMap::new();
     let mut doubled = None;
     for (field, cell) in first.iter().enumerate() {
         let name = if header { cell.text.trim() } else { "" };
         let name = if name.is_empty() { format!("column_{}", field + 1) } else { name.to_owned() };
-        let numbered = (2..).map(|number| format!("{name}_{number}"));
-        let free = std::iter::once(name.clone()).chain(numbered).find(|name| !names.contains(name));
-        if free.as_ref() != Some(&name) {
+        let mut free = name.clone();
+        while !taken.insert(free.clone()) {
             doubled.get_or_insert_with(|| name.clone());
+            let number = numbers.entry(name.clone()).or_insert(1);
+            *number += 1;
+            free = format!("{name}_{number}");
         }
-        names.extend(free);
+        names.push(free);
     }
     (names, doubled)
 }
@@ -243,8 +249,8 @@ fn is_header(first: &[Cell], rest: &[Vec<Cell>], kinds: &[Kind], delimiter: char
     if first.iter().any(Cell::is_empty) && kinds.iter().all(is_text) {
         return said(false, "the first record is no header: a name is missing".to_owned());
     }
-    let distinct =
-        first.iter().enumerate().all(|(index, cell)| first[..index].iter().all(|other| other.text != cell.text));
+    let mut texts = HashSet::new();
+    let distinct = first.iter().all(|cell| texts.insert(&cell.text));
     let repeated = first
         .iter()
         .enumerate()
@@ -332,7 +338,11 @@ fn with_conventions<'a>(values: impl Iterator<Item = &'a Cell>, conventions: &Co
 /// A format of dates or timestamps that explains all values.
 fn dates<'a>(values: impl Iterator<Item = &'a Cell> + Clone) -> Option<Kind> {
     let plain = conventions('.', None);
-    values.clone().next()?;
+    let first = values.clone().next()?;
+    // Every date has a digit; most columns of text have a value without, and are many.
+    if !first.text.contains(|sign: char| sign.is_ascii_digit()) {
+        return None;
+    }
     let explains = |data_type: &DataType, format: &str| {
         let reader = Reader::new(&plain, data_type, Some(format));
         values.clone().all(|cell| {
