@@ -31,11 +31,29 @@ impl Unit {
     }
 }
 
-/// The part of a path or URL that ends with the file's name: a URL without its query and fragment. In a path `?` is a
-/// wildcard or, like `#`, an ordinary character.
+/// The part of a path or URL that ends with the file's name: a URL of the web without its query and fragment. In a path,
+/// and in the name of an object in a bucket, `?` is a wildcard or, like `#`, an ordinary character.
 pub fn path_of(name: &str) -> &str {
     match name.split_once("://") {
-        Some(_) => name.split(['?', '#']).next().unwrap_or(name),
-        None => name,
+        Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https") => {
+            name.split(['?', '#']).next().unwrap_or(name)
+        }
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path_of;
+
+    #[test]
+    fn only_the_web_has_queries() {
+        for (name, path) in [
+            ("https://host/a.csv?b=/c.gz#d", "https://host/a.csv"),
+            ("data/a?.csv", "data/a?.csv"),
+            ("s3://bucket/a?#.csv", "s3://bucket/a?#.csv"),
+        ] {
+            assert_eq!(path_of(name), path);
+        }
     }
 }

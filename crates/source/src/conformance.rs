@@ -17,7 +17,7 @@ pub(crate) struct Place {
     /// What stands before an object's name.
     pub(crate) base: String,
     /// Whatever has to live as long.
-    pub(crate) _server: Option<millstream_testkit::Nginx>,
+    pub(crate) _server: Option<Box<dyn std::any::Any>>,
 }
 
 impl Place {

@@ -1,8 +1,8 @@
-//! Where Millstream reads from: files, standard input, HTTP.
+//! Where Millstream reads from: files, standard input, HTTP, buckets.
 //!
 //! ```text
 //!  pattern ─expand─▶ paths and URLs ─list─▶ units ─open─▶ bytes
-//!          pattern                   file · stdin · http
+//!          pattern                   file · stdin · http · object
 //! ```
 //!
 //! This crate owns names (braces, wildcards, lists of URLs), connections, retries and reading ahead. What the bytes
@@ -12,9 +12,13 @@
 mod feed;
 pub mod file;
 pub mod http;
+mod io;
 pub mod list;
+pub mod object;
 pub mod pattern;
+mod retry;
 pub mod stdin;
+mod tls;
 
 #[cfg(test)]
 mod conformance;
@@ -26,7 +30,7 @@ use millstream_core::spec::{Fault, Spec, parse};
 use serde_json::Value;
 
 /// All sources.
-pub const SOURCES: &[SourceEntry] = &[file::ENTRY, stdin::ENTRY, http::ENTRY];
+pub const SOURCES: &[SourceEntry] = &[file::ENTRY, stdin::ENTRY, http::ENTRY, object::S3, object::GCS, object::AZURE];
 
 /// The settings of a source; no block at all is an empty one.
 fn settings<S: Spec>(block: &Value) -> Result<S, Vec<Fault>> {

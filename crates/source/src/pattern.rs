@@ -18,10 +18,14 @@ pub const LIMIT: u64 = 100_000_000;
 /// Braces may be nested this deep.
 const DEPTH_LIMIT: usize = 32;
 
-/// Faults in the syntax of `pattern`, for lints: its braces, and the wildcards of what is no URL.
+/// Places whose URLs have no wildcards, and may have their characters.
+const WITHOUT_WILDCARDS: &[&str] = &["http", "https"];
+
+/// Faults in the syntax of `pattern`, for lints: its braces, and its wildcards, unless it is of the web.
 pub fn check(pattern: &str) -> Result<(), Fault> {
     let sequence = parse(pattern).map_err(|(what, hint)| Fault { path: Vec::new(), what, hint: Some(hint) })?;
-    if !pattern.contains("://") {
+    let scheme = pattern.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    if !scheme.is_some_and(|scheme| WITHOUT_WILDCARDS.contains(&scheme.as_str())) {
         for number in sample(sequence.count) {
             crate::file::glob::check(&sequence.text(number))
                 .map_err(|what| Fault::new("", what).hint(r"to mean the character itself, write `\[`"))?;
@@ -447,7 +451,8 @@ mod tests {
             assert!(fault.hint.is_some(), "{pattern}");
         }
         assert!(check(&"{".repeat(100_000)).expect_err("too deep").what.contains("nested"));
-        assert_eq!(check("https://[::1]/a?b[=1"), Ok(()), "a URL has no wildcards");
+        assert_eq!(check("https://[::1]/a?b[=1"), Ok(()), "a URL of the web has no wildcards");
+        assert!(check("s3://bucket/[a").is_err());
     }
 
     #[test]

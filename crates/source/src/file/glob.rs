@@ -7,6 +7,7 @@
 //!
 //! Tried and rejected: globset, for which `?` and sets stand for one byte, so that `?` does not find `ä`.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::iter::Peekable;
 use std::str::Chars;
@@ -53,7 +54,26 @@ impl Token {
     }
 }
 
+impl Segment {
+    /// What every name that fits begins with.
+    pub(crate) fn beginning(&self) -> String {
+        match self {
+            Segment::Name(name) => name.clone(),
+            Segment::Wildcard(wildcard) => wildcard.beginning(),
+            Segment::AnyDepth => String::new(),
+        }
+    }
+}
+
 impl Wildcard {
+    fn beginning(&self) -> String {
+        let plain = self.tokens.iter().map_while(|token| match token {
+            Token::Plain(character) => Some(*character),
+            _ => None,
+        });
+        plain.collect()
+    }
+
     /// Whether it stands for `name`.
     pub(crate) fn matches(&self, name: &OsStr) -> bool {
         (self.hidden || !is_hidden(name)) && matches(&self.tokens, &name.to_string_lossy())
@@ -178,6 +198,59 @@ fn set(characters: &mut Peekable<Chars<'_>>) -> Result<Token, String> {
         }
         ranges.push((first, last));
     }
+}
+
+/// The parts of a pattern that can come next.
+pub(crate) type States = BTreeSet<usize>;
+
+/// What a name inside of a folder leads to.
+pub(crate) struct Step {
+    /// The parts that can come next, if it is a folder.
+    pub(crate) next: States,
+    /// Whether the pattern ends here, if it is a file.
+    pub(crate) ends: bool,
+}
+
+/// `**` may stand for no folder at all, so what follows it can come at once.
+pub(crate) fn closure(segments: &[Segment], states: &States) -> States {
+    let mut closed = States::new();
+    for &state in states {
+        let mut state = state;
+        closed.insert(state);
+        while matches!(segments.get(state), Some(Segment::AnyDepth)) && state + 1 < segments.len() {
+            state += 1;
+            closed.insert(state);
+        }
+    }
+    closed
+}
+
+/// Where `name`, which may be a folder's or not, leads from `states`, which are closed.
+pub(crate) fn step(segments: &[Segment], states: &States, name: &OsStr, folder: bool) -> Step {
+    let mut step = Step { next: States::new(), ends: false };
+    for &state in states {
+        let last = state + 1 == segments.len();
+        let fits = match segments.get(state) {
+            Some(Segment::Name(wanted)) => name == OsStr::new(wanted),
+            Some(Segment::Wildcard(wildcard)) => wildcard.matches(name),
+            Some(Segment::AnyDepth) => {
+                if !is_hidden(name) {
+                    step.ends |= last;
+                    if folder {
+                        step.next.insert(state);
+                    }
+                }
+                false
+            }
+            None => false,
+        };
+        if fits && last {
+            step.ends = true;
+        } else if fits {
+            step.next.insert(state + 1);
+        }
+    }
+    step
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use millstream_core::hint::nearest;
 use millstream_core::{Error, Result, Unit};
 
-use super::glob::{self, Segment};
+use super::glob::{self, Segment, States};
 use super::read::Stamp;
 use super::{io_error, uri_of};
 
@@ -125,20 +125,9 @@ fn here_if_empty(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// The parts of the pattern that can come next.
-type States = BTreeSet<usize>;
-
 struct Walker<'a> {
     segments: Vec<Segment>,
     emit: &'a mut dyn FnMut(Unit) -> bool,
-}
-
-/// What a name inside of a folder leads to.
-struct Step {
-    /// The parts that can come next, if it is a folder.
-    next: States,
-    /// Whether the pattern ends here, if it is a file.
-    ends: bool,
 }
 
 /// The kind of a folder's entry as far as it is known without asking.
@@ -167,27 +156,13 @@ impl From<std::fs::FileType> for Kind {
 impl Walker<'_> {
     /// Walks `folder`. `false` if the walk is over.
     fn folder(&mut self, folder: &Path, states: &States) -> Result<bool> {
-        let states = self.closure(states);
+        let states = glob::closure(&self.segments, states);
         for (name, kind) in self.entries(folder, &states)? {
             if !self.entry(&folder.join(&name), &name, kind, &states)? {
                 return Ok(false);
             }
         }
         Ok(true)
-    }
-
-    /// `**` may stand for no folder at all, so what follows it can come at once.
-    fn closure(&self, states: &States) -> States {
-        let mut closed = States::new();
-        for &state in states {
-            let mut state = state;
-            closed.insert(state);
-            while matches!(self.segments[state], Segment::AnyDepth) && state + 1 < self.segments.len() {
-                state += 1;
-                closed.insert(state);
-            }
-        }
-        closed
     }
 
     /// The entries of `folder` that can matter, sorted. Where only names can come, the folder is not read: it may be
@@ -206,34 +181,8 @@ impl Walker<'_> {
         }
     }
 
-    fn step(&self, name: &OsStr, kind: Kind, states: &States) -> Step {
-        let mut step = Step { next: States::new(), ends: false };
-        for &state in states {
-            let last = state + 1 == self.segments.len();
-            let fits = match &self.segments[state] {
-                Segment::Name(wanted) => name == OsStr::new(wanted),
-                Segment::Wildcard(wildcard) => wildcard.matches(name),
-                Segment::AnyDepth => {
-                    if !glob::is_hidden(name) {
-                        step.ends |= last;
-                        if kind == Kind::Folder {
-                            step.next.insert(state);
-                        }
-                    }
-                    false
-                }
-            };
-            if fits && last {
-                step.ends = true;
-            } else if fits {
-                step.next.insert(state + 1);
-            }
-        }
-        step
-    }
-
     fn entry(&mut self, path: &Path, name: &OsStr, kind: Kind, states: &States) -> Result<bool> {
-        let step = self.step(name, kind, states);
+        let step = glob::step(&self.segments, states, name, kind == Kind::Folder);
         if kind == Kind::Folder {
             return if step.next.is_empty() { Ok(true) } else { self.folder(path, &step.next) };
         }

@@ -1,4 +1,5 @@
-//! One request and its answer: connections, TLS, headers and secrets, redirects, and what each failure means.
+//! One request and its answer: connections, headers and secrets, redirects, and what each failure means. The object
+//! stores send through it too: they bring headers of their own, which sign.
 //!
 //! Redirects are followed here and not by the library, which strips the usual headers when the host changes but not
 //! those that a job adds. Bodies are `transfer.rs`'s, repetition is `retry.rs`'s.
@@ -9,21 +10,20 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use millstream_core::spec::TextOrSecret;
 use millstream_core::{Error, Result};
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
     LOCATION, RETRY_AFTER,
 };
-use reqwest::{Method, Response, StatusCode};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use tokio::runtime::Id;
 use url::Url;
 
 use super::retry::{Fault, Policy, is_transient, retry_after};
 use super::spec::{Auth, HttpSpec};
+use crate::tls;
 
 /// Redirects that are followed for one request.
 const REDIRECTS: usize = 10;
@@ -48,6 +48,19 @@ pub(crate) struct Client {
     pub(crate) policy: Policy,
 }
 
+/// What is asked of a server.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) method: Method,
+    /// On the server that the job means.
+    pub(crate) url: Url,
+    /// For that server.
+    pub(crate) headers: HeaderMap,
+    /// For another that it redirects to.
+    pub(crate) elsewhere: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
 /// What a unit's URL says.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
@@ -61,22 +74,23 @@ pub(crate) struct Target {
 type Clients = Mutex<HashMap<(Id, String), Weak<Client>>>;
 
 impl Client {
-    /// The client for these settings; sources with the same settings share one. Blocks: it reads certificates.
-    pub(crate) fn shared(spec: &HttpSpec, runtime: Id) -> Result<Arc<Self>> {
+    /// The client for these settings, which the job file has in `block`; sources with the same ones share it. Blocks: it
+    /// reads certificates.
+    pub(crate) fn shared(spec: &HttpSpec, block: &'static str, runtime: Id) -> Result<Arc<Self>> {
         static CLIENTS: OnceLock<Clients> = OnceLock::new();
-        let settings = serde_json::to_string(spec)
+        let settings = serde_json::to_string(&(block, spec))
             .map_err(|cause| Error::internal("the settings cannot be written down").cause(cause))?;
         let mut clients = CLIENTS.get_or_init(Clients::default).lock().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|_, client| client.strong_count() > 0);
         if let Some(client) = clients.get(&(runtime, settings.clone())).and_then(Weak::upgrade) {
             return Ok(client);
         }
-        let client = Arc::new(Client::new(spec)?);
+        let client = Arc::new(Client::new(spec, block)?);
         clients.insert((runtime, settings), Arc::downgrade(&client));
         Ok(client)
     }
 
-    fn new(spec: &HttpSpec) -> Result<Self> {
+    fn new(spec: &HttpSpec, block: &'static str) -> Result<Self> {
         let mut harmless = HeaderMap::new();
         harmless.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let mut client = Client {
@@ -85,7 +99,7 @@ impl Client {
             harmless,
             secrets: Vec::new(),
             timeout: spec.timeout.0,
-            policy: Policy { retries: spec.retries, max_backoff: spec.max_backoff.0 },
+            policy: Policy { retries: spec.retries, max_backoff: spec.max_backoff.0, block },
         };
         for (name, value) in &spec.headers {
             client.add_header(name, value)?;
@@ -144,17 +158,22 @@ impl Client {
 
     /// Sends a request, follows redirects, and returns the answer if its status is 2xx or 416.
     pub(crate) async fn send(&self, method: &Method, target: &Target, extra: &HeaderMap) -> Result<Response, Fault> {
-        let mut url = target.url.clone();
+        let mut elsewhere = self.harmless.clone();
+        elsewhere.extend(extra.clone());
+        let mut headers = self.headers_for(target);
+        headers.extend(extra.clone());
+        let url = target.url.clone();
+        self.ask(Question { method: method.clone(), url, headers, elsewhere, body: Bytes::new() }).await
+    }
+
+    /// Asks, follows redirects (not with a body), and returns the answer if its status is 2xx or 416.
+    pub(crate) async fn ask(&self, question: Question) -> Result<Response, Fault> {
+        let mut url = question.url.clone();
         let mut seen = vec![url.clone()];
         loop {
-            let request = self
-                .library
-                .request(method.clone(), url.clone())
-                .headers(self.headers_for(target, &url))
-                .headers(extra.clone());
-            let response = match tokio::time::timeout(self.timeout, request.send()).await {
+            let response = match tokio::time::timeout(self.timeout, self.request(&question, &url).send()).await {
                 Ok(Ok(response)) => response,
-                Ok(Err(error)) => return Err(fault_of(&error)),
+                Ok(Err(error)) => return Err(fault_of(&error, self.policy.block)),
                 Err(_) => return Err(self.silence()),
             };
             let status = response.status();
@@ -162,31 +181,47 @@ impl Client {
                 return Ok(response);
             }
             match redirection(&url, &response)? {
-                None => return Err(self.refusal(response).await),
-                Some(next) if seen.contains(&next) => {
-                    return Err(Fault::permanent("the server redirects in a circle")
-                        .cause(format!("{status} to {}", millstream_core::redact::url(next.as_str()))));
-                }
-                Some(_) if seen.len() > REDIRECTS => {
-                    return Err(Fault::permanent(format!("the server redirects more than {REDIRECTS} times")));
-                }
-                Some(next) => {
+                Some(next) if question.body.is_empty() => {
+                    if seen.contains(&next) {
+                        return Err(Fault::permanent("the server redirects in a circle")
+                            .cause(format!("{status} to {}", millstream_core::redact::url(next.as_str()))));
+                    }
+                    if seen.len() > REDIRECTS {
+                        return Err(Fault::permanent(format!("the server redirects more than {REDIRECTS} times")));
+                    }
                     self.drain(response).await;
                     seen.push(next.clone());
                     url = next;
                 }
+                _ => return Err(self.refusal(response).await),
             }
         }
     }
 
-    /// What the server may be told: everything where the job sent us, only what is harmless elsewhere.
-    fn headers_for(&self, target: &Target, url: &Url) -> HeaderMap {
-        let mut headers = self.harmless.clone();
-        if is_trusted(&target.url, url) {
-            headers.extend(self.headers.clone());
-            if let Some(authorization) = &target.authorization {
-                headers.insert(AUTHORIZATION, authorization.clone());
+    fn request(&self, question: &Question, url: &Url) -> RequestBuilder {
+        let headers = if is_trusted(&question.url, url) { &question.headers } else { &question.elsewhere };
+        let request = self.library.request(question.method.clone(), url.clone()).headers(headers.clone());
+        if question.body.is_empty() { request } else { request.body(question.body.clone()) }
+    }
+
+    /// The whole body of an answer, which has at most `most` bytes.
+    pub(crate) async fn body(&self, mut response: Response, most: usize) -> Result<Bytes, Fault> {
+        let mut body = BytesMut::new();
+        while let Some(chunk) = self.chunk(&mut response).await? {
+            body.extend_from_slice(&chunk);
+            if body.len() > most {
+                return Err(Fault::permanent(format!("the server answers with more than {most} bytes")));
             }
+        }
+        Ok(body.freeze())
+    }
+
+    /// What the server that the job names may be told. Others are told what is harmless.
+    fn headers_for(&self, target: &Target) -> HeaderMap {
+        let mut headers = self.harmless.clone();
+        headers.extend(self.headers.clone());
+        if let Some(authorization) = &target.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
         }
         headers
     }
@@ -346,8 +381,10 @@ fn library(spec: &HttpSpec) -> Result<reqwest::Client> {
     let user_agent =
         spec.user_agent.clone().unwrap_or_else(|| concat!("millstream/", env!("CARGO_PKG_VERSION")).into());
     let connections = u32::try_from(spec.connections).unwrap_or(u32::MAX);
+    let mut encryption = tls::configuration(spec.ca.as_deref())?;
+    encryption.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     reqwest::Client::builder()
-        .tls_backend_preconfigured(encryption(spec)?)
+        .tls_backend_preconfigured(encryption)
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(user_agent)
         .connect_timeout(spec.connect_timeout.0)
@@ -359,51 +396,11 @@ fn library(spec: &HttpSpec) -> Result<reqwest::Client> {
         .map_err(|error| Error::refused("the HTTP client cannot be set up").cause(root_cause(&error)))
 }
 
-fn encryption(spec: &HttpSpec) -> Result<rustls::ClientConfig> {
-    let mut roots = system_roots().clone();
-    if let Some(path) = &spec.ca {
-        add_authorities(&mut roots, path)?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|cause| Error::internal("TLS cannot be set up").cause(cause))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
-}
-
-/// The authorities that the system trusts. A machine without any can still read over HTTP; over HTTPS it gets the
-/// error of an unknown authority, whose hint names the remedy.
-fn system_roots() -> &'static rustls::RootCertStore {
-    static ROOTS: OnceLock<rustls::RootCertStore> = OnceLock::new();
-    ROOTS.get_or_init(|| {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        roots
-    })
-}
-
-fn add_authorities(roots: &mut rustls::RootCertStore, path: &str) -> Result<()> {
-    let fault = |what: String| Error::refused(what).hint("`ca` names a file of certificates in PEM");
-    let pem = fs_err::read(path).map_err(|cause| {
-        crate::file::io_error("the file of authorities (`ca`) cannot be read", std::path::Path::new(path), &cause)
-    })?;
-    let mut found = false;
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|cause| fault(format!("{path} is no PEM")).cause(cause))?;
-        roots.add(certificate).map_err(|cause| fault(format!("{path} has a bad certificate")).cause(cause))?;
-        found = true;
-    }
-    if found { Ok(()) } else { Err(fault(format!("{path} has no certificate"))) }
-}
-
 /// What a failure before the answer means.
-fn fault_of(error: &reqwest::Error) -> Fault {
+fn fault_of(error: &reqwest::Error, block: &str) -> Fault {
     let cause = root_cause(error);
     if let Some(tls) = find::<rustls::Error>(error) {
-        return tls_fault(tls);
+        return tls::fault(tls, block, "http");
     }
     if error.is_builder() {
         return Fault::permanent("the request cannot be made").cause(cause);
@@ -423,30 +420,8 @@ fn fault_of(error: &reqwest::Error) -> Fault {
     Fault::transient("the connection broke before the answer").cause(cause)
 }
 
-/// A server that fails to prove who it is does not do so by chance.
-fn tls_fault(error: &rustls::Error) -> Fault {
-    use rustls::{CertificateError as Bad, Error as Tls};
-    let fault = Fault::permanent("the encrypted connection cannot be made").cause(error.to_string());
-    match error {
-        Tls::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
-            fault.hint("the server's certificate has run out: ask whoever runs it, and check this machine's clock")
-        }
-        Tls::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
-            fault.hint("the server's certificate is for another name: check the host in the URL")
-        }
-        Tls::InvalidCertificate(_) if system_roots().is_empty() => {
-            fault.hint("this machine trusts no authority: install ca-certificates, or name a file of them in `ca`")
-        }
-        Tls::InvalidCertificate(_) => {
-            fault.hint("if the server's authority is your own, name its PEM file in `ca` of the source's `http` block")
-        }
-        Tls::InvalidMessage(_) => fault.hint("the server may not speak TLS at this port: try http://"),
-        _ => fault,
-    }
-}
-
 /// The innermost cause: the layers above only repeat it.
-fn root_cause(error: &dyn StdError) -> String {
+pub(crate) fn root_cause(error: &dyn StdError) -> String {
     let mut root = error;
     while let Some(source) = root.source() {
         root = source;
@@ -460,7 +435,7 @@ fn root_cause(error: &dyn StdError) -> String {
 }
 
 /// The first cause of type `T`.
-fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+pub(crate) fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
     if let Some(found) = error.downcast_ref::<T>() {
         return Some(found);
     }

@@ -3,34 +3,34 @@
 //! `client.rs` sends one request, `transfer.rs` brings one unit to its end, `retry.rs` says when to try again. Here
 //! they are wired to the source's trait. A URL is a unit without asking: the web cannot be listed.
 
-mod client;
-mod retry;
+pub(crate) mod client;
+pub(crate) mod retry;
 pub mod spec;
-mod transfer;
+pub(crate) mod transfer;
 
 #[cfg(test)]
 mod tests;
 
-use std::future::Future;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream_core::registry::SourceEntry;
 use millstream_core::source::{Source, SourceContext};
-use millstream_core::spec::SpecInfo;
-use millstream_core::{ByteStream, Error, ErrorKind, Result, Unit};
+use millstream_core::spec::{Spec, SpecInfo};
+use millstream_core::{ByteStream, Error, Result, Unit};
+use reqwest::header::{HeaderMap, IF_RANGE, RANGE};
+use reqwest::{Method, Response};
 use tokio::runtime::Id;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
-use crate::feed::feed;
+use crate::io::join;
 use client::{Client, Target};
+use retry::Fault;
 use spec::HttpSpec;
-use transfer::{Output, SMALL, Transfer};
+use transfer::{Part, Remote};
 
 /// The source `http`.
 pub const ENTRY: SourceEntry = SourceEntry {
@@ -54,6 +54,10 @@ impl HttpSource {
         HttpSource { spec, client: Mutex::new(None) }
     }
 
+    async fn remote(&self, context: &SourceContext, unit: &Unit) -> Result<Arc<dyn Remote>> {
+        Ok(Arc::new(Page { client: self.client(context).await?, target: Target::parse(&unit.uri)? }))
+    }
+
     async fn client(&self, context: &SourceContext) -> Result<Arc<Client>> {
         let runtime = context.io.id();
         if let Some((known, client)) = &*self.client.lock().unwrap_or_else(PoisonError::into_inner)
@@ -62,7 +66,7 @@ impl HttpSource {
             return Ok(Arc::clone(client));
         }
         let spec = self.spec.clone();
-        let made = join(context.io.spawn_blocking(move || Client::shared(&spec, runtime))).await?;
+        let made = join(context.io.spawn_blocking(move || Client::shared(&spec, HttpSpec::NAME, runtime))).await?;
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some((runtime, Arc::clone(&made)));
         Ok(made)
     }
@@ -84,36 +88,44 @@ impl Source for HttpSource {
     }
 
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
-        let client = self.client(context).await?;
-        Target::parse(&unit.uri)?;
-        let (sender, opened) = oneshot::channel();
-        let unit = unit.clone();
-        let stream = feed(context, SMALL as usize, move |feeder| async move {
-            Transfer::new(client, unit, Output::Stream(feeder, Some(sender)))?.run().await
-        });
-        match opened.await {
-            Ok(result) => result.map(|()| stream),
-            Err(_) => Err(interrupted()),
-        }
+        transfer::open(context, self.remote(context, unit).await?, unit).await
     }
 
     async fn read_range(&self, context: &SourceContext, unit: &Unit, range: Range<u64>) -> Result<Option<Bytes>> {
         if range.start >= range.end {
             return Ok(Some(Bytes::new()));
         }
-        let client = self.client(context).await?;
-        let part = Unit { range: Some(range), ..unit.clone() };
-        let transfer = Transfer::new(client, part, Output::Buffer(BytesMut::new()))?;
-        on_io(context, transfer.collect()).await
+        transfer::read_range(context, self.remote(context, unit).await?, unit, range).await
     }
 
     async fn size(&self, context: &SourceContext, unit: &Unit) -> Result<Option<u64>> {
         if unit.size.is_some() {
             return Ok(unit.size);
         }
-        let client = self.client(context).await?;
-        let uri = unit.uri.clone();
-        on_io(context, async move { transfer::size(&client, &uri).await }).await
+        transfer::size(context, self.remote(context, unit).await?, unit).await
+    }
+}
+
+/// An object on the web.
+#[derive(Debug)]
+struct Page {
+    client: Arc<Client>,
+    target: Target,
+}
+
+#[async_trait]
+impl Remote for Page {
+    fn client(&self) -> &Client {
+        &self.client
+    }
+
+    async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Response, Fault> {
+        let mut headers = HeaderMap::new();
+        if let Some(part) = part {
+            headers.insert(RANGE, part.range());
+            headers.extend(part.version.clone().map(|version| (IF_RANGE, version)));
+        }
+        self.client.send(method, &self.target, &headers).await
     }
 }
 
@@ -127,33 +139,4 @@ fn listed(pattern: &str) -> Result<Unit> {
         ));
     }
     Ok(Unit::new(pattern))
-}
-
-/// Runs `work` on the runtime of the network; it is stopped if nobody waits for it any more.
-async fn on_io<T: Send + 'static>(
-    context: &SourceContext,
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    struct Stop(tokio::task::AbortHandle);
-    impl Drop for Stop {
-        fn drop(&mut self) {
-            self.0.abort();
-        }
-    }
-    let task = context.io.spawn(work);
-    let _stop = Stop(task.abort_handle());
-    join(task).await
-}
-
-async fn join<T>(task: JoinHandle<Result<T>>) -> Result<T> {
-    match task.await {
-        Ok(result) => result,
-        Err(cause) if cause.is_cancelled() => Err(interrupted()),
-        Err(cause) => Err(Error::internal("a fetching task failed").cause(cause)),
-    }
-}
-
-/// The runtime is being shut down.
-fn interrupted() -> Error {
-    Error::new(ErrorKind::Interrupted, "the run ended while an object was fetched")
 }

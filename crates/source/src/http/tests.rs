@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
+use millstream_core::ErrorKind;
 use millstream_core::spec::{Fault as SpecFault, Spec};
 use millstream_testkit::{Answer, Authority, Fault, FaultServer, Nginx, Object, Plan, TempTree, Validity};
 
@@ -13,7 +14,7 @@ fn place() -> Place {
     let tree = TempTree::new();
     let server = Nginx::start(tree.root());
     let base = server.url("");
-    Place { source: Arc::new(HttpSource::new(HttpSpec::default())), tree, base, _server: Some(server) }
+    Place { source: Arc::new(HttpSource::new(HttpSpec::default())), tree, base, _server: Some(Box::new(server)) }
 }
 
 conformance!(super::place());

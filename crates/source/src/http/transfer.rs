@@ -11,26 +11,96 @@
 //! none of the first two can replace an object by one of the same length between two pieces unseen. And a body whose
 //! length is told neither by a header nor by chunks ends where the connection ends: nobody can see that it was cut.
 
+use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use millstream_core::{Error, Result, Unit};
-use reqwest::header::{
-    CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE, LAST_MODIFIED, RANGE,
-};
+use millstream_core::source::SourceContext;
+use millstream_core::{ByteStream, Result, Unit};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED};
 use reqwest::{Method, Response, StatusCode};
 use tokio::sync::oneshot;
 
-use super::client::{Client, Target, header};
+use super::client::{Client, header};
 use super::retry::{Fault, Tries};
-use crate::feed::Feeder;
+use crate::feed::{Feeder, feed};
+use crate::io::{interrupted, on_io};
 
 /// Bodies up to this size are handed over in one piece.
 pub(crate) const SMALL: u64 = 512 << 10;
 
 /// A server's clock may be off by this much before a time of change says nothing about versions.
 const CLOCK_SLACK: Duration = Duration::from_secs(1);
+
+/// The bytes of `unit`, which `remote` has.
+pub(crate) async fn open(context: &SourceContext, remote: Arc<dyn Remote>, unit: &Unit) -> Result<ByteStream> {
+    let (sender, opened) = oneshot::channel();
+    let unit = unit.clone();
+    let stream = feed(context, SMALL as usize, move |feeder| async move {
+        Transfer::new(remote, unit, Output::Stream(feeder, Some(sender))).run().await
+    });
+    match opened.await {
+        Ok(result) => result.map(|()| stream),
+        Err(_) => Err(interrupted()),
+    }
+}
+
+/// The bytes of `unit` in `range`, which is not empty; `None` if ranges are not served.
+pub(crate) async fn read_range(
+    context: &SourceContext,
+    remote: Arc<dyn Remote>,
+    unit: &Unit,
+    range: Range<u64>,
+) -> Result<Option<Bytes>> {
+    let part = Unit { range: Some(range), ..unit.clone() };
+    on_io(context, Transfer::new(remote, part, Output::Buffer(BytesMut::new())).collect()).await
+}
+
+/// The size of `unit`, asked for.
+pub(crate) async fn size(context: &SourceContext, remote: Arc<dyn Remote>, unit: &Unit) -> Result<Option<u64>> {
+    let uri = unit.uri.clone();
+    let work = async move {
+        let mut tries = Tries::new(remote.client().policy);
+        tries.repeat(&uri, || ask_size(&*remote)).await
+    };
+    on_io(context, work).await
+}
+
+/// An object somewhere that answers as the web does.
+#[async_trait]
+pub(crate) trait Remote: Debug + Send + Sync {
+    /// What reads the answers.
+    fn client(&self) -> &Client;
+
+    /// Asks for the object, or for a part of it: `GET` or `HEAD`. The answer's status is 2xx or 416.
+    async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Response, Fault>;
+}
+
+/// A part of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The first byte.
+    pub(crate) first: u64,
+    /// The byte behind the last one, which is more than `first`; the object's end if `None`.
+    pub(crate) end: Option<u64>,
+    /// The version that it must be of: a strong etag, or a time of change.
+    pub(crate) version: Option<HeaderValue>,
+}
+
+impl Part {
+    /// The value of the header `Range`.
+    pub(crate) fn range(&self) -> HeaderValue {
+        let text = match self.end {
+            Some(end) => format!("bytes={}-{}", self.first, end.saturating_sub(1)),
+            None => format!("bytes={}-", self.first),
+        };
+        // Digits are always a header's characters.
+        HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("bytes=0-"))
+    }
+}
 
 /// Where the bytes go.
 pub(crate) enum Output {
@@ -52,8 +122,7 @@ struct Version {
 
 /// A unit on its way.
 pub(crate) struct Transfer {
-    client: Arc<Client>,
-    target: Target,
+    remote: Arc<dyn Remote>,
     unit: Unit,
     output: Output,
     /// The next byte of the object.
@@ -67,11 +136,10 @@ pub(crate) struct Transfer {
 
 impl Transfer {
     /// A transfer of the unit's range, or of all of it.
-    pub(crate) fn new(client: Arc<Client>, unit: Unit, output: Output) -> Result<Self> {
-        let target = Target::parse(&unit.uri)?;
+    pub(crate) fn new(remote: Arc<dyn Remote>, unit: Unit, output: Output) -> Self {
         let (at, end) = unit.range.as_ref().map_or((0, None), |range| (range.start, Some(range.end)));
-        let tries = Tries::new(client.policy);
-        Ok(Transfer { client, target, unit, output, at, end, version: None, tries, without_ranges: false })
+        let tries = Tries::new(remote.client().policy);
+        Transfer { remote, unit, output, at, end, version: None, tries, without_ranges: false }
     }
 
     /// Runs to the end. With [`Output::Stream`], an error before the first answer goes to whoever opens the unit.
@@ -113,7 +181,7 @@ impl Transfer {
             self.opened();
             return Ok(());
         }
-        let response = self.client.send(&Method::GET, &self.target, &self.request_headers()).await?;
+        let response = self.remote.send(&Method::GET, self.part().as_ref()).await?;
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             return self.unsatisfiable(&response);
         }
@@ -138,20 +206,14 @@ impl Transfer {
         }
     }
 
-    fn request_headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    /// What is still to be asked for; `None` for all of the object.
+    fn part(&self) -> Option<Part> {
         if self.at == 0 && self.unit.range.is_none() {
-            return headers;
+            return None;
         }
-        let range = match self.end {
-            Some(end) => format!("bytes={}-{}", self.at, end - 1),
-            None => format!("bytes={}-", self.at),
-        };
-        insert(&mut headers, RANGE, &range);
-        if let Some(validator) = self.version.as_ref().and_then(Version::validator) {
-            insert(&mut headers, IF_RANGE, validator);
-        }
-        headers
+        let version = self.version.as_ref().and_then(Version::validator);
+        let version = version.and_then(|version| HeaderValue::from_str(version).ok());
+        Some(Part { first: self.at, end: self.end, version })
     }
 
     /// Compares the answer with what is known, and returns how many bytes at the beginning of its body are not
@@ -186,9 +248,6 @@ impl Transfer {
 
     /// Makes sure that the object is still the one that was listed and begun.
     fn same_version(&mut self, version: Version) -> Result<(), Fault> {
-        let changed = |when: &str| {
-            Fault::permanent(format!("the object has changed {when}")).hint("run again when nothing writes to it")
-        };
         match &self.version {
             Some(known) if !known.is(&version) => return Err(changed("while it was read")),
             Some(_) => return Ok(()),
@@ -234,7 +293,7 @@ impl Transfer {
             if self.end == Some(self.at) && skipped == 0 {
                 break Ok(());
             }
-            let mut chunk = match self.client.chunk(&mut response).await {
+            let mut chunk = match self.remote.client().chunk(&mut response).await {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => break Ok(()),
                 Err(fault) => break Err(fault),
@@ -254,7 +313,7 @@ impl Transfer {
         self.hand_over(gathered.rest()).await;
         // A body that was read to its length leaves a connection that can be used again only when its end was seen.
         if result.is_ok() && self.end == Some(self.at) {
-            let _ = self.client.chunk(&mut response).await;
+            let _ = self.remote.client().chunk(&mut response).await;
         }
         result
     }
@@ -269,6 +328,11 @@ impl Transfer {
             Output::Buffer(buffer) => buffer.extend_from_slice(&bytes),
         }
     }
+}
+
+/// The object is another one than it was.
+pub(crate) fn changed(when: &str) -> Fault {
+    Fault::permanent(format!("the object has changed {when}")).hint("run again when nothing writes to it")
 }
 
 /// Pieces of a small body, put together; those of a large one are passed on.
@@ -346,12 +410,6 @@ impl Version {
     }
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
-    }
-}
-
 fn content_length(headers: &HeaderMap) -> Option<u64> {
     header(headers, &CONTENT_LENGTH)?.trim().parse().ok()
 }
@@ -365,24 +423,9 @@ fn content_range(value: &str) -> Option<(u64, Option<u64>)> {
     (first <= last && total.is_none_or(|total| last < total)).then_some((first, total))
 }
 
-/// The size of the object at `uri`: by HEAD, or where that tells nothing, by asking for its first byte.
-pub(crate) async fn size(client: &Client, uri: &str) -> Result<Option<u64>> {
-    let target = Target::parse(uri)?;
-    let mut tries = Tries::new(client.policy);
-    loop {
-        tries.begin();
-        match size_once(client, &target).await {
-            Ok(size) => return Ok(size),
-            Err(fault) => {
-                let pause = tries.failed(fault).map_err(|error: Error| error.in_unit(uri, None))?;
-                tokio::time::sleep(pause).await;
-            }
-        }
-    }
-}
-
-async fn size_once(client: &Client, target: &Target) -> Result<Option<u64>, Fault> {
-    match client.send(&Method::HEAD, target, &HeaderMap::new()).await {
+/// By HEAD, or where that tells nothing, by asking for the first byte.
+async fn ask_size(remote: &dyn Remote) -> Result<Option<u64>, Fault> {
+    match remote.send(&Method::HEAD, None).await {
         Ok(response) => {
             if let Some(length) = content_length(response.headers()) {
                 return Ok(Some(length));
@@ -392,9 +435,8 @@ async fn size_once(client: &Client, target: &Target) -> Result<Option<u64>, Faul
         Err(fault) if fault.status.is_some() && !fault.transient => {}
         Err(fault) => return Err(fault),
     }
-    let mut headers = HeaderMap::new();
-    insert(&mut headers, RANGE, "bytes=0-0");
-    let response = client.send(&Method::GET, target, &headers).await?;
+    let first = Part { first: 0, end: Some(1), version: None };
+    let response = remote.send(&Method::GET, Some(&first)).await?;
     let range = header(response.headers(), &CONTENT_RANGE);
     Ok(match response.status() {
         StatusCode::PARTIAL_CONTENT => range.and_then(content_range).and_then(|(_, total)| total),

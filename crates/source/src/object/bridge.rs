@@ -1,0 +1,164 @@
+//! Between the store crate, which knows how each store names its objects and signs its requests, and our own client,
+//! which knows everything else: connections, time limits, redirects, `Retry-After`, and the words of faults.
+//!
+//! ```text
+//!  transfer ─part─▶ store crate ─signed request─▶ bridge ─▶ client ─▶ server
+//!     ▲                                             │
+//!     └────────────── answer ◀──── slot ◀───────────┘
+//! ```
+//!
+//! The store crate retries without looking at `Retry-After`, tells faults in words of its own, and reads answers more
+//! strictly than a reader can use. So for what objects and listings hold, the answer is handed past it: the request
+//! carries a [`Slot`], the bridge leaves the answer there, and tells the crate that the request has failed. A fault
+//! goes through the crate as the cause of its error, and is found there again. The crate's own retries are off.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http_body_util::BodyExt;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+};
+use object_store::{ClientOptions, Extensions, RetryConfig};
+use reqwest::Response;
+use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, IF_MATCH, RANGE};
+use url::Url;
+
+use crate::http::client::{Client, Question, find, root_cause};
+use crate::retry::Fault;
+
+/// The most bytes of an answer that the store crate reads itself.
+const ANSWER_LIMIT: usize = 1 << 20;
+
+/// A cloud's machines answer at once; others have nobody there.
+const METADATA_TIME: Duration = Duration::from_secs(2);
+
+/// Where the bridge leaves an answer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Slot(Arc<Mutex<Option<Response>>>);
+
+impl Slot {
+    /// What a request carries.
+    pub(crate) fn extensions(&self) -> Extensions {
+        let mut extensions = Extensions::new();
+        extensions.insert(self.clone());
+        extensions
+    }
+
+    /// The answer, or the fault that `told` has among its causes.
+    pub(crate) fn answer<T>(self, told: object_store::Result<T>) -> Result<Response, Fault> {
+        let left = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (left, told) {
+            (Some(answer), _) => Ok(answer),
+            (None, Err(error)) => Err(fault_of(&error)),
+            (None, Ok(_)) => Err(Fault::permanent("the request was not sent")),
+        }
+    }
+}
+
+/// The fault that is the cause of the store crate's error.
+pub(crate) fn fault_of(error: &object_store::Error) -> Fault {
+    match find::<Fault>(error) {
+        Some(fault) => fault.clone(),
+        None => Fault::permanent("the request cannot be made").cause(root_cause(error)),
+    }
+}
+
+/// The store crate tries everything once.
+pub(crate) fn once() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+/// Our client, as the store crate's.
+#[derive(Debug, Clone)]
+pub(crate) struct Bridge {
+    pub(crate) client: Arc<Client>,
+    /// The encoding in which objects are wanted as they are stored.
+    pub(crate) as_stored: &'static str,
+    /// What to do where there are no credentials.
+    pub(crate) hint: &'static str,
+}
+
+impl HttpConnector for Bridge {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl HttpService for Bridge {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let slot = request.extensions().get::<Slot>().cloned();
+        let question = self.question(request).await?;
+        if let Some(slot) = slot {
+            let answer = self.client.ask(question).await.map_err(failed)?;
+            *slot.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+            return Err(failed(HandedPast));
+        }
+        let asked = self.whole(question);
+        asked.await.map_err(failed)
+    }
+}
+
+impl Bridge {
+    async fn question(&self, request: HttpRequest) -> Result<Question, HttpError> {
+        let (mut parts, body) = request.into_parts();
+        let url = Url::parse(&parts.uri.to_string()).map_err(failed)?;
+        // Kept apart from the signature, which is over the host, the path and the headers that the crate has set.
+        parts.headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static(self.as_stored));
+        let mut elsewhere = HeaderMap::new();
+        for name in [ACCEPT_ENCODING, RANGE, IF_MATCH] {
+            elsewhere.extend(parts.headers.get(&name).cloned().map(|value| (name, value)));
+        }
+        let body = body.collect().await?.to_bytes();
+        Ok(Question { method: parts.method, url, headers: parts.headers, elsewhere, body })
+    }
+
+    /// A short answer, for the store crate itself: credentials, uploads.
+    async fn whole(&self, question: Question) -> Result<HttpResponse, Fault> {
+        if is_metadata(&question.url) {
+            let asked = tokio::time::timeout(METADATA_TIME, self.client.ask(question)).await;
+            let answer = asked.ok().and_then(Result::ok).ok_or_else(|| self.no_credentials())?;
+            return self.buffered(answer).await;
+        }
+        self.buffered(self.client.ask(question).await?).await
+    }
+
+    async fn buffered(&self, answer: Response) -> Result<HttpResponse, Fault> {
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        let body = self.client.body(answer, ANSWER_LIMIT).await?;
+        let mut response = HttpResponse::new(HttpResponseBody::from(body));
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        Ok(response)
+    }
+
+    /// Nothing names credentials, and this is no machine of the cloud that could have a role.
+    fn no_credentials(&self) -> Fault {
+        Fault::permanent("there are no credentials").hint(self.hint)
+    }
+}
+
+/// Where a machine of a cloud asks for its role's credentials.
+fn is_metadata(url: &Url) -> bool {
+    url.host_str().is_some_and(|host| host.starts_with("169.254.") || host == "metadata.google.internal")
+}
+
+/// Not to be tried again by the store crate.
+fn failed(cause: impl std::error::Error + Send + Sync + 'static) -> HttpError {
+    HttpError::new(HttpErrorKind::Decode, cause)
+}
+
+/// The answer is in the slot.
+#[derive(Debug)]
+struct HandedPast;
+
+impl fmt::Display for HandedPast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the answer was handed past the store")
+    }
+}
+
+impl std::error::Error for HandedPast {}

@@ -1,0 +1,175 @@
+//! One bucket: its objects, its listing page by page, and what its refusals mean.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use millstream_core::{Error, Result};
+use object_store::list::PaginatedListOptions;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange};
+use reqwest::{Method, Response};
+
+use super::bridge::{Bridge, Slot};
+use super::page::{self, Page};
+use super::stores::{Kind, Opened, Store};
+use crate::http::client::Client;
+use crate::http::transfer::{Part, Remote, changed};
+use crate::retry::Fault;
+
+/// The most bytes that a page of a listing may have: a thousand long names are far below.
+const PAGE_LIMIT: usize = 16 << 20;
+
+/// Codes of faults that may pass, whatever their status.
+const PASSING: &[&str] = &["InternalError", "OperationTimedOut", "RequestTimeout", "ServerBusy", "SlowDown"];
+
+/// A bucket, with what asks its store.
+pub(crate) struct Bucket {
+    /// `s3`, `gs`, `az`: the scheme and the block of the job file.
+    pub(crate) block: &'static str,
+    pub(crate) name: String,
+    pub(crate) client: Arc<Client>,
+    store: Arc<dyn Store>,
+    secrets: Vec<String>,
+}
+
+impl std::fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bucket").field("block", &self.block).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Bucket {
+    /// The bucket `name`. Blocks: it may read secrets from files.
+    pub(crate) fn open<K: Kind>(kind: &K, name: &str, client: Arc<Client>) -> Result<Self> {
+        let bridge = Bridge { client: Arc::clone(&client), as_stored: K::AS_STORED, hint: K::CREDENTIALS };
+        let Opened { store, secrets } = kind.open(name, bridge)?;
+        Ok(Bucket { block: K::NAME, name: name.to_owned(), client, store, secrets })
+    }
+
+    /// The URI of `key`.
+    pub(crate) fn uri(&self, key: &str) -> String {
+        format!("{}://{}/{key}", self.block, self.name)
+    }
+
+    /// A page of the objects whose names begin with `prefix`; with `by_folder`, what lies behind a further slash is
+    /// told by its prefix only.
+    pub(crate) async fn page(&self, prefix: &str, by_folder: bool, token: Option<String>) -> Result<Page, Fault> {
+        let slot = Slot::default();
+        let options = PaginatedListOptions {
+            delimiter: by_folder.then_some(Cow::Borrowed("/")),
+            page_token: token,
+            extensions: slot.extensions(),
+            ..PaginatedListOptions::default()
+        };
+        let told = self.store.list_paginated(Some(prefix).filter(|prefix| !prefix.is_empty()), options).await;
+        let answer = slot.answer(told).map_err(|fault| self.explained(fault))?;
+        let body = self.client.body(answer, PAGE_LIMIT).await?;
+        page::page(&body).map_err(|cause| {
+            Fault::permanent("the listing cannot be read").cause(cause).hint("check that `endpoint` is that of a store")
+        })
+    }
+
+    /// What a refusal means: the store's own code and words instead of its XML, and what to do about it.
+    pub(crate) fn explained(&self, mut fault: Fault) -> Fault {
+        let Some(status) = fault.status else { return fault };
+        let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
+        let code = said.as_ref().map_or("", |said| said.code.as_str());
+        fault.transient |= PASSING.contains(&code);
+        fault.hint = self.hint(status, code, said.as_ref().and_then(|said| said.region.as_deref()));
+        if let Some(said) = &said {
+            fault.text = None;
+            let words = [said.code.as_str(), said.message.as_str()].map(|text| self.redacted(text));
+            fault.cause = Some(words.join(": ").trim_end_matches([':', ' ', '.']).to_owned());
+        }
+        fault.text = fault.text.map(|text| self.redacted(&text));
+        fault
+    }
+
+    fn hint(&self, status: u16, code: &str, region: Option<&str>) -> Option<String> {
+        let block = self.block;
+        Some(match (status, code) {
+            (_, "NoSuchBucket" | "ContainerNotFound") => {
+                format!("check the name `{}` and the `endpoint` in the source's `{block}` block", self.name)
+            }
+            (301 | 307 | 400, _) if region.is_some() => {
+                format!(
+                    "the bucket's region is {}: set `region` in the source's `{block}` block",
+                    region.unwrap_or_default()
+                )
+            }
+            (301 | 307, _) => format!("check `region` and `endpoint` in the source's `{block}` block"),
+            (_, "RequestTimeTooSkewed") => "check this machine's clock".into(),
+            (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "AuthenticationFailed" | "ExpiredToken")
+            | (401, _) => "check the credentials: they are wrong, or have run out".into(),
+            (403, _) => format!(
+                "check that the credentials may read and list `{}`; if everybody may, set `anonymous: true`",
+                self.name
+            ),
+            (404, _) => format!("check the name; what there is can be read by a pattern: {}", self.uri("**")),
+            (429 | 503, _) => "lower `connections`".into(),
+            _ => return None,
+        })
+    }
+
+    /// `text` without the secrets: a server may repeat what it was sent.
+    fn redacted(&self, text: &str) -> String {
+        let secrets = self.secrets.iter().filter(|secret| !secret.is_empty());
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+    }
+}
+
+/// An object of a bucket.
+#[derive(Debug)]
+pub(crate) struct Object {
+    bucket: Arc<Bucket>,
+    path: Path,
+}
+
+impl Object {
+    /// The object with the name `key`, as it stands in the bucket.
+    pub(crate) fn new(bucket: Arc<Bucket>, key: &str) -> Result<Self> {
+        Ok(Object { path: path_of(&bucket.uri(key), key)?, bucket })
+    }
+}
+
+/// The name as the store crate takes it: it has no name for an empty part, and none for `.` and `..`.
+pub(crate) fn path_of(uri: &str, key: &str) -> Result<Path> {
+    let error =
+        || Error::refused("an object whose name has such a part cannot be named in a request").in_unit(uri, None);
+    if key.starts_with('/') || key.ends_with('/') {
+        return Err(error().cause("a part of the name is empty"));
+    }
+    Path::parse(key).map_err(|cause| match cause {
+        object_store::path::Error::EmptySegment { .. } => error().cause("a part of the name is empty"),
+        _ => error().cause("a part is `.` or `..`, or has a control character"),
+    })
+}
+
+#[async_trait]
+impl Remote for Object {
+    fn client(&self) -> &Client {
+        &self.bucket.client
+    }
+
+    async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Response, Fault> {
+        let slot = Slot::default();
+        let version = part.and_then(|part| part.version.as_ref()?.to_str().ok());
+        let options = GetOptions {
+            // A time of change guards nothing here.
+            if_match: version.filter(|version| version.starts_with('"')).map(str::to_owned),
+            range: part.map(|part| match part.end {
+                Some(end) => GetRange::Bounded(part.first..end),
+                None => GetRange::Offset(part.first),
+            }),
+            head: *method == Method::HEAD,
+            extensions: slot.extensions(),
+            ..GetOptions::default()
+        };
+        let told = self.bucket.store.get_opts(&self.path, options).await;
+        slot.answer(told).map_err(|fault| match fault.status {
+            Some(412) => changed("while it was read"),
+            _ => self.bucket.explained(fault),
+        })
+    }
+}

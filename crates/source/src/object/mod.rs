@@ -1,0 +1,201 @@
+//! Objects in buckets: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage.
+//!
+//! `stores.rs` sets up each kind, `bridge.rs` sends its signed requests by the client of `http/`, `bucket.rs` reads
+//! answers and refusals, `page.rs` their XML, `list.rs` finds objects, and `http/transfer.rs` brings one to its end.
+//! Here they are wired to the source's trait.
+//!
+//! A URI is `s3://bucket/name`, with the name as the bucket has it: nothing in it is decoded, and `?`, `#` and spaces
+//! are characters as any other. In a pattern, `*`, `?`, `[` and `\` mean what they mean in paths.
+
+mod bridge;
+mod bucket;
+mod list;
+mod page;
+pub mod spec;
+mod stores;
+
+#[cfg(test)]
+mod servers;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use millstream_core::registry::SourceEntry;
+use millstream_core::source::{Source, SourceContext};
+use millstream_core::spec::{Fault, SpecInfo};
+use millstream_core::{ByteStream, Error, Result, Unit};
+use tokio::runtime::Id;
+
+use crate::file::glob;
+use crate::http::client::Client;
+use crate::http::transfer::{self, Remote};
+use crate::io::join;
+use crate::pattern;
+use bucket::{Bucket, Object};
+use list::Listing;
+use spec::{AzureSpec, GcsSpec, S3Spec};
+use stores::Kind;
+
+/// The source `s3`.
+pub const S3: SourceEntry = SourceEntry {
+    spec: SpecInfo::of::<S3Spec>(),
+    schemes: &["s3"],
+    check: check::<S3Spec>,
+    build: |settings| Ok(Arc::new(ObjectSource::<S3Spec>::new(crate::settings(settings)?))),
+};
+
+/// The source `gs`.
+pub const GCS: SourceEntry = SourceEntry {
+    spec: SpecInfo::of::<GcsSpec>(),
+    schemes: &["gs"],
+    check: check::<GcsSpec>,
+    build: |settings| Ok(Arc::new(ObjectSource::<GcsSpec>::new(crate::settings(settings)?))),
+};
+
+/// The source `az`.
+pub const AZURE: SourceEntry = SourceEntry {
+    spec: SpecInfo::of::<AzureSpec>(),
+    schemes: &["az"],
+    check: check::<AzureSpec>,
+    build: |settings| Ok(Arc::new(ObjectSource::<AzureSpec>::new(crate::settings(settings)?))),
+};
+
+/// Buckets by name, and by the runtime that their connections live on.
+type Buckets = Arc<Mutex<HashMap<(Id, String), Arc<Bucket>>>>;
+
+/// Objects of one kind of store, read with one set of settings.
+#[derive(Debug)]
+struct ObjectSource<K> {
+    kind: K,
+    /// Each is set up at its first use: only then are secrets read.
+    buckets: Buckets,
+}
+
+impl<K: Kind> ObjectSource<K> {
+    /// A source with these settings. Does no I/O.
+    fn new(kind: K) -> Self {
+        ObjectSource { kind, buckets: Arc::default() }
+    }
+
+    /// The object that `unit` names.
+    async fn remote(&self, context: &SourceContext, unit: &Unit) -> Result<Arc<dyn Remote>> {
+        let (bucket, key) = locate::<K>(&unit.uri)?;
+        let bucket = self.opener().bucket(context, bucket).await;
+        Ok(Arc::new(Object::new(bucket.map_err(|error| error.in_unit(&unit.uri, None))?, key)?))
+    }
+
+    fn opener(&self) -> Opener<K> {
+        Opener { kind: self.kind.clone(), buckets: Arc::clone(&self.buckets) }
+    }
+}
+
+/// What sets buckets up.
+struct Opener<K> {
+    kind: K,
+    buckets: Buckets,
+}
+
+impl<K: Kind> Opener<K> {
+    async fn bucket(self, context: &SourceContext, name: &str) -> Result<Arc<Bucket>> {
+        let key = (context.io.id(), name.to_owned());
+        if let Some(known) = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        let (kind, (runtime, name)) = (self.kind, key.clone());
+        let made = join(context.io.spawn_blocking(move || {
+            let client = Client::shared(&kind.connections(), K::NAME, runtime)?;
+            Bucket::open(&kind, &name, client).map(Arc::new)
+        }));
+        let made = made.await?;
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Arc::clone(buckets.entry(key).or_insert(made)))
+    }
+}
+
+#[async_trait]
+impl<K: Kind> Source for ObjectSource<K> {
+    fn name(&self) -> &'static str {
+        K::NAME
+    }
+
+    fn connections(&self) -> usize {
+        self.kind.connections().connections
+    }
+
+    /// A pattern is listed; the name of one object is a unit without asking, since its opening tells whether it is there.
+    fn list(&self, context: &SourceContext, pattern: &str) -> BoxStream<'static, Result<Unit>> {
+        let (opener, context, pattern) = (self.opener(), context.clone(), pattern.to_owned());
+        let lanes = self.connections();
+        futures::stream::once(async move {
+            let (name, key) = locate::<K>(&pattern)?;
+            if !glob::has_wildcards(key) {
+                let unit = Unit::new(format!("{}://{name}/{}", K::NAME, glob::unescape(key)));
+                return Ok(futures::stream::once(async { Ok(unit) }).boxed());
+            }
+            let segments = glob::segments(key)
+                .map_err(|what| Error::job(what).text(&pattern).hint(r"to mean the character itself, write `\[`"))?;
+            let bucket = opener.bucket(&context, name).await.map_err(|error| error.in_unit(&pattern, None))?;
+            Ok(Listing { bucket, segments, lanes }.stream(&context))
+        })
+        .try_flatten()
+        .boxed()
+    }
+
+    async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
+        transfer::open(context, self.remote(context, unit).await?, unit).await
+    }
+
+    async fn read_range(&self, context: &SourceContext, unit: &Unit, range: Range<u64>) -> Result<Option<Bytes>> {
+        if range.start >= range.end {
+            return Ok(Some(Bytes::new()));
+        }
+        transfer::read_range(context, self.remote(context, unit).await?, unit, range).await
+    }
+
+    async fn size(&self, context: &SourceContext, unit: &Unit) -> Result<Option<u64>> {
+        if unit.size.is_some() {
+            return Ok(unit.size);
+        }
+        transfer::size(context, self.remote(context, unit).await?, unit).await
+    }
+}
+
+/// Faults in the syntax of a pattern, for lints: its braces and wildcards, and the first object that it stands for.
+fn check<K: Kind>(pattern: &str) -> Result<(), Fault> {
+    pattern::check(pattern)?;
+    let first = pattern::expand(pattern).ok().and_then(|mut all| all.next()).unwrap_or_default();
+    locate::<K>(&first).map(drop).map_err(|error| Fault {
+        path: Vec::new(),
+        what: error.what().to_owned(),
+        hint: error.hint_text().map(str::to_owned),
+    })
+}
+
+/// The bucket and the name in `uri`, as they stand there.
+fn locate<K: Kind>(uri: &str) -> Result<(&str, &str)> {
+    let fault = |what: String| Error::job(what).in_unit(uri, None);
+    let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
+    let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+    let usual = |character: char| character.is_ascii_alphanumeric() || "-_.$".contains(character);
+    if bucket.is_empty() {
+        return Err(fault("this names no bucket".into()).hint(format!("write {}://bucket/name", K::NAME)));
+    }
+    if !bucket.chars().all(usual) {
+        let error = fault(format!("`{bucket}` is no name of a bucket"));
+        return Err(error.hint("the name has letters, digits, - and . only, and no wildcards"));
+    }
+    if key.is_empty() || key.ends_with('/') {
+        let folder = if key.is_empty() { "bucket" } else { "folder" };
+        return Err(Error::refused(format!("this is a {folder}, not an object"))
+            .in_unit(uri, None)
+            .hint(format!("to read all objects in it, add **: {}/**", uri.trim_end_matches('/'))));
+    }
+    Ok((bucket, key))
+}

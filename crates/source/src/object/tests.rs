@@ -1,0 +1,535 @@
+//! Buckets as they are (a real S3 server in this process) and as they can go wrong (a server with faults).
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use millstream_core::ErrorKind;
+use millstream_core::spec::{Fault as SpecFault, Spec};
+use millstream_testkit::{Answer, Authority, Fault, FaultServer, Nginx, Object, Plan, TempTree, Validity};
+use serde_json::json;
+
+use super::servers::{KEY, S3Server, SECRET};
+use super::*;
+use crate::conformance::{Place, conformance, noise, read_all, with_context};
+
+/// Keeps alive what a place needs.
+struct Alive(#[expect(dead_code, reason = "held for its drop")] (S3Server, TempTree));
+
+/// A server whose bucket `bucket` is the folder `tree`.
+fn serve_tree(tree: &TempTree, signed: bool) -> (S3Server, TempTree) {
+    let root = TempTree::new();
+    std::os::unix::fs::symlink(tree.root(), root.path("bucket")).expect("a link can be made");
+    (S3Server::start(root.root(), signed), root)
+}
+
+fn s3(settings: serde_json::Value) -> ObjectSource<S3Spec> {
+    ObjectSource::new(spec(settings))
+}
+
+/// Settings as the job file has them, with short pauses unless they say otherwise.
+fn spec<K: Spec>(settings: serde_json::Value) -> K {
+    let mut all = json!({"max_backoff": "20ms", "timeout": "5s", "allow_http": true});
+    if let (Some(all), serde_json::Value::Object(settings)) = (all.as_object_mut(), settings) {
+        all.extend(settings);
+    }
+    millstream_core::spec::parse(&all).expect("good settings")
+}
+
+/// A reader of the server's objects who signs.
+fn signing(server: &S3Server, secrets: &TempTree) -> ObjectSource<S3Spec> {
+    let secret = secrets.file("secret", SECRET);
+    s3(json!({
+        "endpoint": server.url(),
+        "region": "us-east-1",
+        "access_key_id": KEY,
+        "secret_access_key": {"secret": format!("file:{}", secret.display())},
+    }))
+}
+
+fn place() -> Place {
+    let tree = TempTree::new();
+    let (server, root) = serve_tree(&tree, true);
+    let source = Arc::new(signing(&server, &root));
+    Place { source, tree, base: "s3://bucket/".into(), _server: Some(Box::new(Alive((server, root)))) }
+}
+
+conformance!(super::place());
+
+/// The names that `pattern` lists, without `s3://bucket/`, sorted.
+async fn listed(source: &dyn Source, context: &SourceContext, pattern: &str) -> Result<Vec<String>> {
+    let units: Vec<Unit> = source.list(context, pattern).try_collect().await?;
+    let mut names: Vec<_> =
+        units.iter().map(|unit| unit.uri.strip_prefix("s3://bucket/").expect("the bucket's").to_owned()).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// `what` without the tries and the time.
+fn what(error: &Error) -> &str {
+    error.what().split(" (").next().unwrap_or_default()
+}
+
+/// A server with one object, `s3://bucket/a`, for everybody.
+fn serve(object: Object) -> FaultServer {
+    FaultServer::start(Plan::new().object("/bucket/a", object))
+}
+
+fn anonymous(server: &FaultServer, more: serde_json::Value) -> ObjectSource<S3Spec> {
+    let mut settings = json!({"endpoint": server.url(""), "anonymous": true});
+    if let (Some(all), serde_json::Value::Object(more)) = (settings.as_object_mut(), more) {
+        all.extend(more);
+    }
+    s3(settings)
+}
+
+fn read_with(source: &ObjectSource<S3Spec>, unit: Unit) -> Result<Vec<u8>> {
+    with_context(16 << 20, |context| async move { read_all(source.open(&context, &unit).await).await })
+}
+
+fn read(server: &FaultServer) -> Result<Vec<u8>> {
+    read_with(&anonymous(server, json!({})), Unit::new("s3://bucket/a"))
+}
+
+#[test]
+fn patterns_find_what_they_would_find_in_a_folder() {
+    let tree = TempTree::new();
+    let names = [
+        "a.csv",
+        "b.txt",
+        ".hidden.csv",
+        "logs/2025-01/a.csv",
+        "logs/2025-01/b.csv.gz",
+        "logs/2025-02/a.csv",
+        "logs/2026-01/a.csv",
+        "logs/a.csv",
+        "logs/.old/a.csv",
+        "logs/2025-02/deep/er/a.csv",
+        "with space/ü&<.csv",
+        "odd/[1].csv",
+        "odd/*.csv",
+    ];
+    names.iter().for_each(|name| drop(tree.file(name, "x")));
+    let (server, root) = serve_tree(&tree, true);
+    let source = signing(&server, &root);
+    with_context(16 << 20, |context| async move {
+        for (pattern, expected) in [
+            ("*.csv", vec!["a.csv"]),
+            (".*", vec![".hidden.csv"]),
+            ("logs/2025-*/*.csv", vec!["logs/2025-01/a.csv", "logs/2025-02/a.csv"]),
+            ("logs/*/a.csv", vec!["logs/2025-01/a.csv", "logs/2025-02/a.csv", "logs/2026-01/a.csv"]),
+            (
+                "logs/**/a.csv",
+                vec![
+                    "logs/2025-01/a.csv",
+                    "logs/2025-02/a.csv",
+                    "logs/2025-02/deep/er/a.csv",
+                    "logs/2026-01/a.csv",
+                    "logs/a.csv",
+                ],
+            ),
+            ("logs/2025-02/**", vec!["logs/2025-02/a.csv", "logs/2025-02/deep/er/a.csv"]),
+            ("**/er/*", vec!["logs/2025-02/deep/er/a.csv"]),
+            ("*/*<.csv", vec!["with space/ü&<.csv"]),
+            (r"odd/\[1\].*", vec!["odd/[1].csv"]),
+            (r"odd/\**", vec!["odd/*.csv"]),
+            ("logs/2025-0[13-9]/*", vec!["logs/2025-01/a.csv", "logs/2025-01/b.csv.gz"]),
+            ("none/*", vec![]),
+            ("a.csv/*", vec![]),
+        ] {
+            let found = listed(&source, &context, &format!("s3://bucket/{pattern}")).await.expect("it can be listed");
+            assert_eq!(found, expected, "{pattern}");
+        }
+        let units: Vec<Unit> = source.list(&context, "s3://bucket/logs/**").try_collect().await.expect("a listing");
+        for unit in units {
+            assert_eq!(unit.size, Some(1), "{unit:?}");
+            assert!(unit.modified.is_some_and(|modified| modified > 1_577_836_800_000), "{unit:?}");
+            assert_eq!(read_all(source.open(&context, &unit).await).await.expect("readable"), b"x", "{unit:?}");
+        }
+        let named: Vec<Unit> = source.list(&context, r"s3://bucket/odd/\[1\].csv").try_collect().await.expect("a name");
+        assert_eq!(named, [Unit::new("s3://bucket/odd/[1].csv")]);
+    });
+}
+
+#[test]
+fn many_folders_and_pages_are_listed_once_each_with_few_requests() {
+    let tree = TempTree::new();
+    let mut expected = BTreeSet::new();
+    for number in 0..2500 {
+        let name = format!("{}/{}/{number:04}.csv", number % 7, number % 41);
+        tree.file(&name, "");
+        expected.insert(name);
+    }
+    let (server, root) = serve_tree(&tree, true);
+    let source = signing(&server, &root);
+    with_context(16 << 20, |context| async move {
+        for pattern in ["**", "**/*.csv", "*/*/*.csv", "?/**/[0-9]*"] {
+            let found = listed(&source, &context, &format!("s3://bucket/{pattern}")).await.expect("a listing");
+            assert_eq!(found.len(), expected.len(), "{pattern}");
+            assert!(found.iter().eq(&expected), "{pattern}");
+        }
+        // 300 requests for folders, had each been asked for on its own.
+        assert!(server.connections() <= 20, "{} connections", server.connections());
+        // A listing that nobody wants any more ends.
+        let mut stream = source.list(&context, "s3://bucket/**");
+        stream.next().await.expect("a unit").expect("no error");
+    });
+}
+
+#[test]
+fn listing_takes_its_requests_from_the_pattern() {
+    let page = |inside: &str| Object::new(format!("<ListBucketResult>{inside}</ListBucketResult>"));
+    let folder = |name: &str| format!("<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>");
+    let key = |name: &str| format!("<Contents><Key>{name}</Key><Size>1</Size></Contents>");
+    let plan = Plan::new()
+        .object(
+            "/bucket?delimiter=%2F&list-type=2&prefix=logs%2F2025-",
+            page(&(folder("logs/2025-1/") + &folder("logs/2025-2/"))),
+        )
+        .object(
+            "/bucket?delimiter=%2F&list-type=2&prefix=logs%2F2025-1%2Fx%2F",
+            page(&format!(
+                "{}{}<NextContinuationToken>t 1</NextContinuationToken>",
+                key("logs/2025-1/x/1.gz"),
+                key("logs/2025-1/x/")
+            )),
+        )
+        .object(
+            "/bucket?continuation-token=t+1&delimiter=%2F&list-type=2&prefix=logs%2F2025-1%2Fx%2F",
+            page(&key("logs/2025-1/x/2.gz")),
+        )
+        .object("/bucket?delimiter=%2F&list-type=2&prefix=logs%2F2025-2%2Fx%2F", page("").fault(2, Fault::Close));
+    let server = FaultServer::start(plan);
+    let source = anonymous(&server, json!({}));
+    with_context(1 << 20, |context| async move {
+        let found = listed(&source, &context, "s3://bucket/logs/2025-*/x/*").await.expect("a listing");
+        assert_eq!(found, ["logs/2025-1/x/1.gz", "logs/2025-1/x/2.gz"], "a name that ends with / is a folder's");
+        assert_eq!(server.requests().len(), 6, "{:?}", server.requests());
+    });
+}
+
+#[test]
+fn listings_that_go_wrong_are_told() {
+    for (page, what) in [
+        ("<html>hello</html>", "the listing cannot be read"),
+        ("<ListBucketResult><Contents>", "the listing cannot be read"),
+        (
+            "<ListBucketResult><Contents><Key>elsewhere</Key></Contents></ListBucketResult>",
+            "the store lists what was not asked for",
+        ),
+    ] {
+        let server =
+            FaultServer::start(Plan::new().object("/bucket?delimiter=%2F&list-type=2&prefix=a%2Fb", Object::new(page)));
+        let source = anonymous(&server, json!({}));
+        with_context(1 << 20, |context| async move {
+            let error = listed(&source, &context, "s3://bucket/a/b*").await.expect_err("no listing");
+            assert_eq!(error.what().split(" (").next(), Some(what), "{error:?}");
+            assert!(error.place().uri.as_deref().is_some_and(|uri| uri.starts_with("s3://bucket/a/")), "{error:?}");
+        });
+    }
+    let endless = "<ListBucketResult><NextContinuationToken>t</NextContinuationToken></ListBucketResult>";
+    let server = FaultServer::start(
+        Plan::new()
+            .object("/bucket?delimiter=%2F&list-type=2", Object::new(endless))
+            .object("/bucket?continuation-token=t&delimiter=%2F&list-type=2", Object::new(endless)),
+    );
+    let source = anonymous(&server, json!({}));
+    with_context(1 << 20, |context| async move {
+        let error = listed(&source, &context, "s3://bucket/*").await.expect_err("endless");
+        assert_eq!(error.what(), "the store's listing does not go on");
+    });
+}
+
+#[test]
+fn nothing_found_no_bucket_and_no_rights_are_told_apart() {
+    let tree = TempTree::new();
+    tree.file("a", "x");
+    let (server, root) = serve_tree(&tree, true);
+    let good = signing(&server, &root);
+    let endpoint = server.url();
+    with_context(1 << 20, |context| async move {
+        assert_eq!(listed(&good, &context, "s3://bucket/*.gz").await.expect("a listing"), [""; 0]);
+
+        let error = listed(&good, &context, "s3://other-bucket/*").await.expect_err("no bucket");
+        assert_eq!((what(&error), error.kind()), ("the server answers 404 Not Found", ErrorKind::Refused));
+        assert!(error.cause_text().is_some_and(|cause| cause.starts_with("NoSuchBucket")), "{error:?}");
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("`other-bucket`")), "{error:?}");
+        assert_eq!(error.place().uri.as_deref(), Some("s3://other-bucket/"));
+
+        let nobody = s3(json!({"endpoint": endpoint, "anonymous": true}));
+        for error in [
+            listed(&nobody, &context, "s3://bucket/*").await.expect_err("no rights"),
+            read_all(nobody.open(&context, &Unit::new("s3://bucket/a")).await).await.expect_err("no rights"),
+        ] {
+            assert_eq!((what(&error), error.kind()), ("the server answers 403 Forbidden", ErrorKind::Refused));
+            assert!(error.cause_text().is_some_and(|cause| cause.starts_with("AccessDenied")), "{error:?}");
+            assert!(error.hint_text().is_some_and(|hint| hint.contains("may read and list")), "{error:?}");
+        }
+
+        let other = root.file("other", "wrong");
+        let wrong = s3(json!({"endpoint": endpoint, "access_key_id": KEY,
+            "secret_access_key": {"secret": format!("file:{}", other.display())}}));
+        let error = listed(&wrong, &context, "s3://bucket/*").await.expect_err("a wrong key");
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("credentials")), "{error:?}");
+    });
+}
+
+#[test]
+fn requests_are_signed_and_connections_are_kept() {
+    let tree = TempTree::new();
+    (0..300).for_each(|number| drop(tree.file(&number.to_string(), noise(number * 10))));
+    let (server, root) = serve_tree(&tree, true);
+    let source = signing(&server, &root);
+    with_context(16 << 20, |context| async move {
+        let (source, context) = (&source, &context);
+        let reading = (0..300).map(|number| async move {
+            let unit = Unit::new(format!("s3://bucket/{number}"));
+            read_all(source.open(context, &unit).await).await.map(|read| assert_eq!(read, noise(number * 10)))
+        });
+        let all: Result<Vec<()>> = futures::stream::iter(reading).buffer_unordered(4).try_collect().await;
+        assert_eq!(all.expect("readable").len(), 300);
+        assert!(server.connections() <= 6, "300 objects, 4 at once, took {} connections", server.connections());
+    });
+}
+
+#[test]
+fn a_body_that_breaks_goes_on_where_it_broke_if_it_is_the_same() {
+    let body = noise(1_000_000);
+    let server = serve(Object::new(body.clone()).etag("\"1\"").fault(3, Fault::Cut { after: 300_000 }));
+    assert!(read(&server).expect("it recovers") == body);
+    let ranges: Vec<_> = server.requests().iter().map(|request| request.header("range").map(str::to_owned)).collect();
+    let wanted = [None, Some("bytes=300000-999999"), Some("bytes=600000-999999"), Some("bytes=900000-999999")];
+    assert_eq!(ranges, wanted.map(|range| range.map(str::to_owned)));
+    assert_eq!(server.requests()[0].header("if-match"), None);
+    assert_eq!(server.requests()[1].header("if-match"), Some("\"1\""));
+    assert_eq!(server.requests()[1].header("accept-encoding"), Some("identity"));
+}
+
+#[test]
+fn an_object_that_changes_between_two_pieces_is_an_error() {
+    let first = || Object::new(noise(5000)).etag("\"1\"").fault(1, Fault::Cut { after: 1000 });
+    let refused = Object::new("")
+        .always(Fault::Answer(Answer::status(412).body("<Error><Code>PreconditionFailed</Code></Error>")));
+    for second in [Object::new(noise(5000)).etag("\"2\""), Object::new(noise(6000)).etag("\"1\""), refused] {
+        let server = serve(first().replaced_after(1, second));
+        let error = read(&server).expect_err("another object");
+        assert_eq!((what(&error), error.kind()), ("the object has changed while it was read", ErrorKind::Refused));
+        assert!(error.what().contains("(2 tries, "), "{error}");
+    }
+    let server = serve(Object::new(noise(5000)).etag("\"2\""));
+    let unit = Unit { etag: Some("\"1\"".into()), ..Unit::new("s3://bucket/a") };
+    let error = read_with(&anonymous(&server, json!({})), unit).expect_err("another object");
+    assert_eq!(what(&error), "the object has changed since it was listed");
+}
+
+#[test]
+fn a_server_that_asks_for_patience_gets_it() {
+    for (status, code) in [(429, "TooManyRequests"), (503, "SlowDown")] {
+        let answer = Answer::status(status)
+            .header("retry-after", "1")
+            .body(format!("<Error><Code>{code}</Code><Message>Please reduce your request rate.</Message></Error>"));
+        let server = serve(Object::new("text").fault(1, Fault::Answer(answer.clone())));
+        let start = Instant::now();
+        assert_eq!(read(&server).expect("it passes"), b"text");
+        assert!(start.elapsed() >= Duration::from_secs(1), "{status}");
+        assert_eq!(server.requests().len(), 2);
+
+        let unit = Unit::new("s3://bucket/a");
+        let server = serve(Object::new("text").always(Fault::Answer(answer)));
+        let error = read_with(&anonymous(&server, json!({"retries": 0})), unit).expect_err("it stays");
+        assert_eq!(error.kind(), ErrorKind::Transient);
+        assert!(error.what().starts_with(&format!("the server answers {status} ")), "{error}");
+        assert_eq!(error.cause_text(), Some(format!("{code}: Please reduce your request rate").as_str()));
+    }
+}
+
+#[test]
+fn faults_that_may_pass_are_tried_again_and_others_are_not() {
+    let xml =
+        |status, code: &str| Fault::Answer(Answer::status(status).body(format!("<Error><Code>{code}</Code></Error>")));
+    for fault in [Fault::Close, xml(500, "InternalError"), xml(400, "RequestTimeout"), Fault::Cut { after: 0 }] {
+        let server = serve(Object::new("text").etag("\"1\"").fault(2, fault.clone()));
+        assert_eq!(read(&server).expect("it passes"), b"text", "{fault:?}");
+        assert_eq!(server.requests().len(), 3, "{fault:?}");
+    }
+    let server = serve(Object::new("").always(xml(400, "InvalidArgument")));
+    let error = read(&server).expect_err("it stays");
+    assert_eq!((what(&error), error.kind()), ("the server answers 400 Bad Request", ErrorKind::Refused));
+    assert_eq!((error.cause_text(), server.requests().len()), (Some("InvalidArgument"), 1));
+}
+
+#[test]
+fn a_wrong_length_is_an_error() {
+    let server = serve(Object::new("short").etag("\"1\"").always(Fault::Length(100)));
+    let error = read(&server).expect_err("95 bytes are missing");
+    assert_eq!(what(&error), "the object has changed while it was read");
+}
+
+#[test]
+fn a_server_that_falls_silent_is_left() {
+    let body = noise(5000);
+    let stall = Fault::Stall { after: 1000, time: Duration::from_secs(3) };
+    let server = serve(Object::new(body.clone()).etag("\"1\"").fault(1, stall));
+    let source = anonymous(&server, json!({"timeout": "300ms", "retries": 1}));
+    let start = Instant::now();
+    assert!(read_with(&source, Unit::new("s3://bucket/a")).expect("it recovers") == body);
+    assert!(start.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn redirects_end() {
+    let server = serve(Object::new("text"));
+    let to = |url: String| Object::new("").always(Fault::Answer(Answer::status(307).header("location", url)));
+    server.put("/bucket/b", to("/bucket/a".into()));
+    server.put("/bucket/left", to("/bucket/right".into()));
+    server.put("/bucket/right", to("/bucket/left".into()));
+    let source = anonymous(&server, json!({}));
+    assert_eq!(read_with(&source, Unit::new("s3://bucket/b")).expect("one redirect"), b"text");
+    let error = read_with(&source, Unit::new("s3://bucket/left")).expect_err("a circle");
+    assert_eq!((what(&error), error.kind()), ("the server redirects in a circle", ErrorKind::Refused));
+    let moved = "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>";
+    server.put("/bucket/moved", Object::new("").always(Fault::Answer(Answer::status(400).body(moved))));
+    let error = read_with(&source, Unit::new("s3://bucket/moved")).expect_err("another region");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("eu-west-1")), "{error:?}");
+}
+
+#[test]
+fn a_signature_does_not_follow_to_another_server() {
+    let tree = TempTree::new();
+    let other = serve(Object::new("text"));
+    let to = other.url("/bucket/a");
+    let named = serve(Object::new("").always(Fault::Answer(Answer::status(307).header("location", to))));
+    let source = s3(json!({"endpoint": named.url(""), "access_key_id": KEY,
+        "secret_access_key": {"secret": format!("file:{}", tree.file("secret", SECRET).display())}}));
+    assert_eq!(read_with(&source, Unit::new("s3://bucket/a")).expect("readable"), b"text");
+    let signature = named.requests()[0].header("authorization").map(str::to_owned).expect("it is signed");
+    assert!(signature.contains(KEY) && !signature.contains(SECRET), "{signature}");
+    assert!(other.requests()[0].headers.iter().all(|(name, _)| name != "authorization" && !name.starts_with("x-amz")));
+}
+
+#[test]
+fn certificates_are_checked() {
+    let authority = Authority::new();
+    let tree = TempTree::new();
+    tree.file("bucket/a", "text");
+    let ca = tree.file("ca.pem", authority.pem()).display().to_string();
+    let good = Nginx::start_secure(tree.root(), &authority.certificate("localhost", Validity::Current));
+    let source = |server: &Nginx, ca: Option<&str>| {
+        s3(json!({"endpoint": server.url("").trim_end_matches('/'), "anonymous": true, "ca": ca}))
+    };
+    let unit = || Unit::new("s3://bucket/a");
+    assert_eq!(read_with(&source(&good, Some(&ca)), unit()).expect("it is trusted"), b"text");
+    let error = read_with(&source(&good, None), unit()).expect_err("an unknown authority");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("`ca` of the source's `s3` block")), "{error:?}");
+    let expired = Nginx::start_secure(tree.root(), &authority.certificate("localhost", Validity::Expired));
+    let error = read_with(&source(&expired, Some(&ca)), unit()).expect_err("it has run out");
+    assert_eq!((what(&error), error.kind()), ("the encrypted connection cannot be made", ErrorKind::Refused));
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("run out")), "{error:?}");
+}
+
+#[test]
+fn what_is_no_object_is_told() {
+    let source = s3(json!({"endpoint": "http://127.0.0.1:1", "anonymous": true}));
+    with_context(1 << 20, |context| async move {
+        for (uri, what) in [
+            ("s3://", "this names no bucket"),
+            ("s3:///a", "this names no bucket"),
+            ("s3://bucket", "this is a bucket, not an object"),
+            ("s3://bucket/", "this is a bucket, not an object"),
+            ("s3://bucket/a/", "this is a folder, not an object"),
+            ("s3://buck*/a", "`buck*` is no name of a bucket"),
+            ("s3://user:pass@bucket/a", "`user:pass@bucket` is no name of a bucket"),
+            ("s3://bucket/a//b", "an object whose name has such a part cannot be named in a request"),
+            ("s3://bucket/a/../b", "an object whose name has such a part cannot be named in a request"),
+        ] {
+            let error = source.open(&context, &Unit::new(uri)).await.map(drop).expect_err(uri);
+            assert_eq!(error.what(), what, "{uri}");
+            assert!(error.place().uri.is_some(), "{uri}");
+        }
+        let error = listed(&source, &context, "s3://bucket/[a").await.expect_err("not closed");
+        assert_eq!((error.what(), error.kind()), ("the `[` is not closed", ErrorKind::Job));
+    });
+}
+
+#[test]
+fn patterns_are_linted() {
+    for (pattern, what) in [
+        ("s3://bucket/{a,b}/**/*.csv", None),
+        ("s3://{a,b}-bucket/x", None),
+        ("s3://bucket/[a", Some("the `[` is not closed")),
+        ("s3://bucket/{a", Some("the `{` at character 13 is not closed")),
+        ("s3://bucket", Some("this is a bucket, not an object")),
+        ("s3:///a", Some("this names no bucket")),
+        ("s3://*/a", Some("`*` is no name of a bucket")),
+    ] {
+        assert_eq!((S3.check)(pattern).err().map(|fault| fault.what).as_deref(), what, "{pattern}");
+    }
+}
+
+#[test]
+fn nobody_listens() {
+    let port = millstream_testkit::free_port();
+    let source = s3(json!({"endpoint": format!("http://127.0.0.1:{port}"), "anonymous": true, "retries": 1}));
+    let error = read_with(&source, Unit::new("s3://bucket/a")).expect_err("nobody");
+    assert!(error.to_string().starts_with("s3://bucket/a: the server cannot be reached (2 tries, "), "{error}");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("`s3` block")), "{error:?}");
+}
+
+#[test]
+fn settings_are_checked() {
+    fn faults<K: Spec>(settings: serde_json::Value) -> Vec<SpecFault> {
+        millstream_core::spec::parse::<K>(&settings).err().unwrap_or_default()
+    }
+    let secret = json!({"secret": "env:X"});
+    assert_eq!(faults::<S3Spec>(json!({})), []);
+    assert_eq!(faults::<GcsSpec>(json!({"service_account": secret})), []);
+    assert_eq!(faults::<AzureSpec>(json!({"account": "a", "sas": secret})), []);
+    for (found, path) in [
+        (faults::<S3Spec>(json!({"endpoint": "minio"})), "endpoint"),
+        (faults::<S3Spec>(json!({"endpoint": "ftp://minio"})), "endpoint"),
+        (faults::<S3Spec>(json!({"endpoint": "http://minio"})), "endpoint"),
+        (faults::<S3Spec>(json!({"connections": 0})), "connections"),
+        (faults::<S3Spec>(json!({"timeout": "0s"})), "timeout"),
+        (faults::<S3Spec>(json!({"access_key_id": "a"})), "access_key_id"),
+        (faults::<S3Spec>(json!({"secret_access_key": secret})), "secret_access_key"),
+        (faults::<GcsSpec>(json!({"service_account": secret, "anonymous": true})), "service_account"),
+        (faults::<AzureSpec>(json!({"access_key": secret, "sas": secret})), "sas"),
+    ] {
+        assert_eq!(found.len(), 1, "{path}: {found:?}");
+        assert_eq!(found[0].path, [path], "{found:?}");
+    }
+}
+
+/// The environment belongs to the whole process, so the reading is done by another one: this test, run again.
+#[test]
+fn settings_of_the_environment_are_used_and_secrets_stay_there() {
+    if let Ok(mode) = std::env::var("MILLSTREAM_TEST_S3_ENVIRONMENT") {
+        let source = s3(json!({"retries": 0}));
+        let result = read_with(&source, Unit::new("s3://bucket/a"));
+        match mode.as_str() {
+            "good" => assert_eq!(result.expect("readable"), b"text"),
+            _ => {
+                let error = result.expect_err("no credentials");
+                assert_eq!(what(&error), "there are no credentials");
+                assert!(error.hint_text().is_some_and(|hint| hint.contains("AWS_ACCESS_KEY_ID")), "{error:?}");
+            }
+        }
+        return;
+    }
+    let tree = TempTree::new();
+    tree.file("a", "text");
+    let (server, _root) = serve_tree(&tree, true);
+    for mode in ["good", "none"] {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("this program has a path"));
+        child.args(["--exact", "object::tests::settings_of_the_environment_are_used_and_secrets_stay_there"]);
+        child.envs([("MILLSTREAM_TEST_S3_ENVIRONMENT", mode), ("AWS_ENDPOINT_URL", &server.url())]);
+        for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "HTTP_PROXY", "http_proxy"] {
+            child.env_remove(name);
+        }
+        if mode == "good" {
+            child.envs([("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET)]);
+        }
+        let output = child.output().expect("it runs again");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{mode}: {}", String::from_utf8_lossy(&said));
+    }
+}
