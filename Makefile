@@ -15,6 +15,7 @@ demo:
 test:
 	@scripts/install-test-packages.sh
 	cargo test --locked --workspace --no-fail-fast
+	PROGRAMS=$(CARGO_TARGET_DIR)/debug python3 -m unittest discover -s benches/tests
 
 check:
 	cargo fmt --all --check

@@ -26,8 +26,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream", &["millstream-core", "millstream-job", "millstream-engine"]),
 ];
 
-/// Crates that only tests use.
-const FOR_TESTS: &[&str] = &["millstream-testkit", "millstream-fuzz"];
+/// Crates that only tests and benchmarks use.
+const FOR_TESTS: &[&str] = &["millstream-testkit", "millstream-fuzz", "millstream-limit"];
 
 #[test]
 fn crates_depend_in_one_direction() {

@@ -1,0 +1,33 @@
+"""The machine in words that say what matters for a figure and nothing about whose it is."""
+
+import os
+import platform
+from pathlib import Path
+
+
+def describe() -> dict[str, str | int]:
+    """Cores, processor, memory, kernel."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": processor(),
+        "memory": f"{round(memory_bytes() / 2**30)} GiB",
+        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+
+
+def slug() -> str:
+    """The machine in a file's name."""
+    return f"{len(os.sched_getaffinity(0))}cores-{round(memory_bytes() / 2**30)}GiB"
+
+
+def memory_bytes() -> int:
+    """All memory of the machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor() -> str:
+    """What the processor calls itself."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

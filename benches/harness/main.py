@@ -1,0 +1,102 @@
+"""The command `benches/run`: arguments, the order of things, the exit code."""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from harness import tools
+from harness.measure import Results, Watch, check
+from harness.report import Done, Report
+from harness.store import Made, Store, warm
+from harness.techniques import TECHNIQUES
+from harness.works import WORKS, Context
+
+ALL = [*WORKS, *TECHNIQUES]
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millstream" / "bench"
+    parser = argparse.ArgumentParser(
+        prog="benches/run",
+        description="Runs Millstream, its peers and the limit beside each other, and tells the ratios.",
+        epilog=f"Works: {', '.join(ALL)}. See benches/README.md.",
+    )
+    parser.add_argument("works", nargs="*", metavar="WORK", help="what to run [default: all]")
+    parser.add_argument("--scale", type=float, default=0.1, help="size of the data; 1 is full [default: 0.1]")
+    parser.add_argument("--repetitions", type=int, default=3, metavar="N", help="runs of each [default: 3]")
+    parser.add_argument("--millstream", type=Path, metavar="PATH", help="the binary [default: cargo builds it]")
+    parser.add_argument(
+        "--programs", type=Path, metavar="FOLDER", help="binaries of benches/limit [default: cargo builds]"
+    )
+    parser.add_argument("--without-peers", action="store_true", help="neither DuckDB, Polars nor rapidgzip")
+    parser.add_argument(
+        "--cache", type=Path, default=cache, metavar="FOLDER", help=f"data and peers [default: {cache}]"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=tools.REPO / "benches" / "results",
+        metavar="FOLDER",
+        help="where results are kept",
+    )
+    given = parser.parse_args()
+    if unknown := [work for work in given.works if work not in ALL]:
+        parser.error(f"no such work: {', '.join(unknown)}; there are {', '.join(ALL)}")
+    if not 0 < given.scale <= 10 or given.repetitions < 1:
+        parser.error("--scale is above 0 and at most 10, --repetitions at least 1")
+    return given
+
+
+def main() -> int:
+    """Runs what was asked for; 1 if anything went wrong, which a missed target is not."""
+    given = arguments()
+    if missing := tools.missing():
+        print(f"left out, since not installed (scripts/install-bench-packages.sh): {', '.join(missing)}")
+    cache = given.cache.resolve()
+    (cache / "data").mkdir(parents=True, exist_ok=True)
+    kit = tools.Tools(
+        millstream=(given.millstream or tools.build("millstream") / "millstream").resolve(),
+        own=(given.programs or tools.build("millstream-limit")).resolve(),
+        python=None if given.without_peers else tools.peers(cache),
+    )
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        context = Context(Store(cache, given.scale), kit, Path(scratch))
+        report = everything(context, given.works or ALL, given.scale, given.repetitions)
+    print("\n" + report.markdown())
+    print(f"kept in {report.keep(given.results)}")
+    return 1 if report.faults() else 0
+
+
+def everything(context: Context, names: list[str], scale: float, repetitions: int) -> Report:
+    """Runs works and techniques one after another."""
+    watch = Watch(Path(context.tools.limit("measure")), context.scratch)
+    before = os.getloadavg()[0]
+    done, techniques = [], []
+    for name in names:
+        if name in WORKS:
+            done.append(run_work(context, watch, name, repetitions))
+        else:
+            print(f"{name}", flush=True)
+            techniques += TECHNIQUES[name](context, watch)
+    return Report(scale, repetitions, done, techniques, (before, os.getloadavg()[0]))
+
+
+def run_work(context: Context, watch: Watch, name: str, repetitions: int) -> Done:
+    """Runs one work, with its data in the page cache."""
+    work = WORKS[name]
+    print(f"{name}: {work.title}", flush=True)
+    try:
+        with work.open(context) as plan:
+            for data in plan.data:
+                warm(data.files())
+            results = watch.compare(plan.contenders, repetitions, plan.servers)
+            check(plan.contenders, results, plan.expected)
+        done = Done(name, work.title, plan.data[0].made, plan.targets, results)
+    except (OSError, RuntimeError) as error:
+        done = Done(name, work.title, Made(), [], Results(faults=[str(error)]))
+    for fault in done.results.faults:
+        print(f"  {fault}", file=sys.stderr)
+    return done

@@ -1,0 +1,220 @@
+"""Running things beside each other: who takes part, how often, what one run took.
+
+A work is run several times, each time by all in turn, so that what the machine does meanwhile meets all alike. Which
+works there are is `works.py`'s.
+"""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Answer = int | dict[str, float] | None
+LONGEST = 1_800  # seconds that one run may take
+ENOUGH = 90  # seconds after which a contender that has run twice is not run again
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a contender printed: its answer, and times where it takes them itself.
+
+    `share` is the part of its processor time that counts, for one that did more than the work.
+    """
+
+    answer: Answer
+    wall: float | None = None
+    cpu: float | None = None
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one run took. `others` is how many cores were busy with something else meanwhile."""
+
+    wall: float
+    cpu: float
+    peak_rss: int
+    disk_read: int
+    disk_written: int
+    server_cpu: float
+    others: float
+
+
+def number(output: str) -> Outcome:
+    """An answer that is one number."""
+    return Outcome(int(output.split()[0]))
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Someone who does the work: `role` is ours, peer or limit.
+
+    `expected` is its answer where that is not the answer of all. `before` runs before each run, `after` gives a note.
+    """
+
+    name: str
+    role: str
+    command: Sequence[str]
+    read: Callable[[str], Outcome] = number
+    expected: Answer = None
+    before: Callable[[], None] | None = None
+    after: Callable[[], str] | None = None
+
+
+@dataclass
+class Results:
+    """All runs of one work, by contender."""
+
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def wall(self, name: str) -> float | None:
+        """The least time of a contender."""
+        return min((sample.wall for sample in self.samples.get(name, [])), default=None)
+
+    def median(self, name: str) -> float:
+        """The middle of a contender's times."""
+        return statistics.median(sample.wall for sample in self.samples[name])
+
+    def cpu(self, name: str) -> float:
+        """The least processor time of a contender."""
+        return min(sample.cpu for sample in self.samples[name])
+
+    def rss(self, name: str) -> int | None:
+        """The most memory of a contender."""
+        return max((sample.peak_rss for sample in self.samples.get(name, [])), default=None)
+
+
+def shell(script: str) -> list[str]:
+    """A pipeline that fails where any part of it does."""
+    return ["bash", "-c", f"set -o pipefail; {script}"]
+
+
+def busy_seconds() -> float:
+    """Processor time that all of the machine has spent working."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    user, nice, system, _idle, _waiting, *rest = map(int, fields)
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
+def process_seconds(pids: Sequence[int]) -> float:
+    """Processor time that some processes have spent."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Runs commands through the stop-watch of `benches/limit`."""
+
+    stopwatch: Path
+    scratch: Path
+
+    def run(self, contender: Contender, servers: Sequence[int] = ()) -> tuple[Sample, Outcome]:
+        """One run of one contender; `servers` are the processes that serve it."""
+        if contender.before:
+            contender.before()
+        with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
+            report = Path(folder) / "report.json"
+            served, busy, start = process_seconds(servers), busy_seconds(), time.monotonic()
+            output = self.output(contender, [str(self.stopwatch), str(report), *contender.command], folder)
+            elapsed = time.monotonic() - start
+            busy, served = busy_seconds() - busy, process_seconds(servers) - served
+            took = json.loads(report.read_text())
+        if took["status"] != 0:
+            raise RuntimeError(f"{contender.name} ended with {took['status']}")
+        outcome = contender.read(output)
+        used = took["user"] + took["system"]
+        sample = Sample(
+            wall=took["wall"] if outcome.wall is None else outcome.wall,
+            cpu=outcome.share * (used if outcome.cpu is None else outcome.cpu),
+            peak_rss=took["peak_rss"],
+            disk_read=took["disk_read"],
+            disk_written=took["disk_written"],
+            server_cpu=outcome.share * served,
+            others=max(0.0, (busy - used - served) / elapsed),
+        )
+        return sample, outcome
+
+    def output(self, contender: Contender, command: list[str], folder: str) -> str:
+        """What the command printed. It has a process group of its own, so that a pipeline ends as a whole."""
+        errors = Path(folder) / "errors.txt"
+        with errors.open("wb") as kept:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=kept, cwd=folder, process_group=0
+            )
+        try:
+            output, _ = process.communicate(timeout=LONGEST)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        if process.returncode != 0 or not output:
+            told = errors.read_text(errors="replace").strip()[-2000:]
+            if told:
+                raise RuntimeError(f"{contender.name}: {told}")
+        return output.decode()
+
+    def compare(self, contenders: Sequence[Contender], repetitions: int, servers: Sequence[int] = ()) -> Results:
+        """Runs all contenders in turn, as often as asked; the one who begins changes."""
+        results = Results(roles={contender.name: contender.role for contender in contenders})
+        left = list(contenders)
+        for repetition in range(repetitions):
+            turn = repetition % len(left) if left else 0
+            for contender in left[turn:] + left[:turn]:
+                samples = results.samples.get(contender.name, [])
+                if len(samples) >= 2 and sum(sample.wall for sample in samples) > ENOUGH:
+                    continue
+                try:
+                    self.once(contender, results, servers)
+                except (RuntimeError, ValueError, OSError, subprocess.SubprocessError, KeyError) as error:
+                    results.faults.append(f"{contender.name}: {error}")
+                    left.remove(contender)
+        return results
+
+    def once(self, contender: Contender, results: Results, servers: Sequence[int]) -> None:
+        """One run, kept in the results."""
+        sample, outcome = self.run(contender, servers)
+        results.samples.setdefault(contender.name, []).append(sample)
+        results.answers[contender.name] = outcome.answer
+        if contender.after:
+            results.notes[contender.name] = contender.after()
+        print(f"  {contender.name:38} {sample.wall:9.3f} s  {sample.cpu:9.3f} s cpu", flush=True)
+
+
+def check(contenders: Sequence[Contender], results: Results, expected: Answer) -> None:
+    """Adds a fault for each contender whose answer is wrong: not the expected one, or else not that of the first."""
+    for contender in contenders:
+        answer = results.answers.get(contender.name)
+        if answer is None:
+            continue
+        if contender.expected is None and expected is None:
+            expected = answer
+        reference = contender.expected if contender.expected is not None else expected
+        if reference is not None and not same(answer, reference):
+            results.faults.append(f"{contender.name}: wrong answer: {shown(answer)} instead of {shown(reference)}")
+
+
+def same(one: Answer, other: Answer) -> bool:
+    """Whether two answers are equal; sums of floats depend on their order."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        close = (abs(one[key] - other[key]) <= 1e-9 * max(1.0, abs(other[key])) for key in one if key in other)
+        return one.keys() == other.keys() and all(close)
+    return one == other
+
+
+def shown(answer: Answer) -> str:
+    """An answer, short."""
+    return f"{len(answer)} groups, sum {sum(answer.values()):.6f}" if isinstance(answer, dict) else str(answer)

@@ -1,0 +1,111 @@
+"""The servers of the benchmarks: all on loopback, on free ports, ended with the block that they are used in."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+NGINX = """
+worker_processes 1;
+daemon off;
+{user}
+pid {scratch}/pid;
+error_log stderr error;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_requests 1000000000;
+    open_file_cache max=200000;
+    client_body_temp_path {scratch}/body;
+    proxy_temp_path {scratch}/proxy;
+    fastcgi_temp_path {scratch}/fastcgi;
+    uwsgi_temp_path {scratch}/uwsgi;
+    scgi_temp_path {scratch}/scgi;
+    server {{ listen 127.0.0.1:{port}; root {root}; }}
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that runs: its address and its processes."""
+
+    url: str
+    pids: Sequence[int]
+
+    def connections(self) -> str:
+        """How many connections the slow server had open at most since it was last asked."""
+        with urllib.request.urlopen(f"{self.url}/.connections") as answer:
+            return f"{answer.read().decode()} connections at most"
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_for(port: int, process: subprocess.Popen) -> None:
+    """Waits until someone listens on the port."""
+    for _ in range(500):
+        if process.poll() is not None:
+            raise RuntimeError(f"a server ended at once: {process.args!r}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1):
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"a server did not begin to listen: {process.args!r}")
+
+
+@contextlib.contextmanager
+def ending(process: subprocess.Popen) -> Iterator[None]:
+    """Ends the process with the block."""
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def nginx(program: str, root: Path) -> Iterator[Server]:
+    """nginx with one worker."""
+    with tempfile.TemporaryDirectory() as scratch:
+        port = free_port()
+        # As root it would give its worker to a user who may not read the cache folder.
+        user = "user root;" if os.geteuid() == 0 else ""
+        settings = Path(scratch) / "nginx.conf"
+        settings.write_text(NGINX.format(user=user, scratch=scratch, port=port, root=root))
+        command = [program, "-e", "stderr", "-p", scratch, "-c", str(settings)]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with ending(process):
+            wait_for(port, process)
+            yield Server(f"http://127.0.0.1:{port}", [process.pid, *children(process.pid)])
+
+
+@contextlib.contextmanager
+def own(command: Sequence[str]) -> Iterator[Server]:
+    """A server of `benches/limit`: it prints its port, and ends when its standard input does."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with process, ending(process):
+        port = process.stdout.readline().strip() if process.stdout else b""
+        if not port:
+            raise RuntimeError(f"a server did not start: {command}")
+        yield Server(f"http://127.0.0.1:{int(port)}", [process.pid])

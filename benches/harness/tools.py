@@ -1,0 +1,71 @@
+"""Finding and making what runs: our binaries, the peers' environment, Debian's commands."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+REPO = Path(__file__).parents[2]
+REQUIREMENTS = REPO / "benches" / "requirements.txt"
+DEBIAN = ["bash", "curl", "igzip", "nginx", "parallel", "pigz", "unzip", "wget", "wrk", "xargs", "zcat", "zstd"]
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Where everything is. What is not there is None, and who needs it does not take part."""
+
+    millstream: Path
+    own: Path
+    python: Path | None
+
+    def limit(self, name: str) -> str:
+        """A program of `benches/limit`."""
+        return str(self.own / name)
+
+    def rapidgzip(self) -> str | None:
+        """The command of the peer's package."""
+        path = self.python.parent / "rapidgzip" if self.python else None
+        return str(path) if path and path.exists() else None
+
+
+def command(name: str) -> str | None:
+    """A command of the system."""
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
+
+
+def missing() -> list[str]:
+    """Commands that the benchmarks use and this machine lacks."""
+    return [name for name in DEBIAN if not command(name)]
+
+
+def target_folder() -> Path:
+    """Where cargo builds."""
+    told = subprocess.run(
+        ["cargo", "metadata", "--no-deps", "--format-version", "1"], cwd=REPO, check=True, capture_output=True
+    )
+    return Path(json.loads(told.stdout)["target_directory"]) / "release"
+
+
+def build(package: str) -> Path:
+    """Builds a package for speed and gives the folder of its programs."""
+    subprocess.run(["cargo", "build", "--locked", "--release", "-p", package], cwd=REPO, check=True)
+    return target_folder()
+
+
+def peers(cache: Path) -> Path:
+    """The Python of an environment with the peers in the versions that `requirements.txt` pins."""
+    recipe = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:8]
+    folder = cache / f"peers-{recipe}"
+    python = folder / "bin" / "python"
+    stamp = folder / "complete"
+    if not stamp.exists():
+        print("installing the peers: DuckDB, Polars, rapidgzip", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", "-r", str(REQUIREMENTS)], check=True)
+        stamp.touch()
+    return python

@@ -1,0 +1,108 @@
+"""Holds that the data is the same everywhere, that answers are checked, and that the smallest scale runs.
+
+`make test` runs it after the programs are built; PROGRAMS is the folder where they are.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import data, main, measure, report, store, works  # noqa: E402
+
+SMALLEST = "0.0005"
+
+
+def digest(text: str) -> str:
+    """A few digits that stand for a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Data(unittest.TestCase):
+    """The rows."""
+
+    def test_the_same_rows_on_every_machine(self) -> None:
+        self.assertEqual(digest("".join(data.trades_csv(7, 500))), "fd7e992ff6807208")
+        self.assertEqual(digest("".join(data.trades_json(500))), "7d4562c09c75ce33")
+        self.assertEqual(digest("".join(data.places(7, 122))), "8d3ca9556252d22a")
+        self.assertEqual(digest(str(data.zstd_rows(2_600))), "993cd4ad21897cf9")
+
+    def test_the_shape_of_full_scale(self) -> None:
+        self.assertEqual(len(data.trading_days()), data.DAYS)
+        self.assertEqual(store.chosen_days(1.0), list(range(data.DAYS)))
+        firsts = [task[1][1] for task in store.tasks_places(Path(), 1.0)]
+        ends = [task[1][2] for task in store.tasks_places(Path(), 1.0)]
+        self.assertEqual((firsts[0], ends[-1], firsts[1:]), (0, data.PLACE_UNITS, ends[:-1]))
+        bytes_a_row = [len(line.encode()) for unit in range(50) for line in data.places(unit * 99, 122)]
+        self.assertAlmostEqual(sum(bytes_a_row) / len(bytes_a_row), 122, delta=4)
+
+    def test_every_month_has_trades_at_every_scale(self) -> None:
+        for scale in (0.0005, 0.05, 0.1, 0.5, 1.0):
+            months = [len(task[1][1]) for task in store.tasks_zips(Path(), scale)]
+            self.assertEqual(len(months), 12)
+            self.assertGreater(min(months), 0)
+
+
+class Answers(unittest.TestCase):
+    """What counts as right."""
+
+    def faults(self, answers: dict[str, measure.Answer], expected: measure.Answer) -> list[str]:
+        contenders = [measure.Contender(name, "peer", []) for name in answers]
+        results = measure.Results(answers=answers)
+        measure.check(contenders, results, expected)
+        return results.faults
+
+    def test_a_wrong_count_is_a_fault(self) -> None:
+        self.assertEqual(self.faults({"a": 5, "b": 5, "c": None}, 5), [])
+        self.assertEqual(self.faults({"a": 4, "b": 5}, 5), ["a: wrong answer: 4 instead of 5"])
+
+    def test_sums_may_differ_in_their_last_digits_only(self) -> None:
+        self.assertEqual(self.faults({"a": {"x": 1e9}, "b": {"x": 1e9 + 1e-3}}, None), [])
+        self.assertEqual(len(self.faults({"a": {"x": 1e9}, "b": {"x": 1e9 + 9}}, None)), 1)
+        self.assertEqual(len(self.faults({"a": {"x": 1.0}, "b": {"x": 1.0, "y": 0.0}}, None)), 1)
+
+    def test_a_target_is_missed_or_met_by_the_best_of_the_others(self) -> None:
+        def sample(wall: float) -> measure.Sample:
+            return measure.Sample(wall, wall, 0, 0, 0, 0.0, 0.0)
+
+        results = measure.Results({works.OURS: [sample(3.0), sample(2.0)], "a": [sample(4.0)], "b": [sample(9.0)]})
+        target = works.within(0.45, "a", "b", "absent")
+        self.assertEqual(target.value(results), 0.5)
+        self.assertFalse(target.met(0.5))
+        self.assertTrue(works.within(0.5, "a").met(0.5))
+        self.assertIsNone(works.within(0.5, "absent").value(results))
+        self.assertEqual(report.verdict(None, target), "")
+
+
+class SmallestScale(unittest.TestCase):
+    """Everything that needs nothing but our own programs and what the other tests need as well."""
+
+    def test_it_runs_and_all_answers_are_right(self) -> None:
+        programs = Path(os.environ["PROGRAMS"])
+        chosen = [name for name in works.WORKS if name not in ("memory",)]
+        with tempfile.TemporaryDirectory() as folder:
+            line = ["benches/run", *chosen, "--scale", SMALLEST, "--repetitions", "1", "--without-peers"]
+            line += ["--millstream", str(programs / "millstream"), "--programs", str(programs)]
+            line += ["--cache", f"{folder}/cache", "--results", f"{folder}/results"]
+            told = io.StringIO()
+            with mock.patch.object(sys, "argv", line), contextlib.redirect_stdout(told):
+                code = main.main()
+            self.assertEqual(code, 0, told.getvalue())
+            (kept,) = Path(folder, "results").glob("*.json")
+            done = json.loads(kept.read_text())["works"]
+        self.assertEqual([work["name"] for work in done], chosen)
+        for work in done:
+            self.assertIn(works.OURS, work["runs"], work["name"])
+        self.assertIn("| count gzip files ", told.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()
