@@ -350,12 +350,8 @@ def http_slow(context: Context) -> Iterator[Plan]:
     files = context.store.get("places")
     with slow(context, files) as server:
         urls, paths = files.list(f"{server.url}/"), files.list("/")
-        counting = {
-            "sources": {"input": {"read": f"@{urls}", "lines": {}, "http": {"connections": CONNECTIONS}}},
-            "transforms": {"counted": {"sql": "SELECT count(*) AS lines FROM input"}},
-            "sinks": {"result": {"from": "counted", "write": "-", "csv": {}}},
-        }
-        limited = context.run(json.dumps(counting), read=lambda output: Outcome(int(output.split()[1])))
+        read = {"read": f"@{urls}", "lines": {}, "http": {"connections": CONNECTIONS}}
+        limited = context.run(counting(read), read=second_number)
         free = context.count(f"@{urls}", name=f"{OURS}, connections by itself")
         contenders = [limited, free, *context.wrk(server, paths, files.made.files)]
         least = files.made.files * DELAY / 1000 / CONNECTIONS
@@ -396,6 +392,35 @@ def http_zip(context: Context) -> Iterator[Plan]:
         written = Target("written to disk", 0.1, lambda results: written_megabytes(results, OURS), unit="MB")
         targets = [within(1.15, plain), written, memory("count")]
         yield Plan(contenders, targets, [zips, gzips], [*server.pids, *beside.pids], zips.made.lines)
+
+
+@contextlib.contextmanager
+def s3(context: Context) -> Iterator[Plan]:
+    """Small objects in a bucket."""
+    files = context.store.get("objects")
+    with servers.own([context.tools.limit("s3-server"), str(files.folder)]) as server:
+        place = {"endpoint": server.url, "allow_http": True, "anonymous": True, "connections": CONNECTIONS}
+        read = {"read": "s3://bench/places/**/*.gz", "lines": {}, "s3": {**place, "region": "us-east-1"}}
+        contenders = [
+            context.run(counting(read), read=second_number),
+            *context.wrk(server, files.list("/"), files.made.files),
+        ]
+        target = within(1 / 0.8, "wrk", called="wrk: 0.8 of its rate")
+        yield counted(contenders, [target, memory("count")], files, server.pids)
+
+
+def counting(read: dict) -> str:
+    """A job that counts the lines of a source."""
+    return json.dumps({
+        "sources": {"input": read},
+        "transforms": {"counted": {"sql": "SELECT count(*) AS lines FROM input"}},
+        "sinks": {"result": {"from": "counted", "write": "-", "csv": {}}},
+    }, indent=2)  # fmt: skip
+
+
+def second_number(output: str) -> Outcome:
+    """The number below a header."""
+    return Outcome(int(output.split()[1]))
 
 
 def written_megabytes(results: Results, name: str) -> float | None:
@@ -470,6 +495,7 @@ WORKS: dict[str, Work] = {
     "http-small": Work("count the small files over HTTP from nginx", http_small),
     "http-slow": Work(f"the same from a server that answers after {DELAY} ms", http_slow),
     "http-zip": Work("count 12 zips over HTTP", http_zip),
+    "s3": Work("count the objects of a bucket", s3),
     "group-csv": Work("group-by over CSV gzip files", group_csv),
     "group-small": Work("group-by over the small files as TSV", group_small),
     "group-json": Work("group-by over JSON lines", group_json),

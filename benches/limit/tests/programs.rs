@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+const SLOW: &str = env!("CARGO_BIN_EXE_slow-server");
 const TEXT: &str = "one\ntwo\nthree\n";
 
 fn gzip(text: &[u8]) -> Vec<u8> {
@@ -84,21 +85,21 @@ fn the_stop_watch_counts_all_processes_of_a_pipeline() {
     assert!(number("user") + number("system") > 0.0, "{report}");
 }
 
-/// A slow server for a folder with one file, ended with the value.
-struct Slow {
+/// A server for a folder with one file, ended with the value.
+struct Server {
     child: Child,
     port: u16,
     _folder: TempDir,
 }
 
-impl Slow {
-    fn new(answer: &str, connect: &str) -> Slow {
+impl Server {
+    fn new(program: &str, arguments: &[&str]) -> Server {
         let folder = TempDir::new().unwrap();
         fs_err::create_dir(folder.path().join("sub")).unwrap();
         fs_err::write(folder.path().join("sub/file"), TEXT).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_slow-server"))
+        let mut child = Command::new(program)
             .arg(folder.path())
-            .args([answer, connect])
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -109,7 +110,7 @@ impl Slow {
         while printed.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
             port.push(char::from(byte[0]));
         }
-        Slow { child, port: port.parse().unwrap(), _folder: folder }
+        Server { child, port: port.parse().unwrap(), _folder: folder }
     }
 
     /// Sends requests over one connection, and reads until the server ends it.
@@ -123,7 +124,7 @@ impl Slow {
     }
 }
 
-impl Drop for Slow {
+impl Drop for Server {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
@@ -132,7 +133,7 @@ impl Drop for Slow {
 
 #[test]
 fn the_slow_server_takes_its_time_for_each_answer() {
-    let server = Slow::new("50", "100");
+    let server = Server::new(SLOW, &["50", "100"]);
     let (answers, took) =
         server.ask("GET /sub/file HTTP/1.1\r\n\r\nHEAD /sub/file HTTP/1.1\r\nConnection: close\r\n\r\n");
     assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 2, "{answers}");
@@ -145,11 +146,21 @@ fn the_slow_server_takes_its_time_for_each_answer() {
 
 #[test]
 fn the_slow_server_stays_in_its_folder() {
-    let server = Slow::new("0", "0");
+    let server = Server::new(SLOW, &["0", "0"]);
     for path in ["/absent", "/sub", "/../Cargo.toml", "//etc/passwd", "/sub/../../etc/passwd"] {
         let (answers, _) = server.ask(&format!("GET {path} HTTP/1.0\r\n\r\n"));
         assert!(answers.starts_with("HTTP/1.1 404 "), "{path}: {answers}");
     }
     let (answers, _) = server.ask("PUT /sub/file HTTP/1.0\r\n\r\n");
     assert!(answers.starts_with("HTTP/1.1 405 "), "{answers}");
+}
+
+#[test]
+fn the_s3_server_lists_and_gives_objects_to_everybody() {
+    let server = Server::new(env!("CARGO_BIN_EXE_s3-server"), &[]);
+    let ask = |path: &str| server.ask(&format!("GET {path} HTTP/1.1\r\nHost: s3\r\nConnection: close\r\n\r\n")).0;
+    let (listed, given) = (ask("/sub?list-type=2"), ask("/sub/file"));
+    assert!(listed.contains("<Key>file</Key>"), "{listed}");
+    assert!(given.starts_with("HTTP/1.1 200 ") && given.ends_with(TEXT), "{given}");
+    assert!(ask("/sub/absent").starts_with("HTTP/1.1 404 "));
 }
