@@ -3,8 +3,8 @@
 set -euo pipefail
 
 declare -A package_of=(
-    [bzip2]=bzip2 [cc]=build-essential [nginx]=nginx-light [python3]=python3 [script]=bsdutils [sqlite3]=sqlite3
-    [unshare]=util-linux [xz]=xz-utils [zstd]=zstd
+    [bzip2]=bzip2 [cc]=build-essential [mkfs.ext4]=e2fsprogs [nginx]=nginx-light [python3]=python3 [script]=bsdutils
+    [sqlite3]=sqlite3 [unshare]=util-linux [xz]=xz-utils [zstd]=zstd
 )
 missing=()
 for command in "${!package_of[@]}"; do

@@ -204,6 +204,17 @@ pub trait RowEncoder: Send {
     /// Encodes `batch`, appending what is ready to `output`. The first call also writes what stands before the rows.
     fn encode(&mut self, batch: &RecordBatch, output: &mut Vec<u8>) -> Result<()>;
 
+    /// Bytes of memory that it takes for rows which it has not given out yet, about.
+    fn held(&self) -> usize {
+        0
+    }
+
+    /// Memory is short: gives out the rows that it holds, as far as the format allows. The file has the same rows, and
+    /// may be packed less well.
+    fn relieve(&mut self, _output: &mut Vec<u8>) -> Result<()> {
+        Ok(())
+    }
+
     /// Appends what stands after the rows. A file without rows is still complete: a CSV has its header, a JSON array
     /// its brackets, a Parquet file its schema.
     fn finish(&mut self, output: &mut Vec<u8>) -> Result<()>;

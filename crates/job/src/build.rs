@@ -513,8 +513,9 @@ impl<'a> Builder<'a> {
     pub fn targets(&mut self, sinks: &[SinkStep]) {
         let mut seen: BTreeMap<(String, String), &SinkStep> = BTreeMap::new();
         for sink in sinks {
-            let table = sink.settings.get("table").map(Value::to_string).unwrap_or_default();
-            let target = sink.write.value.trim_start_matches("./").to_owned();
+            // Databases do not tell capitals in names of tables apart.
+            let table = sink.settings.get("table").map(|table| table.to_string().to_lowercase()).unwrap_or_default();
+            let target = plain_target(&sink.write.value);
             match seen.get(&(target.clone(), table.clone())) {
                 Some(first) => {
                     let what = format!("`{}` writes to the same place as `{}`", sink.name.value, first.name.value);
@@ -635,6 +636,14 @@ fn has_bare_comma(text: &str) -> bool {
         }
     }
     false
+}
+
+/// The same text for targets that are the same whatever the world looks like: `a/./b`, `a//b`, `sqlite:./b`.
+fn plain_target(target: &str) -> String {
+    let (scheme, path) = target.split_once(':').unwrap_or(("", target));
+    let root = if path.starts_with('/') { "/" } else { "" };
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    format!("{scheme}:{root}{}", parts.join("/"))
 }
 
 fn without(node: &Node, keys: &[&str]) -> Value {

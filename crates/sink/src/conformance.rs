@@ -481,9 +481,9 @@ pub(crate) fn read_csv(text: &[u8]) -> Vec<String> {
     rows
 }
 
-/// Parquet, written only: a format that cannot be split.
+/// Parquet, written only: a format that cannot be split. With row groups of so many rows.
 #[derive(Debug)]
-pub(crate) struct Parquet;
+pub(crate) struct Parquet(pub(crate) usize);
 
 impl Format for Parquet {
     fn name(&self) -> &'static str {
@@ -505,7 +505,7 @@ impl Format for Parquet {
     fn encoder(&self, schema: SchemaRef, begin: bool) -> Result<Box<dyn RowEncoder>> {
         assert!(begin, "a parquet file cannot be continued");
         let writer = ArrowWriter::try_new(Vec::new(), schema, None).expect("a schema");
-        Ok(Box::new(ParquetEncoder { writer, taken: 0 }))
+        Ok(Box::new(ParquetEncoder { writer, taken: 0, group_rows: self.0 }))
     }
 }
 
@@ -527,14 +527,26 @@ impl RangeFormat for Parquet {
 struct ParquetEncoder {
     writer: ArrowWriter<Vec<u8>>,
     taken: usize,
+    group_rows: usize,
 }
 
 impl RowEncoder for ParquetEncoder {
     fn encode(&mut self, batch: &RecordBatch, output: &mut Vec<u8>) -> Result<()> {
         self.writer.write(batch).expect("rows");
-        if self.writer.in_progress_rows() >= 4096 {
+        if self.writer.in_progress_rows() >= self.group_rows {
             self.writer.flush().expect("a row group");
         }
+        output.extend_from_slice(&self.writer.inner()[self.taken..]);
+        self.taken = self.writer.inner().len();
+        Ok(())
+    }
+
+    fn held(&self) -> usize {
+        self.writer.memory_size()
+    }
+
+    fn relieve(&mut self, output: &mut Vec<u8>) -> Result<()> {
+        self.writer.flush().expect("a row group");
         output.extend_from_slice(&self.writer.inner()[self.taken..]);
         self.taken = self.writer.inner().len();
         Ok(())

@@ -11,6 +11,8 @@ use millstream_core::sink::SinkParts;
 use millstream_core::spec::Fault;
 use millstream_core::{Error, Result};
 
+use crate::shared::Charge;
+
 /// Rows that are encoded in one call, so that the text of wide rows is looked at often enough.
 pub(crate) const ENCODE_ROWS: usize = 1024;
 
@@ -155,6 +157,28 @@ impl EncodeStream {
                 codec.encode(scratch, output)
             }
         }
+    }
+
+    /// Bytes of memory that the rows in it take which it has not given out yet.
+    pub(crate) fn held(&self) -> usize {
+        self.rows.held()
+    }
+
+    /// Charges what the stream holds and what waits in `output`. If the budget refuses, the stream gives out what it
+    /// holds, to be written at once: true then.
+    pub(crate) fn charge(&mut self, charge: &mut Charge, scratch: &mut Vec<u8>, output: &mut Vec<u8>) -> Result<bool> {
+        if charge.set(self.rows.held() + output.len()) {
+            return Ok(false);
+        }
+        match &mut self.codec {
+            None => self.rows.relieve(output)?,
+            Some(codec) => {
+                scratch.clear();
+                self.rows.relieve(scratch)?;
+                codec.encode(scratch, output)?;
+            }
+        }
+        Ok(true)
     }
 
     /// Appends the end to `output`.

@@ -102,6 +102,26 @@ fn row_groups_end_when_they_are_large() {
 }
 
 #[test]
+fn what_is_held_can_be_given_out_early() {
+    let batch = flat();
+    let format = ParquetFormat::default();
+    let mut encoder = format.encoder(batch.schema(), true).expect("types of parquet");
+    let mut file = Vec::new();
+    for _ in 0..2 {
+        encoder.encode(&batch, &mut file).expect("written");
+        assert!(encoder.held() > 0, "the row group is not full");
+        encoder.relieve(&mut file).expect("written");
+        assert_eq!(encoder.held(), 0);
+    }
+    encoder.finish(&mut file).expect("finished");
+    let builder = ParquetRecordBatchReaderBuilder::try_new(Bytes::copy_from_slice(&file)).expect("a parquet file");
+    assert_eq!(builder.metadata().num_row_groups(), 2);
+    let outcome = read(&format, &file, &request(&batch)).expect("readable");
+    assert_eq!(outcome.rows.num_rows(), 2 * batch.num_rows());
+    assert_eq!(outcome.rows.slice(batch.num_rows(), batch.num_rows()), outcome.rows.slice(0, batch.num_rows()));
+}
+
+#[test]
 fn types_of_other_writers_become_ours() {
     let words: DictionaryArray<Int8Type> = vec![Some("x"), None, Some("y")].into_iter().collect();
     let list = ListArray::from_iter_primitive::<Int64Type, _, _>(vec![Some(vec![Some(1)]), None, Some(vec![])]);

@@ -80,6 +80,18 @@ impl RowEncoder for ParquetEncoder {
         Ok(())
     }
 
+    fn held(&self) -> usize {
+        self.writer.as_ref().map_or(0, ArrowWriter::memory_size)
+    }
+
+    /// Ends the row group.
+    fn relieve(&mut self, output: &mut Vec<u8>) -> Result<()> {
+        let Some(writer) = &mut self.writer else { return Err(finished()) };
+        writer.flush().map_err(unwritable)?;
+        output.append(writer.inner_mut());
+        Ok(())
+    }
+
     fn finish(&mut self, output: &mut Vec<u8>) -> Result<()> {
         let writer = self.writer.take().ok_or_else(finished)?;
         let mut rest = writer.into_inner().map_err(unwritable)?;

@@ -130,9 +130,11 @@ fn patterns_and_targets() {
         read("@"),
         read("https://me:hunter2@host/a.csv?token=abc&x=1"),
         write("  o: {from: a, write: \"mysq://h/d\"}\n"),
-        write("  o: {from: a, write: out.csv}\n  p: {from: a, write: ./out.csv}\n"),
         write(
-            "  o: {from: a, write: \"sqlite:d\", table: t}\n  p: {from: a, write: \"sqlite:d\", table: t}\n  q: {from: a, write: \"sqlite:d\", table: u}\n",
+            "  o: {from: a, write: x/out.csv}\n  p: {from: a, write: ./x//./out.csv}\n  q: {from: a, write: /x/out.csv}\n",
+        ),
+        write(
+            "  o: {from: a, write: \"sqlite:d\", table: t}\n  p: {from: a, write: \"sqlite:./d\", table: T}\n  q: {from: a, write: \"sqlite:d\", table: u}\n",
         ),
     ];
     insta::assert_snapshot!(transcript(&jobs.each_ref().map(String::as_str)));

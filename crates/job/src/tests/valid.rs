@@ -12,7 +12,7 @@ use crate::{Job, reference, schema};
 pub const FULL: &str = r#"# a comment
 sources:
   places:
-    read: "data/{000..003}/*.tsv.gz"
+    read: "data/{000..003}/part-?#*.tsv.gz"
     csv: &places_csv
       header: false
       columns: {id: int64, name: utf8}

@@ -37,8 +37,8 @@ const PIECE_BYTES: usize = 1 << 20;
 const WRITE_BYTES: usize = 256 << 10;
 /// Text that all pieces of one writer hold together.
 const WRITER_BYTES: usize = 16 << 20;
-/// What a writer may hold even if the budget is spent.
-const WRITER_FLOOR: usize = 256 << 10;
+/// What a writer, or a file that is encoded as one stream, may hold even if the budget is spent.
+const FLOOR: usize = 256 << 10;
 
 /// How rows become files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +65,8 @@ struct Shared {
     outputs: Mutex<HashMap<Route, Arc<Output>>>,
     /// Files that were begun.
     files: AtomicUsize,
-    /// Outputs that have an encoder (and a file) open.
-    open: AtomicUsize,
+    /// Outputs that have a stream (and a file) open.
+    streaming: Mutex<HashMap<Route, Arc<Output>>>,
     /// Counts uses, to know which was the last.
     clock: AtomicU64,
 }
@@ -88,6 +88,8 @@ struct OutputState {
     stream: Option<EncodeStream>,
     /// Encoded bytes that are not written yet.
     pending: Vec<u8>,
+    /// What the stream and `pending` hold.
+    charge: Option<Charge>,
 }
 
 /// One file.
@@ -122,7 +124,7 @@ impl FileLoad {
             staging: Mutex::new(staging),
             outputs: Mutex::new(HashMap::new()),
             files: AtomicUsize::new(0),
-            open: AtomicUsize::new(0),
+            streaming: Mutex::new(HashMap::new()),
             clock: AtomicU64::new(0),
         })))
     }
@@ -132,7 +134,7 @@ impl FileLoad {
 impl Load for FileLoad {
     async fn writer(&self, _partition: usize) -> Result<Box<dyn Writer>> {
         Ok(Box::new(FileWriter {
-            charge: Charge::new(&self.0.context.budget, WRITER_FLOOR),
+            charge: Charge::new(&self.0.context.budget, FLOOR),
             shared: Arc::clone(&self.0),
             pieces: HashMap::new(),
             held: 0,
@@ -146,7 +148,7 @@ impl Load for FileLoad {
         let mut files = Vec::new();
         for output in shared.all_outputs() {
             let mut state = output.state.lock().await;
-            shared.close_part(&mut state)?;
+            shared.close_part(&output.route, &mut state)?;
             files.extend(state.parts.iter().map(|part| PlannedFile {
                 staged: part.number,
                 path: part.path.clone(),
@@ -182,6 +184,10 @@ impl Shared {
 
     fn outputs(&self) -> MutexGuard<'_, HashMap<Route, Arc<Output>>> {
         self.outputs.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn streaming(&self) -> MutexGuard<'_, HashMap<Route, Arc<Output>>> {
+        self.streaming.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn all_outputs(&self) -> Vec<Arc<Output>> {
@@ -292,17 +298,19 @@ impl Shared {
     }
 
     /// Ends the stream of a file, if it has one. Its bytes are written.
-    fn end_stream(&self, state: &mut OutputState) -> Result<()> {
+    fn end_stream(&self, route: &Route, state: &mut OutputState) -> Result<()> {
         let Some(mut stream) = state.stream.take() else { return Ok(()) };
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.streaming().remove(route);
         let mut pending = std::mem::take(&mut state.pending);
         self.context.step.busy(|| stream.finish(&mut Vec::new(), &mut pending))?;
-        self.append(state, &pending)
+        self.append(state, &pending)?;
+        state.charge = None;
+        Ok(())
     }
 
     /// Ends the file that is being filled.
-    fn close_part(&self, state: &mut OutputState) -> Result<()> {
-        self.end_stream(state)?;
+    fn close_part(&self, route: &Route, state: &mut OutputState) -> Result<()> {
+        self.end_stream(route, state)?;
         state.filling = false;
         self.close_file(state);
         Ok(())
@@ -318,7 +326,7 @@ impl Shared {
             && part.rows > 0
             && part.bytes + bytes.len() as u64 > limit
         {
-            self.close_part(&mut state)?;
+            self.close_part(route, &mut state)?;
         }
         self.begin_part(route, &mut state)?;
         self.append(&mut state, bytes)?;
@@ -339,7 +347,7 @@ impl Shared {
             self.make_room(&output).await?;
             let mut state = self.lock(&output).await;
             self.begin_part(route, &mut state)?;
-            let taken = self.stream_slice(&mut state, batch, done, scratch)?;
+            let taken = self.stream_slice(&output, &mut state, batch, done, scratch)?;
             done += taken;
         }
         Ok(())
@@ -348,6 +356,7 @@ impl Shared {
     /// Encodes one slice of `batch` from row `from`; returns its rows.
     fn stream_slice(
         &self,
+        output: &Arc<Output>,
         state: &mut OutputState,
         batch: &RecordBatch,
         from: usize,
@@ -362,24 +371,33 @@ impl Shared {
         if state.stream.is_none() {
             state.stream = Some(self.encoding.stream(&self.context.schema, !part.begun)?);
             part.begun = true;
-            self.open.fetch_add(1, Ordering::Relaxed);
+            self.streaming().insert(output.route.clone(), Arc::clone(output));
         }
+        let charge = state.charge.get_or_insert_with(|| Charge::new(&self.context.budget, FLOOR));
         let pending = &mut state.pending;
+        let mut relieved = false;
         if let Some(stream) = &mut state.stream {
-            self.context.step.busy(|| stream.encode(&slice, scratch, pending))?;
+            relieved = self.context.step.busy(|| {
+                stream.encode(&slice, scratch, pending)?;
+                stream.charge(charge, scratch, pending)
+            })?;
         }
         part.rows += taken as u64;
         let rows_full = self.roll.rows.is_some_and(|rows| part.rows >= rows);
         let bytes_full = self.roll.bytes.is_some_and(|size| part.bytes + state.pending.len() as u64 >= size.0);
         if rows_full || bytes_full {
-            self.close_part(state)?;
-        } else if state.pending.len() >= WRITE_BYTES {
+            self.close_part(&output.route, state)?;
+        } else if relieved || state.pending.len() >= WRITE_BYTES {
             let mut pending = std::mem::take(&mut state.pending);
             self.append(state, &pending)?;
             pending.clear();
             // A buffer that one large row group has blown up is not kept.
             pending.shrink_to(2 * WRITE_BYTES);
             state.pending = pending;
+            if let Some(charge) = &mut state.charge {
+                // Less than before, so it is never refused.
+                let _ = charge.set(state.stream.as_ref().map_or(0, EncodeStream::held));
+            }
         }
         Ok(taken)
     }
@@ -387,11 +405,13 @@ impl Shared {
     /// Closes the least recently used stream if there are too many for one more. The lock of `wanted` is not held, so
     /// no two writers can wait for each other.
     async fn make_room(&self, wanted: &Output) -> Result<()> {
-        if self.open.load(Ordering::Relaxed) < self.max_open
-            || wanted.state.try_lock().is_ok_and(|state| state.stream.is_some())
-        {
-            return Ok(());
-        }
+        let oldest = {
+            let streaming = self.streaming();
+            if streaming.len() < self.max_open || streaming.contains_key(&wanted.route) {
+                return Ok(());
+            }
+            streaming.values().min_by_key(|output| output.used.load(Ordering::Relaxed)).cloned()
+        };
         if !self.encoding.splittable() {
             let what = format!(
                 "more than {} files at once, and a {} file cannot be closed and continued",
@@ -402,16 +422,10 @@ impl Shared {
                 "raise `max_open` (each open file holds memory), sort by the expression of `split`, or use shards",
             ));
         }
-        let mut others = self.all_outputs();
-        others.retain(|output| output.route != wanted.route);
-        others.sort_by_key(|output| output.used.load(Ordering::Relaxed));
-        for output in others {
-            let mut state = output.state.lock().await;
-            if state.stream.is_some() {
-                self.end_stream(&mut state)?;
-                self.close_file(&mut state);
-                return Ok(());
-            }
+        if let Some(oldest) = oldest {
+            let mut state = oldest.state.lock().await;
+            self.end_stream(&oldest.route, &mut state)?;
+            self.close_file(&mut state);
         }
         Ok(())
     }

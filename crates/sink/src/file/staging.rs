@@ -146,13 +146,17 @@ impl Staging {
 
     /// Gives the files their final names and removes those of the set that was there before.
     pub(crate) fn commit(&mut self) -> Result<()> {
-        let from = self.temporary.join("plan.new");
-        rename(&from, &self.committed_plan())?;
+        let (from, to) = (self.temporary.join("plan.new"), self.committed_plan());
+        fs_err::rename(&from, &to)
+            .map_err(|error| path_error("commit what was written in", &self.temporary, &error))?;
         self.state = State::Committed;
         sync_folder(&self.temporary)?;
+        // Whatever it was: this is what must be known.
         self.publish().map_err(|error| {
-            let hint = "the run is committed: run any job with this target again, and it will finish the renames first";
-            if error.hint_text().is_some() { error } else { error.hint(hint) }
+            error.hint(
+                "the run is committed: remove what stands in the way, and run any job with this target again, which \
+                 finishes the renames first",
+            )
         })
     }
 
@@ -406,7 +410,10 @@ fn rename(from: &Path, to: &Path) -> Result<()> {
 
 fn remove_if_there(path: &Path) -> Result<()> {
     match fs_err::remove_file(path) {
-        Err(error) if error.kind() != Io::NotFound => Err(path_error("remove", path, &error)),
-        _ => Ok(()),
+        Ok(()) => Ok(()),
+        Err(error) if matches!(error.kind(), Io::NotFound | Io::NotADirectory) => Ok(()),
+        // Somebody has put a folder of this name where our file was: that one is gone, and the folder is not ours.
+        Err(_) if path.symlink_metadata().is_ok_and(|there| there.is_dir()) => Ok(()),
+        Err(error) => Err(path_error("remove", path, &error)),
     }
 }

@@ -26,7 +26,7 @@ struct Files {
 
 impl Files {
     fn format(&self) -> Arc<dyn Format> {
-        if self.target.ends_with(".parquet") { Arc::new(Parquet) } else { Arc::new(Csv) }
+        if self.target.ends_with(".parquet") { Arc::new(Parquet(4096)) } else { Arc::new(Csv) }
     }
 }
 
@@ -243,7 +243,7 @@ async fn a_runtime_with_one_thread_is_enough() {
 async fn too_many_files_are_told() {
     let folder = TempDir::new().expect("a folder");
     let settings = json!({"split": "name", "max_open": 3});
-    let sink = sink(&folder.path().join("a.parquet"), Arc::new(Parquet), settings);
+    let sink = sink(&folder.path().join("a.parquet"), Arc::new(Parquet(4096)), settings);
     let error = run(&sink, 1, 100, 10).await.expect_err("seven values, three open files");
     assert_eq!(error.what(), "more than 3 files at once, and a parquet file cannot be closed and continued");
 
@@ -272,6 +272,96 @@ async fn a_live_run_keeps_others_out() {
     assert_eq!(read_file(&target).len(), 10);
     run(&sink, 1, 20, 10).await.expect("now the second may");
     assert_eq!(read_file(&target).len(), 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_many_runs_at_once_each_writes_all_or_nothing() {
+    let folder = TempDir::new().expect("a folder");
+    let target = folder.path().join("new/a.csv");
+    let run_one = |size: i64| {
+        let sink = csv_sink(&target, json!({"split": "name"}));
+        tokio::spawn(async move { (size, run(&sink, 2, size, 10).await) })
+    };
+    let mut sizes = Vec::new();
+    for round in 1..=5 {
+        let runs: Vec<_> = (0..8).map(|run| run_one(round * 100 + run)).collect();
+        for run in runs {
+            match run.await.expect("no panic") {
+                (size, Ok(_)) => sizes.push(size),
+                (_, Err(error)) => assert!(error.what().starts_with("another run is writing "), "{error}"),
+            }
+        }
+        let rows: usize = visible(folder.path()).iter().map(|path| read_file(path).len()).sum();
+        assert!(sizes.contains(&(rows as i64)), "{rows} rows, and the runs that ended well had {sizes:?}");
+    }
+    let hidden = |path: &PathBuf| path.to_string_lossy().ends_with(".tmp");
+    assert!(!listing(folder.path()).iter().any(hidden), "{:?}", listing(folder.path()));
+}
+
+/// How many files below `folder` this process has open.
+fn open_below(folder: &Path) -> usize {
+    let open = fs_err::read_dir("/proc/self/fd").expect("the open files").flatten();
+    let targets = open.filter_map(|entry| fs_err::read_link(entry.path()).ok());
+    targets.filter(|target| target.starts_with(folder) && !target.ends_with("lock")).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_files_are_open_than_allowed() {
+    let cases = [
+        ("a.csv", json!({"split": "name", "max_open": 2}), 2),
+        ("a.csv", json!({"split": "name", "max_open": 2, "roll": {"bytes": "1kB"}}), 2),
+        ("a.csv", json!({"split": "name", "max_open": 2, "roll": {"rows": 50}}), 1),
+        ("a.csv", json!({"shards": {"count": 20, "hash": "id"}, "max_open": 3}), 2),
+    ];
+    for (target, settings, partitions) in cases {
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().canonicalize().expect("a path");
+        let most = settings["max_open"].as_u64().expect("a number") as usize;
+        let sink = csv_sink(&path.join(target), settings.clone());
+        let load = sink.begin(context(partitions)).await.expect("it begins");
+        let mut writers = Vec::new();
+        for partition in 0..partitions {
+            writers.push(load.writer(partition).await.expect("a writer"));
+        }
+        for start in 0..20_i64 {
+            for (offset, writer) in (0..).zip(&mut writers) {
+                let first = (start * partitions as i64 + offset) * 100;
+                writer.write(routed(sink.as_ref(), rows(first..first + 100))).await.expect("it writes");
+                assert!(open_below(&path) <= most, "{settings}: {} open", open_below(&path));
+            }
+        }
+        for writer in &mut writers {
+            writer.close().await.expect("it closes");
+            assert!(open_below(&path) <= most, "{settings}: {} open", open_below(&path));
+        }
+        load.prepare().await.expect("it prepares");
+        assert_eq!(open_below(&path), 0, "{settings}");
+        load.commit().await.expect("it commits");
+        let mut seen: Vec<String> = visible(&path).iter().flat_map(|path| read_file(path)).collect();
+        let mut expected = shown_rows(&rows(0..2000 * partitions as i64));
+        seen.sort();
+        expected.sort();
+        assert_eq!(seen, expected, "{settings}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_parquet_files_hold_no_more_than_the_budget() {
+    let folder = TempDir::new().expect("a folder");
+    let settings = json!({"split": "name"});
+    let sink = sink(&folder.path().join("a.parquet"), Arc::new(Parquet(usize::MAX)), settings);
+    let context = conformance::context(1);
+    let budget = Arc::clone(&context.budget);
+    budget.set_limit(4 << 20);
+    let load = sink.begin(context).await.expect("it begins");
+    write(&sink, &load, 1, 200_000, 10_000).await.expect("it writes");
+    assert!(budget.refusals() > 0, "it is more than fits");
+    // Each of the seven files may hold a little whatever is left.
+    assert!(budget.peak() <= (4 << 20) + 7 * (256 << 10), "{}", budget.peak());
+    load.prepare().await.expect("it prepares");
+    assert_eq!(budget.used(), 0);
+    load.commit().await.expect("it commits");
+    assert_eq!(visible(folder.path()).iter().map(|path| read_file(path).len()).sum::<usize>(), 200_000);
 }
 
 /// The faults that `check` tells, in one text each.
@@ -352,8 +442,21 @@ struct Mount(TempDir);
 
 impl Mount {
     fn tmpfs(options: &str) -> Option<Mount> {
+        Mount::mounted(&["-t", "tmpfs", "-o", options, "tmpfs"])
+    }
+
+    /// A disk of 4 MB (some of which ext4 keeps for itself) whose folders take room of their own, unlike those of a tmpfs.
+    fn ext4(image: &Path) -> Option<Mount> {
+        fs_err::File::create(image).and_then(|file| file.set_len(4 << 20)).expect("an image");
+        let options = ["-q", "-m", "0", "-b", "1024", "-N", "2400", "-O", "^has_journal"];
+        let made = Command::new("mkfs.ext4").args(options).arg(image).status();
+        assert!(made.is_ok_and(|status| status.success()), "mkfs.ext4 is needed: the Debian package e2fsprogs");
+        Mount::mounted(&["-o", "loop", &image.display().to_string()])
+    }
+
+    fn mounted(arguments: &[&str]) -> Option<Mount> {
         let folder = TempDir::new().expect("a folder");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder.path()).status();
+        let mounted = Command::new("mount").args(arguments).arg(folder.path()).status();
         if mounted.is_ok_and(|status| status.success()) {
             return Some(Mount(folder));
         }
@@ -392,6 +495,80 @@ async fn a_full_disk_is_told_and_keeps_the_earlier_result() {
         assert_eq!(listing(disk.path()).len(), 2, "the folder and the earlier result");
     }
     assert_eq!(read_file(&target).len(), 100);
+}
+
+/// Renames take room too, where a folder must grow for its names.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_full_for_the_renames_is_told_and_the_next_run_goes_on() {
+    let image = TempDir::new().expect("a folder");
+    let Some(disk) = Mount::ext4(&image.path().join("image")) else { return };
+    let name = "n".repeat(200);
+    let target = disk.path().join(format!("out/{name}-{{shard}}.csv"));
+    let sink = csv_sink(&target, json!({"shards": {"count": 1000, "mod": "id"}}));
+    let load = sink.begin(context(1)).await.expect("it begins");
+    write(&sink, &load, 1, 2000, 1000).await.expect("it writes");
+    load.prepare().await.expect("it prepares");
+    let filler = disk.path().join("filler");
+    let filled = fs_err::write(&filler, vec![1; 8 << 20]).expect_err("more than the disk has");
+    assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
+
+    let error = load.commit().await.expect_err("the folder cannot grow");
+    load.abort().await;
+    drop(load);
+    assert!(error.what().starts_with("cannot give its final name to "), "{error}");
+    assert!(error.cause_text().is_some_and(|cause| cause.contains("no space left")), "{error:?}");
+    assert!(error.hint_text().is_some_and(|hint| hint.starts_with("the run is committed: ")), "{error:?}");
+    let published = visible(disk.path()).len() - 1;
+    assert!(published < 1000, "{published}");
+
+    let error = sink.begin(context(1)).await.err().expect("still no room");
+    assert!(error.what().starts_with("cannot give its final name to "), "{error}");
+    fs_err::remove_file(&filler).expect("room again");
+    sink.begin(context(1)).await.expect("it finishes the renames").abort().await;
+    assert_eq!(visible(disk.path()).len(), 1000);
+    assert_eq!(visible(disk.path()).iter().map(|path| read_file(path).len()).sum::<usize>(), 2000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_becomes_a_file_is_told_and_stays() {
+    let folder = TempDir::new().expect("a folder");
+    let out = folder.path().join("out");
+    for prepared in [false, true] {
+        let sink = csv_sink(&out.join("a.csv"), json!({"roll": {"rows": 10}}));
+        let load = sink.begin(context(1)).await.expect("it begins");
+        write(&sink, &load, 1, 15, 10).await.expect("it writes");
+        if prepared {
+            load.prepare().await.expect("it prepares");
+        }
+        fs_err::rename(&out, folder.path().join("moved")).expect("it goes");
+        fs_err::write(&out, "mine").expect("a file in its place");
+        let error = match load.prepare().await {
+            Err(error) => error,
+            Ok(()) => load.commit().await.expect_err("the folder is gone"),
+        };
+        load.abort().await;
+        assert!(error.what().contains(&out.display().to_string()), "{error}");
+        assert_eq!(error.hint_text(), Some("a part of the path is a file, where a folder is needed"), "{prepared}");
+        assert_eq!(fs_err::read_to_string(&out).expect("a file"), "mine");
+        assert_eq!(names(&folder.path().join("moved")), Vec::<String>::new(), "nothing has a final name");
+        fs_err::remove_file(&out).expect("it goes");
+        fs_err::remove_dir_all(folder.path().join("moved")).expect("it goes");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_in_the_place_of_stale_files_are_left_alone() {
+    let folder = TempDir::new().expect("a folder");
+    let sink = csv_sink(&folder.path().join("{value}/a.csv"), json!({"split": "name"}));
+    run(&sink, 1, 100, 10).await.expect("all values");
+    let theirs = folder.path().join("__null__/a.csv");
+    fs_err::remove_file(&theirs).expect("it goes");
+    fs_err::create_dir(&theirs).expect("a folder in its place");
+    fs_err::remove_dir_all(folder.path().join("__empty__")).expect("it goes");
+    fs_err::write(folder.path().join("__empty__"), "mine").expect("a file in the place of a folder");
+    run(&sink, 1, 1, 10).await.expect("what is not ours is no hindrance");
+    assert_eq!(names(folder.path()), ["__empty__", "plain/a.csv"]);
+    assert!(theirs.is_dir());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -477,7 +654,7 @@ fn wrong_settings_are_told_all_at_once() {
         ["write: `{value}` in the path, but no `split`", "level: a level without a compression"]
     );
     assert_eq!(faults("a.csv", json!({"level": 99}), true), ["level: gzip has no level 99"]);
-    let mut whole = parts(Path::new("a.parquet"), Arc::new(Parquet), true);
+    let mut whole = parts(Path::new("a.parquet"), Arc::new(Parquet(4096)), true);
     assert!(build(&json!({}), whole.clone()).expect_err("gzip around parquet")[0].what.contains("its own pages"));
     whole.format = None;
     assert_eq!(

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -22,6 +22,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
 use tokio::sync::{mpsc, oneshot};
 
 use super::message::sqlite_error;
+use super::patience::Patience;
 use super::spec::{Mode, SqliteSpec};
 use super::table;
 use super::values::{Cell, Column, Reader, ReaderOptions};
@@ -73,6 +74,15 @@ pub(super) struct Database {
     /// Why the transaction failed, once it has.
     failure: Arc<Mutex<Option<Error>>>,
     loads: Mutex<u64>,
+    /// How the thread waits for locks. The limit is each load's own.
+    patience: Patience,
+}
+
+/// Nobody can ask the thread for anything any more, so it need not wait for anybody.
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.patience.give_up();
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -90,7 +100,9 @@ impl Database {
         }
         let (requests, inbox) = mpsc::channel(WAITING_BATCHES);
         let failure = Arc::new(Mutex::new(None));
+        let patience = Patience::new(Duration::ZERO);
         let worker = Worker {
+            patience: patience.clone(),
             path: path.to_owned(),
             shown: path.display().to_string(),
             connection: None,
@@ -106,7 +118,7 @@ impl Database {
             .name("sqlite".to_owned())
             .spawn(move || worker.run(inbox))
             .map_err(|error| Error::io("cannot start the thread that writes to SQLite", &error))?;
-        let database = Arc::new(Database { requests, failure, loads: Mutex::new(0) });
+        let database = Arc::new(Database { requests, failure, loads: Mutex::new(0), patience });
         open.insert(key, Arc::downgrade(&database));
         Ok(database)
     }
@@ -146,8 +158,9 @@ impl Database {
         self.answer(answer).await?
     }
 
-    /// Rolls the transaction back, for all loads of the run.
+    /// Rolls the transaction back, for all loads of the run. If the thread waits for a lock, it stops.
     pub(super) async fn abort(&self) {
+        self.patience.give_up();
         let (reply, answer) = oneshot::channel();
         if self.send(Request::Abort { reply }).await.is_ok() {
             let _ = answer.await;
@@ -205,6 +218,7 @@ enum State {
 
 /// The thread's side.
 struct Worker {
+    patience: Patience,
     path: PathBuf,
     shown: String,
     connection: Option<Connection>,
@@ -237,12 +251,12 @@ impl Worker {
                     let _ = reply.send(self.commit(load));
                 }
                 Request::Abort { reply } => {
-                    self.fail(Error::refused("the load was given up"));
+                    self.fail(given_up());
                     let _ = reply.send(());
                 }
             }
         }
-        self.fail(Error::refused("the load was given up"));
+        self.fail(given_up());
     }
 
     /// Does `work` unless the transaction has failed; a failure of it fails the transaction.
@@ -253,7 +267,11 @@ impl Worker {
         if self.state == State::Committed {
             return Err(Error::internal("rows came after the commit"));
         }
-        work(self).inspect_err(|error| self.fail(error.clone()))
+        work(self).map_err(|error| {
+            let error = if self.patience.is_given_up() { given_up() } else { error };
+            self.fail(error.clone());
+            error
+        })
     }
 
     /// Rolls back and removes what was made, unless it is committed. The first failure is the one that is told.
@@ -287,6 +305,10 @@ impl Worker {
             return Err(Error::internal("the database is not open"));
         };
         let spec = &loading.spec;
+        if self.loads.values().any(|other| other.spec.table.eq_ignore_ascii_case(&spec.table)) {
+            return Err(Error::job(format!("two sinks write to table {} of {}", spec.table, self.shown))
+                .hint("give each sink a table of its own, or put their rows together with a `union`"));
+        }
         let mut faults = table::schema_faults(spec, &loading.schema);
         faults.extend(table::table_faults(connection, &self.shown, spec, &loading.schema)?);
         if let Some(first) = faults.into_iter().next() {
@@ -319,8 +341,9 @@ impl Worker {
             let opened = open(&self.path);
             let file = inode(&self.path);
             match opened {
-                Ok(connection) => {
-                    let begun = set_up(&connection, spec, cache);
+                Ok(mut connection) => {
+                    let patience = self.patience.with_limit(spec.busy_timeout.0);
+                    let begun = set_up(&mut connection, &patience, cache);
                     if file.is_some() && inode(&self.path) == file {
                         self.connection = Some(connection);
                         return begun.map_err(self.told("write to", spec));
@@ -387,15 +410,15 @@ impl Worker {
             check_foreign_keys(connection, loading, &self.shown)?;
         }
         let Some(loading) = self.loads.get(&load) else { return Ok(()) };
-        let deadline = Instant::now() + loading.spec.busy_timeout.0;
+        let patience = self.patience.with_limit(loading.spec.busy_timeout.0);
+        let start = Instant::now();
+        let is_busy = |error: &rusqlite::Error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
+        // For this call SQLite does not wait by itself.
         let flushed = loading.step.writing(|| {
+            let mut tries = 0;
             loop {
                 match connection.cache_flush() {
-                    Err(error)
-                        if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < deadline =>
-                    {
-                        std::thread::sleep(std::time::Duration::from_millis(20));
-                    }
+                    Err(error) if is_busy(&error) && patience.pause(start, tries) => tries += 1,
                     other => return other,
                 }
             }
@@ -430,13 +453,18 @@ impl Worker {
 }
 
 /// Begins the transaction.
-fn set_up(connection: &Connection, spec: &SqliteSpec, cache: usize) -> rusqlite::Result<()> {
-    connection.busy_timeout(spec.busy_timeout.0)?;
+fn set_up(connection: &mut Connection, patience: &Patience, cache: usize) -> rusqlite::Result<()> {
+    patience.apply(connection)?;
     connection.set_prepared_statement_cache_capacity(64);
     // Without it, replacing a table would delete rows of others: see `table::foreign_keys`.
     connection.pragma_update(None, "foreign_keys", false)?;
     connection.pragma_update(None, "cache_size", -i64::try_from(cache / 1024).unwrap_or(2048))?;
     connection.execute_batch("BEGIN IMMEDIATE")
+}
+
+/// The end of a load that nobody wants any more.
+fn given_up() -> Error {
+    Error::refused("the load was given up")
 }
 
 /// Which file is at `path`, if there is one.
@@ -451,8 +479,7 @@ fn is_missing(folder: &Path) -> bool {
 /// Removes the database that we made, if nobody has put anything into it. Under its lock: whoever waits for it sees
 /// afterwards that the file is another, and SQLite itself refuses to write into one that was removed.
 fn remove_empty(connection: &Connection, path: &Path) {
-    let locked =
-        connection.busy_timeout(std::time::Duration::ZERO).and_then(|()| connection.execute_batch("BEGIN EXCLUSIVE"));
+    let locked = connection.busy_timeout(Duration::ZERO).and_then(|()| connection.execute_batch("BEGIN EXCLUSIVE"));
     if locked.is_ok() && fs_err::metadata(path).is_ok_and(|metadata| metadata.len() == 0) {
         // A database that stays is empty, which is no harm.
         let _ = fs_err::remove_file(path);
@@ -495,7 +522,8 @@ fn insert_batch(connection: &Connection, loading: &Loading, shown: &str, batch: 
     let many_rows = table::rows_in_statement(schema);
     let mut many = connection.prepare_cached(&table::insert_statement(spec, schema, many_rows)).map_err(told)?;
     let mut one = connection.prepare_cached(&table::insert_statement(spec, schema, 1)).map_err(told)?;
-    let mut insertion = Insertion { readers, spec, shown, bytes: 0 };
+    let drops_rows = table::drops_rows(spec, schema);
+    let mut insertion = Insertion { readers, spec, shown, drops_rows, bytes: 0 };
     let mut row = 0;
     while row + many_rows <= batch.num_rows() {
         match insertion.rows(&mut many, row, many_rows)? {
@@ -529,6 +557,8 @@ struct Insertion<'a> {
     readers: Vec<Reader<'a>>,
     spec: &'a SqliteSpec,
     shown: &'a str,
+    /// Whether the statement may leave out rows that are there already.
+    drops_rows: bool,
     bytes: u64,
 }
 
@@ -547,7 +577,7 @@ impl<'a> Insertion<'a> {
             }
         }
         match statement.raw_execute() {
-            Ok(changed) if changed < count && self.spec.mode != Mode::Merge => {
+            Ok(changed) if changed < count && !self.drops_rows => {
                 let what =
                     format!("table {} of {} dropped {} of {count} rows", self.spec.table, self.shown, count - changed);
                 Err(Error::data(what).hint("a trigger of the table refuses them: RAISE(IGNORE)"))

@@ -1,10 +1,11 @@
 //! The SQLite sink: rows into a table, in one transaction, so that nothing is seen of them before all are there.
 //!
 //! `table.rs` knows the table and writes the statements, `values.rs` turns Arrow values into SQLite's, `database.rs`
-//! holds the connection, `message.rs` says what went wrong.
+//! holds the connection, `patience.rs` waits for locks, `message.rs` says what went wrong.
 
 mod database;
 mod message;
+mod patience;
 mod spec;
 mod table;
 #[cfg(test)]
@@ -26,8 +27,9 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
 use self::database::{Database, Loading};
+use self::patience::Patience;
 pub use self::spec::{Mode, SqliteSpec};
-use crate::shared::{Charge, blocking, counted, folder_fault};
+use crate::shared::{Charge, counted, folder_fault};
 
 /// The registry's entry.
 pub const ENTRY: SinkEntry =
@@ -57,7 +59,7 @@ fn database_path(target: &str) -> Result<PathBuf, Fault> {
 }
 
 /// Writes to a table of a SQLite database.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct SqliteSink {
     spec: SqliteSpec,
     path: PathBuf,
@@ -74,8 +76,16 @@ impl Sink for SqliteSink {
     }
 
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
-        let faults = blocking(|| self.faults(&schema));
-        if faults.is_empty() { Ok(()) } else { Err(faults) }
+        let patience = Patience::new(self.spec.busy_timeout.0);
+        // Whoever is tired of waiting for a locked database drops this future: so the wait is on a thread of its own.
+        let _wanted = patience.until_dropped();
+        let sink = self.clone();
+        let looked = tokio::task::spawn_blocking(move || sink.faults(&schema, &patience)).await;
+        match looked {
+            Ok(faults) if faults.is_empty() => Ok(()),
+            Ok(faults) => Err(faults),
+            Err(cause) => Err(vec![Error::internal("the look at the database broke off").cause(cause)]),
+        }
     }
 
     fn describe(&self, schema: SchemaRef) -> String {
@@ -97,10 +107,10 @@ impl Sink for SqliteSink {
 }
 
 impl SqliteSink {
-    fn faults(&self, schema: &SchemaRef) -> Vec<Error> {
+    fn faults(&self, schema: &SchemaRef, patience: &Patience) -> Vec<Error> {
         let mut faults = table::schema_faults(&self.spec, schema);
         faults.extend(schema.fields().iter().filter_map(values::type_fault));
-        match self.place_faults(schema) {
+        match self.place_faults(schema, patience) {
             Ok(more) => faults.extend(more),
             Err(error) => faults.push(error),
         }
@@ -108,7 +118,7 @@ impl SqliteSink {
     }
 
     /// What is wrong with the file and with the table in it.
-    fn place_faults(&self, schema: &SchemaRef) -> Result<Vec<Error>> {
+    fn place_faults(&self, schema: &SchemaRef, patience: &Patience) -> Result<Vec<Error>> {
         let shown = self.path.display().to_string();
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let Ok(metadata) = fs_err::metadata(&self.path) else { return Ok(folder_fault(folder).into_iter().collect()) };
@@ -124,8 +134,8 @@ impl SqliteSink {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let told = |error| message::sqlite_error("read", &shown, &self.spec, &error);
-        let connection = Connection::open_with_flags(database::plain(&self.path), flags).map_err(told)?;
-        connection.busy_timeout(self.spec.busy_timeout.0).map_err(told)?;
+        let mut connection = Connection::open_with_flags(database::plain(&self.path), flags).map_err(told)?;
+        patience.apply(&mut connection).map_err(told)?;
         faults.extend(table::table_faults(&connection, &shown, &self.spec, schema)?);
         Ok(faults)
     }

@@ -74,13 +74,12 @@ fn quoted_list(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
 
 /// The statement that makes the table.
 pub(super) fn create_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String {
-    let is_key = |name: &str| spec.key.iter().any(|key| key.eq_ignore_ascii_case(name));
     let mut lines: Vec<String> = schema
         .fields()
         .iter()
         .map(|field| {
             // SQLite, alone among databases, would take NULL in a primary key.
-            let required = if is_key(field.name()) { " NOT NULL" } else { "" };
+            let required = if is_key(spec, field.name()) { " NOT NULL" } else { "" };
             format!("  {} {}{required}", quoted(field.name()), column_type(field.data_type()))
         })
         .collect();
@@ -106,16 +105,26 @@ pub(super) fn insert_statement(spec: &SqliteSpec, schema: &SchemaRef, rows: usiz
     if spec.mode == Mode::Merge {
         let changed: Vec<String> = names
             .iter()
-            .filter(|name| !spec.key.iter().any(|key| key.eq_ignore_ascii_case(name)))
+            .filter(|name| !is_key(spec, name))
             .map(|name| format!("{0} = excluded.{0}", quoted(name)))
             .collect();
         let key = quoted_list(&spec.key);
-        statement.push_str(&match changed.is_empty() {
+        statement.push_str(&match drops_rows(spec, schema) {
             true => format!(" ON CONFLICT ({key}) DO NOTHING"),
             false => format!(" ON CONFLICT ({key}) DO UPDATE SET {}", changed.join(", ")),
         });
     }
     statement
+}
+
+/// Whether [`insert_statement`] leaves out rows that are there already: a merge has nothing to change in them if they
+/// are nothing but keys.
+pub(super) fn drops_rows(spec: &SqliteSpec, schema: &SchemaRef) -> bool {
+    spec.mode == Mode::Merge && schema.fields().iter().all(|field| is_key(spec, field.name()))
+}
+
+fn is_key(spec: &SqliteSpec, name: &str) -> bool {
+    spec.key.iter().any(|key| key.eq_ignore_ascii_case(name))
 }
 
 /// What is wrong with the rows' columns, whatever the table is like.

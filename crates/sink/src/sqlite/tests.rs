@@ -333,6 +333,14 @@ async fn rows_that_a_trigger_drops_are_missed() {
     let sink = sink(&path, json!({"table": "t"}));
     let error = load(&sink, &[people(&[(Some(1), "a"), (Some(2), "b")])]).await.expect_err("a row is gone");
     assert!(error.what().ends_with("dropped 1 of 1 rows"), "{error}");
+
+    let (_folder, path) = database(
+        "CREATE TABLE t (id INT PRIMARY KEY, name TEXT); INSERT INTO t VALUES (1, 'x'), (2, 'y');
+         CREATE TRIGGER r BEFORE UPDATE ON t WHEN new.id = 2 BEGIN SELECT RAISE(IGNORE); END",
+    );
+    let sink = self::sink(&path, json!({"table": "t", "mode": "merge", "key": ["id"]}));
+    let error = load(&sink, &[people(&[(Some(1), "a"), (Some(2), "b")])]).await.expect_err("a change is gone");
+    assert!(error.what().ends_with("dropped 1 of 1 rows"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -419,6 +427,48 @@ async fn a_locked_database_is_waited_for_and_then_told() {
     other.execute_batch("COMMIT").expect("the lock is given back");
     waiting.await.expect("no panic").expect("it went on");
     assert_eq!(count(&path), ["Integer(1)"]);
+}
+
+/// What whoever waits for a locked database does when the user ends the run: it must not take the hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_has_to_wait_for_a_lock_to_the_end() {
+    let soon = Duration::from_millis(100);
+    let start = Instant::now();
+    let (_folder, path) = database("CREATE TABLE t (id INT, name TEXT)");
+    let sink = sink_with_timeout(&path, "1h");
+    let schema = people(&[]).schema();
+    let other = Connection::open(&path).expect("a database");
+
+    other.execute_batch("BEGIN EXCLUSIVE").expect("the lock");
+    tokio::time::timeout(soon, sink.check(schema.clone())).await.expect_err("it waits");
+    let begun = sink.begin(LoadContext { schema: schema.clone(), ..context(1) });
+    assert!(tokio::time::timeout(soon, begun).await.is_err(), "it waits");
+    other.execute_batch("ROLLBACK").expect("the lock is given back");
+
+    let load = sink.begin(LoadContext { schema, ..context(1) }).await.expect("nobody holds the lock any more");
+    load.writer(0).await.expect("a writer").write(people(&[(Some(1), "a")])).await.expect("it writes");
+    other.execute_batch("BEGIN; SELECT * FROM t").expect("a reader");
+    let preparing = Arc::clone(&load);
+    let preparing = tokio::spawn(async move { preparing.prepare().await });
+    tokio::time::sleep(soon).await;
+    assert!(!preparing.is_finished(), "it waits for the reader");
+    load.abort().await;
+    let error = preparing.await.expect("no panic").expect_err("it was given up");
+    assert_eq!(error.what(), "the load was given up");
+    assert!(start.elapsed() < Duration::from_secs(60), "an hour was never waited for");
+    drop(other);
+    assert_eq!(count(&path), ["Integer(0)"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_loads_of_a_run_cannot_share_a_table() {
+    let (_folder, path) = database("CREATE TABLE t (id INT, name TEXT)");
+    let context = LoadContext { schema: people(&[]).schema(), ..context(1) };
+    let first = sink(&path, json!({"table": "t"})).begin(context.clone()).await.expect("it begins");
+    let second = sink(&path.with_file_name("./x.db"), json!({"table": "T", "mode": "replace"}));
+    let error = second.begin(context).await.err().expect("the same table");
+    assert!(error.what().starts_with("two sinks write to table T of "), "{error}");
+    first.abort().await;
 }
 
 fn sink_with_timeout(path: &Path, timeout: &str) -> Arc<dyn Sink> {

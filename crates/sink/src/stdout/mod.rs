@@ -27,7 +27,7 @@ use tokio::sync::Mutex;
 
 pub use self::spec::StdoutSpec;
 use crate::encode::{ENCODE_ROWS, EncodeStream, Encoding};
-use crate::shared::{blocking, counted};
+use crate::shared::{Charge, blocking, counted};
 
 /// The registry's entry.
 pub const ENTRY: SinkEntry = SinkEntry { spec: SpecInfo::of::<StdoutSpec>(), schemes: &["-"], formats: true, build };
@@ -74,7 +74,8 @@ impl Sink for StdoutSink {
         };
         let file = file.map_err(|error| Error::io("cannot open standard output", &error))?;
         let pieces = self.encoding.splittable() && context.partitions > 1;
-        let out = Out { file, begun: false, stream: None, rows: 0 };
+        let charge = Charge::new(&context.budget, PIECE_BYTES);
+        let out = Out { file, begun: false, stream: None, charge, rows: 0 };
         let shared = Shared { encoding: self.encoding.clone(), context, pieces, out: Mutex::new(out) };
         Ok(Arc::new(StdoutLoad(Arc::new(shared))))
     }
@@ -96,6 +97,8 @@ struct Out {
     file: File,
     begun: bool,
     stream: Option<EncodeStream>,
+    /// What the stream holds.
+    charge: Charge,
     rows: u64,
 }
 
@@ -148,7 +151,8 @@ impl Shared {
 
     /// Encodes rows into the one stream, and writes what is ready.
     async fn stream_rows(&self, batch: &RecordBatch, scratch: &mut Vec<u8>) -> Result<()> {
-        let mut out = self.lock().await;
+        let mut guard = self.lock().await;
+        let out = &mut *guard;
         let mut bytes = Vec::new();
         for from in (0..batch.num_rows()).step_by(ENCODE_ROWS) {
             let slice = batch.slice(from, ENCODE_ROWS.min(batch.num_rows() - from));
@@ -156,16 +160,23 @@ impl Shared {
                 out.stream = Some(self.encoding.stream(&self.context.schema, !out.begun)?);
                 out.begun = true;
             }
+            let mut relieved = false;
             if let Some(stream) = &mut out.stream {
-                self.context.step.busy(|| stream.encode(&slice, scratch, &mut bytes))?;
+                relieved = self.context.step.busy(|| {
+                    stream.encode(&slice, scratch, &mut bytes)?;
+                    stream.charge(&mut out.charge, scratch, &mut bytes)
+                })?;
             }
-            if bytes.len() >= PIECE_BYTES {
-                self.write(&mut out, &bytes)?;
+            if relieved || bytes.len() >= PIECE_BYTES {
+                self.write(out, &bytes)?;
                 bytes.clear();
             }
         }
         out.rows += batch.num_rows() as u64;
-        self.write(&mut out, &bytes)
+        self.write(out, &bytes)?;
+        // Less than before, so it is never refused.
+        let _ = out.charge.set(out.stream.as_ref().map_or(0, EncodeStream::held));
+        Ok(())
     }
 
     /// Writes a piece that is complete.

@@ -106,7 +106,7 @@ async fn a_full_device_is_told() {
 
 #[test]
 fn it_is_built_from_a_format() {
-    let built = build(&json!({}), parts(Path::new("-"), Arc::new(Parquet), false)).expect("any format");
+    let built = build(&json!({}), parts(Path::new("-"), Arc::new(Parquet(4096)), false)).expect("any format");
     assert_eq!((built.name(), built.target().as_str()), ("stdout", "standard output"));
     assert_eq!(built.describe(schema()), "parquet to standard output");
     let mut nothing = parts(Path::new("-"), Arc::new(Csv), false);
