@@ -30,5 +30,5 @@ fi
 mkdir -p "$CARGO_TARGET_DIR/corpus/$target" "$CARGO_TARGET_DIR/crashes"
 exec nice -n 19 "$fuzzer" \
     "$CARGO_TARGET_DIR/corpus/$target" "$home/corpus/$target" \
-    -max_total_time="$seconds" -max_len=65536 -timeout=10 -rss_limit_mb=2048 \
+    -max_total_time="$seconds" -max_len=65536 -timeout=100 -rss_limit_mb=2048 \
     -artifact_prefix="$CARGO_TARGET_DIR/crashes/$target-" "$@"

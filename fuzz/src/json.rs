@@ -18,8 +18,7 @@ type Outcome = Result<(Vec<(RecordBatch, Vec<i64>)>, Vec<(Bytes, String)>), Stri
 fn format(choice: u8) -> JsonFormat {
     let layout = [Layout::Auto, Layout::Lines, Layout::Array, Layout::Objects][usize::from(choice & 3)];
     let max_record = [16, 100, 1 << 20, 1 << 20][usize::from(choice >> 2 & 3)];
-    let spec =
-        JsonSpec { layout, max_record: millstream_core::spec::Size(max_record), ..JsonSpec::default() };
+    let spec = JsonSpec { layout, max_record: millstream_core::spec::Size(max_record), ..JsonSpec::default() };
     JsonFormat::new(spec).expect("settings without columns have no faults")
 }
 

@@ -315,11 +315,11 @@ fn urls(urls: &arguments::Urls) -> Urls {
 
 fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Result<(), Ended> {
     let base = Base::new(machine(global)?)?;
-    let mut counts = millstream_engine::urls::count(&base, &urls(&count.urls))?;
-    counts.sort_by(|a, b| a.unit.cmp(&b.unit));
-    let lines: u64 = counts.iter().map(|one| one.lines).sum();
+    let mut counts = millstream_engine::urls::count(&base, &urls(&count.urls), count.by_unit)?;
+    counts.units.sort_by(|a, b| a.unit.cmp(&b.unit));
+    let lines = counts.lines;
     if output.json {
-        let units: Vec<Value> = counts.iter().map(|one| json!({"unit": one.unit, "lines": one.lines})).collect();
+        let units: Vec<Value> = counts.units.iter().map(|one| json!({"unit": one.unit, "lines": one.lines})).collect();
         let value = match count.by_unit {
             true => json!({"lines": lines, "units": units}),
             false => json!({"lines": lines}),
@@ -330,7 +330,7 @@ fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Res
         return Ok(output.result(&format!("{lines}\n"))?);
     }
     let mut text = String::new();
-    for one in &counts {
+    for one in &counts.units {
         let _ = writeln!(text, "{}\t{}", one.lines, one.unit);
     }
     Ok(output.result(&text)?)

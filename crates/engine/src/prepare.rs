@@ -95,7 +95,7 @@ fn session(machine: &Machine, budget: &Arc<Budget>) -> Result<SessionContext> {
     options.sql_parser.collect_spans = true;
     // A sort keeps this much aside for its merge; by default 10 MB, too much for a small budget and many sorts.
     options.execution.sort_spill_reservation_bytes = (budget.limit() / (4 * machine.cores)).min(10 << 20);
-    Ok(SessionContext::new_with_config_rt(config, runtime))
+    Ok(crate::sql::checked(SessionContext::new_with_config_rt(config, runtime)))
 }
 
 /// Rows in a batch: with a small budget smaller ones, since every operator holds some whatever it declares (a merge one

@@ -4,15 +4,16 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt};
-use millstream_codec::{Limits, Unpack, Unpacked};
+use futures::TryStreamExt;
+use millstream_codec::{Limits, Unpacked};
 use millstream_core::format::{OnDrift, Validate};
-use millstream_core::{ByteStream, Error, Result, StepKind, Unit};
+use millstream_core::{Error, Result, StepKind, Unit};
 use tokio::task::JoinSet;
 
 use crate::prepare::{Base, lines};
-use crate::read::queue::{UnitQueue, no_match};
+use crate::read::crew::ReadCrew;
+use crate::read::queue::{PORTION, UnitQueue, no_match};
+use crate::read::unit::{self, UnitText};
 use crate::read::{Opened, PlaceSource, ReadSteps, Reader};
 
 /// What to read.
@@ -80,48 +81,92 @@ impl Urls {
     }
 }
 
-/// The lines of every unit, in the order in which they were finished.
-pub fn count(base: &Base, urls: &Urls) -> Result<Vec<UnitCount>> {
+/// The lines of all units.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Together.
+    pub lines: u64,
+    /// Of each, in the order in which they were finished; empty unless asked for.
+    pub units: Vec<UnitCount>,
+}
+
+/// Counts the lines of all units; `by_unit` keeps those of each.
+pub fn count(base: &Base, urls: &Urls, by_unit: bool) -> Result<Counts> {
     let reader = urls.reader(base, "count")?;
     let _governor = base.govern()?;
     let queue = UnitQueue::new(Arc::clone(&reader));
-    base.runtimes.workers().block_on(async {
+    let crew = Arc::new(ReadCrew::default());
+    let workers = base.runtimes.workers();
+    workers.block_on(async {
         let mut tasks = JoinSet::new();
         for _ in 0..base.machine.cores {
-            tasks.spawn_on(
-                count_units(Arc::clone(&reader), Arc::clone(&queue), base.machine.cores),
-                &base.runtimes.workers(),
-            );
+            let counter = Counter {
+                reader: Arc::clone(&reader),
+                queue: Arc::clone(&queue),
+                ahead: reader.open_ahead().div_ceil(base.machine.cores).max(1),
+                by_unit,
+            };
+            tasks.spawn_on(counter.count(Arc::clone(&crew)), &workers);
         }
-        let mut counts = Vec::new();
+        let mut counts = Counts::default();
         while let Some(ended) = tasks.join_next().await {
-            counts.extend(ended.map_err(|join| Error::internal("a task failed").cause(join))??);
+            let part = ended.map_err(|join| Error::internal("a task failed").cause(join))??;
+            counts.lines += part.lines;
+            counts.units.extend(part.units);
         }
         Ok(counts)
     })
 }
 
-async fn count_units(reader: Arc<Reader>, queue: Arc<UnitQueue>, tasks: usize) -> Result<Vec<UnitCount>> {
-    let ahead = reader.open_ahead().div_ceil(tasks).max(1);
-    let units = futures::stream::try_unfold(queue, |queue| async move {
-        Ok::<_, Error>(queue.next().await?.map(|unit| (unit, queue)))
-    });
-    let opened = units.map_ok(|unit| open(Arc::clone(&reader), unit)).try_buffered(ahead);
-    tokio::pin!(opened);
-    let mut counts = Vec::new();
-    while let Some((unit, bytes)) = opened.try_next().await? {
-        let mut lines = LineCount::default();
-        unpack(&reader, &unit, bytes, |text| {
-            match text {
-                Some(text) => lines.add(&text),
-                None => lines.end(),
+/// One of the tasks that count.
+struct Counter {
+    reader: Arc<Reader>,
+    queue: Arc<UnitQueue>,
+    /// Units that it opens at once.
+    ahead: usize,
+    by_unit: bool,
+}
+
+impl Counter {
+    async fn count(self, crew: Arc<ReadCrew>) -> Result<Counts> {
+        let worker = Arc::new(crew.join());
+        let reader = Arc::clone(&self.reader);
+        let units = futures::stream::try_unfold(self.queue, |queue| async move {
+            let portion = queue.next_some(PORTION).await?;
+            let more = (!portion.is_empty()).then_some(portion);
+            Ok::<_, Error>(more.map(|portion| (futures::stream::iter(portion.into_iter().map(Ok)), queue)))
+        });
+        let opened = units.try_flatten().map_ok(move |unit| unit::open(Arc::clone(&reader), unit));
+        let opened = opened.try_buffered(self.ahead);
+        tokio::pin!(opened);
+        let mut counts = Counts::default();
+        while let Some(open) = opened.try_next().await? {
+            let text = UnitText::new(Arc::clone(&self.reader), open.unit, open.bytes, Arc::clone(&worker));
+            let (unit, lines) = lines_of(text).await?;
+            counts.lines += lines;
+            if self.by_unit {
+                counts.units.push(UnitCount { unit: unit.name(), lines });
             }
-            Ok(())
-        })
-        .await?;
-        counts.push(UnitCount { unit: unit.name(), lines: lines.lines });
+        }
+        drop(worker);
+        while let Some(job) = crew.next().await {
+            job();
+        }
+        Ok(counts)
     }
-    Ok(counts)
+}
+
+/// The lines of all members of a unit.
+async fn lines_of(mut text: UnitText) -> Result<(Unit, u64)> {
+    let mut lines = LineCount::default();
+    loop {
+        match text.next().await? {
+            Unpacked::Text(piece) => lines.add(&piece),
+            Unpacked::End => lines.end(),
+            Unpacked::Hungry | Unpacked::Begin { .. } => {}
+            Unpacked::Done => return Ok((text.unit().clone(), lines.lines)),
+        }
+    }
 }
 
 /// Counts lines over pieces of text.
@@ -147,61 +192,31 @@ pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<()> {
     let reader = urls.reader(base, "cat")?;
     let _governor = base.govern()?;
     base.runtimes.workers().block_on(async {
+        let worker = Arc::new(Arc::new(ReadCrew::default()).join());
         let ahead = reader.open_ahead().max(1);
-        let opened = reader.list().map_ok(|unit| open(Arc::clone(&reader), unit)).try_buffered(ahead);
+        let opened = reader.list().map_ok(|unit| unit::open(Arc::clone(&reader), unit)).try_buffered(ahead);
         tokio::pin!(opened);
         let mut empty = true;
-        while let Some((unit, bytes)) = opened.try_next().await? {
+        while let Some(open) = opened.try_next().await? {
             empty = false;
-            unpack(&reader, &unit, bytes, |text| match text {
-                Some(text) => {
-                    output.write_all(&text).map_err(|cause| Error::io("standard output cannot be written", &cause))
+            let mut text = UnitText::new(Arc::clone(&reader), open.unit, open.bytes, Arc::clone(&worker));
+            loop {
+                match text.next().await? {
+                    Unpacked::Text(piece) => output.write_all(&piece).map_err(unwritable)?,
+                    Unpacked::Done => break,
+                    Unpacked::Hungry | Unpacked::Begin { .. } | Unpacked::End => {}
                 }
-                None => Ok(()),
-            })
-            .await?;
+            }
         }
         if empty {
             return Err(no_match(&reader.patterns));
         }
-        output.flush().map_err(|cause| Error::io("standard output cannot be written", &cause))
+        output.flush().map_err(unwritable)
     })
 }
 
-/// Opens `unit` on the runtime that waits.
-async fn open(reader: Arc<Reader>, unit: Unit) -> Result<(Unit, ByteStream)> {
-    reader.context.budget.admitted().await;
-    let opening = Arc::clone(&reader);
-    let uri = unit.uri.clone();
-    let task = reader.context.io.spawn(async move {
-        let bytes = opening.open(&unit).await?;
-        Ok((unit, bytes))
-    });
-    let opened = task.await.map_err(|join| Error::internal("a task failed").cause(join))?;
-    opened.map_err(|error: Error| error.in_unit(&uri, None))
-}
-
-/// Hands the text of all members of `unit` to `take`, and `None` at the end of each.
-async fn unpack(
-    reader: &Reader,
-    unit: &Unit,
-    mut bytes: ByteStream,
-    mut take: impl FnMut(Option<Bytes>) -> Result<()>,
-) -> Result<()> {
-    let at_unit = |error: Error| error.in_unit(&unit.uri, None);
-    let mut unpack = Unpack::new(reader.unpack_options(unit));
-    loop {
-        match unpack.next().map_err(at_unit)? {
-            Unpacked::Hungry => match bytes.next().await.transpose().map_err(at_unit)? {
-                Some(chunk) => unpack.feed(chunk),
-                None => unpack.end(),
-            },
-            Unpacked::Begin { .. } => {}
-            Unpacked::Text(text) => take(Some(text))?,
-            Unpacked::End => take(None)?,
-            Unpacked::Done => return Ok(()),
-        }
-    }
+fn unwritable(cause: std::io::Error) -> Error {
+    Error::io("standard output cannot be written", &cause)
 }
 
 #[cfg(test)]

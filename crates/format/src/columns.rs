@@ -404,6 +404,13 @@ impl Columns {
         Ok(schema_of(&self.resolve()?))
     }
 
+    /// A fault, below `key`, if a column's name is empty.
+    pub fn nameless(&self, key: &str) -> Option<Fault> {
+        let path = vec![key.to_owned(), String::new()];
+        let nameless = self.0.iter().any(|(name, _)| name.is_empty());
+        nameless.then(|| Fault { path, what: "a column has no name".to_owned(), hint: None })
+    }
+
     /// All faults, below `key` (the key of the settings that holds the columns).
     pub fn check(&self, key: &str) -> Vec<Fault> {
         let mut faults = Vec::new();
@@ -416,9 +423,6 @@ impl Columns {
                 };
                 let hint = error.hint_text().map(str::to_owned);
                 faults.push(Fault { path: path.clone(), what, hint });
-            }
-            if name.is_empty() {
-                faults.push(Fault { path: path.clone(), what: "a column has no name".to_owned(), hint: None });
             }
             if self.0[..index].iter().any(|(other, _)| other == name) {
                 faults.push(Fault { path, what: format!("two columns are named {name}"), hint: None });
@@ -704,7 +708,8 @@ mod tests {
         let columns: Columns = serde_json::from_value(settings).unwrap();
         let faults = columns.check("columns");
         let paths: Vec<_> = faults.iter().map(|fault| fault.path.join("/")).collect();
-        assert_eq!(paths, ["columns/a", "columns/b", "columns/c", "columns/"]);
+        assert_eq!(paths, ["columns/a", "columns/b", "columns/c"]);
+        assert_eq!(columns.nameless("columns").map(|fault| fault.path.join("/")).as_deref(), Some("columns/"));
         assert!(serde_json::from_value::<Columns>(serde_json::json!({"a": {"type": "date", "fromat": "x"}})).is_err());
     }
 

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
+use arrow::compute::BatchCoalescer;
 use datafusion::common::Statistics;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
@@ -14,11 +16,13 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
-use futures::TryStreamExt;
+use futures::{Stream, TryFutureExt, TryStreamExt};
 
 use super::Reader;
+use super::crew::ReadCrew;
 use super::queue::from_batch;
 use super::rows::{self, RowsRequest};
+use super::unit::{self, OpenUnit};
 use crate::fault;
 
 /// Reads the units that its input hands it.
@@ -28,6 +32,7 @@ pub struct ReadExec {
     request: Arc<RowsRequest>,
     statistics: Statistics,
     units: Arc<dyn ExecutionPlan>,
+    crew: Arc<ReadCrew>,
     properties: Arc<PlanProperties>,
 }
 
@@ -45,7 +50,7 @@ impl ReadExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        ReadExec { reader, request, statistics, units, properties: Arc::new(properties) }
+        ReadExec { reader, request, statistics, units, crew: Arc::default(), properties: Arc::new(properties) }
     }
 
     /// The source's name in the job.
@@ -127,26 +132,51 @@ impl ExecutionPlan for ReadExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let units = self.units.execute(partition, context)?;
         let partitions = self.units.output_partitioning().partition_count().max(1);
-        let reader = Arc::clone(&self.reader);
         let ahead = self.reader.open_ahead().div_ceil(partitions).max(1);
-        let opened = units
-            .map_ok(|batch| futures::stream::iter(from_batch(&batch).into_iter().map(DataFusionResult::Ok)))
-            .try_flatten()
-            .map_ok(move |unit| {
-                let name = reader.name.clone();
-                let opening = rows::open(Arc::clone(&reader), unit);
-                let _enter = reader.context.io.enter();
-                let task = datafusion::common::runtime::SpawnedTask::spawn(opening);
-                async move {
-                    match task.join().await {
-                        Ok(opened) => opened.map_err(|error| fault::carry(error.in_step(&name))),
-                        Err(join) => Err(DataFusionError::ExecutionJoin(Box::new(join))),
+        let (reader, request, crew) = (Arc::clone(&self.reader), Arc::clone(&self.request), Arc::clone(&self.crew));
+        let batches = async_stream::try_stream! {
+            let member = Arc::new(crew.join());
+            let mut small = BatchCoalescer::new(Arc::clone(&request.output_schema), request.parse.batch_rows)
+                .with_biggest_coalesce_batch_size(Some(request.parse.batch_rows / 2));
+            let opened = opened(Arc::clone(&reader), units, ahead);
+            tokio::pin!(opened);
+            while let Some(open) = opened.try_next().await? {
+                let rows = rows::rows(Arc::clone(&reader), Arc::clone(&request), open, Arc::clone(&member));
+                tokio::pin!(rows);
+                while let Some(batch) = rows.try_next().await? {
+                    small.push_batch(batch)?;
+                    while let Some(batch) = small.next_completed_batch() {
+                        let handed_over = Instant::now();
+                        yield batch;
+                        reader.steps.parse.add_waiting_output(handed_over.elapsed());
                     }
                 }
-            })
-            .try_buffered(ahead);
-        let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));
-        let batches = opened.map_ok(move |open| rows::rows(Arc::clone(&reader), Arc::clone(&request), open));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches.try_flatten())))
+            }
+            small.finish_buffered_batch()?;
+            while let Some(batch) = small.next_completed_batch() {
+                yield batch;
+            }
+            drop(member);
+            while let Some(job) = crew.next().await {
+                job();
+            }
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
     }
+}
+
+/// The units that `units` names, opened, up to `ahead` of them at once.
+fn opened(
+    reader: Arc<Reader>,
+    units: SendableRecordBatchStream,
+    ahead: usize,
+) -> impl Stream<Item = DataFusionResult<OpenUnit>> + Send {
+    units
+        .map_ok(|batch| futures::stream::iter(from_batch(&batch).into_iter().map(DataFusionResult::Ok)))
+        .try_flatten()
+        .map_ok(move |unit| {
+            let name = reader.name.clone();
+            unit::open(Arc::clone(&reader), unit).map_err(move |error| fault::carry(error.in_step(&name)))
+        })
+        .try_buffered(ahead)
 }

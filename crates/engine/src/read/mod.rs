@@ -4,14 +4,17 @@
 //!  UnitsExec ── units, largest first ──▶ ReadExec ── open · unpack · parse · filter ──▶ batches
 //!  (queue.rs)                            (exec.rs)   (rows.rs)
 //! ```
-//! `table.rs` shows a source to the SQL planner and takes the columns and filters it pushes down; `sample.rs` looks at
+//! `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces. `table.rs` shows a source to the SQL planner and takes the columns and filters it pushes down; `sample.rs` looks at
 //! the first bytes where the job declares no columns.
 
+pub mod crew;
 pub mod exec;
 pub mod queue;
 pub mod rows;
 pub mod sample;
+pub mod split;
 pub mod table;
+pub mod unit;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,12 +22,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use millstream_codec::{Limits, UnpackOptions};
 use millstream_core::format::{Format, OnDrift, Validate};
 use millstream_core::source::{Source, SourceContext};
-use millstream_core::{ByteStream, Error, Registry, Result, Step, Unit};
+use millstream_core::{ByteStream, Error, Registry, Reservation, Result, Step, Unit};
 
 /// Columns that Millstream can add to every row of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +105,10 @@ impl Opened {
     /// Keeps the bytes of `uri` for whoever opens it next.
     pub fn keep(&self, uri: &str, bytes: ByteStream) {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(uri.to_owned(), bytes);
+    }
+
+    fn has(&self, uri: &str) -> bool {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).contains_key(uri)
     }
 
     fn take(&self, uri: &str) -> Option<ByteStream> {
@@ -215,6 +223,17 @@ impl Reader {
                 Err(error) => futures::stream::once(async { Err(error) }).boxed(),
             })
             .boxed()
+    }
+
+    /// All bytes of a unit that has at most `most`, charged to the budget, if that needs no waiting.
+    pub fn read_now(&self, unit: &Unit, most: usize) -> Option<Result<(Bytes, Reservation)>> {
+        if self.opened.has(&unit.uri) {
+            return None;
+        }
+        let size = usize::try_from(unit.size?).ok().filter(|size| *size <= most)?;
+        let reservation = self.context.budget.try_reserve(&self.name, size).ok()?;
+        let bytes = self.source_of(&unit.uri).ok()?.read_now(unit, most)?;
+        Some(bytes.map(|bytes| (bytes, reservation)))
     }
 
     /// Opens a unit, or hands on the one that was opened for a sample.

@@ -28,6 +28,15 @@ use crate::fault;
 /// The most units that are known and not yet taken.
 pub const WINDOW: usize = 10_000;
 
+/// Small units are handed out together until they have this many bytes.
+pub const PORTION_BYTES: u64 = 256 << 10;
+
+/// The most units that are handed out together.
+pub const PORTION: usize = 64;
+
+/// A portion is at most this part of the units that are known.
+const SHARES: usize = 64;
+
 /// How long the first taker waits for the listing to find larger units.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
@@ -52,6 +61,19 @@ impl State {
         self.end.is_some()
             || self.known.len() >= WINDOW
             || self.began.is_some_and(|began| began.elapsed() >= FIRST_LOOK)
+    }
+
+    fn portion(&mut self, most: usize) -> Vec<Unit> {
+        // Towards the end the portions become small, so that all who take have something to do.
+        let most = most.min(self.known.len() / SHARES).max(1);
+        let mut bytes = 0;
+        let mut portion = Vec::new();
+        while portion.len() < most && bytes < PORTION_BYTES {
+            let Some(next) = self.known.pop() else { break };
+            bytes += next.unit.size.unwrap_or(PORTION_BYTES);
+            portion.push(next.unit);
+        }
+        portion
     }
 }
 
@@ -97,6 +119,12 @@ impl UnitQueue {
 
     /// The next unit; `None` when all are taken. A fault of the listing goes to every taker.
     pub async fn next(self: &Arc<Self>) -> Result<Option<Unit>> {
+        Ok(self.next_some(1).await?.pop())
+    }
+
+    /// The next units, at most `most` of them and together no more than about [`PORTION_BYTES`], so that taking one does
+    /// not cost more than reading it; none when all are taken.
+    pub async fn next_some(self: &Arc<Self>, most: usize) -> Result<Vec<Unit>> {
         self.begin();
         loop {
             let changed = self.changed.notified();
@@ -108,13 +136,14 @@ impl UnitQueue {
                     return Err(error.clone());
                 }
                 if state.settled() {
-                    if let Some(next) = state.known.pop() {
+                    let portion = state.portion(most);
+                    if !portion.is_empty() {
                         drop(state);
                         self.changed.notify_waiters();
-                        return Ok(Some(next.unit));
+                        return Ok(portion);
                     }
                     if state.end.is_some() {
-                        return Ok(None);
+                        return Ok(portion);
                     }
                 }
             }
@@ -194,18 +223,19 @@ fn unit_schema() -> SchemaRef {
     ]))
 }
 
-/// A unit as a batch of one row.
-pub fn to_batch(unit: &Unit) -> DataFusionResult<RecordBatch> {
-    let range = unit.range.as_ref();
+/// Units as the rows of a batch.
+pub fn to_batch(units: &[Unit]) -> DataFusionResult<RecordBatch> {
+    let start = |unit: &Unit| unit.range.as_ref().map(|range| range.start);
+    let end = |unit: &Unit| unit.range.as_ref().map(|range| range.end);
     Ok(RecordBatch::try_new(
         unit_schema(),
         vec![
-            Arc::new(StringArray::from(vec![unit.uri.as_str()])),
-            Arc::new(UInt64Array::from(vec![range.map(|range| range.start)])),
-            Arc::new(UInt64Array::from(vec![range.map(|range| range.end)])),
-            Arc::new(UInt64Array::from(vec![unit.size])),
-            Arc::new(StringArray::from(vec![unit.etag.as_deref()])),
-            Arc::new(Int64Array::from(vec![unit.modified])),
+            Arc::new(StringArray::from_iter_values(units.iter().map(|unit| &unit.uri))),
+            Arc::new(UInt64Array::from_iter(units.iter().map(start))),
+            Arc::new(UInt64Array::from_iter(units.iter().map(end))),
+            Arc::new(UInt64Array::from_iter(units.iter().map(|unit| unit.size))),
+            Arc::new(StringArray::from_iter(units.iter().map(|unit| unit.etag.as_deref()))),
+            Arc::new(Int64Array::from_iter(units.iter().map(|unit| unit.modified))),
         ],
     )?)
 }
@@ -297,8 +327,13 @@ impl ExecutionPlan for UnitsExec {
     fn execute(&self, _: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let queue = Arc::clone(&self.queue);
         let units = async_stream::try_stream! {
-            while let Some(unit) = queue.next().await.map_err(|error| fault::carry(error.in_step(&queue.reader.name)))? {
-                yield to_batch(&unit)?;
+            loop {
+                let units = queue.next_some(PORTION).await;
+                let units = units.map_err(|error| fault::carry(error.in_step(&queue.reader.name)))?;
+                if units.is_empty() {
+                    break;
+                }
+                yield to_batch(&units)?;
             }
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(unit_schema(), units)))
@@ -310,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_survives_its_row() {
+    fn units_survive_their_rows() {
         let full = Unit {
             uri: "a.gz".into(),
             range: Some(3..9),
@@ -318,9 +353,8 @@ mod tests {
             etag: Some("\"x\"".into()),
             modified: Some(-5),
         };
-        for unit in [full, Unit::new("-")] {
-            assert_eq!(from_batch(&to_batch(&unit).expect("a batch")), [unit]);
-        }
+        let units = [full, Unit::new("-")];
+        assert_eq!(from_batch(&to_batch(&units).expect("a batch")), units);
     }
 
     #[test]

@@ -16,11 +16,14 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::physical_expr::PhysicalExpr;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use millstream_codec::{Unpack, Unpacked};
+use millstream_codec::Unpacked;
 use millstream_core::format::{ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject, Rows, StreamFormat};
 use millstream_core::source::{Source, SourceContext};
-use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
+use millstream_core::{Crew, Error, ErrorKind, Reservation, Result, Unit};
 
+use super::crew::Member;
+use super::split::{SplitParser, cut};
+use super::unit::{OpenUnit, UnitBytes, UnitText};
 use super::{Provenance, Reader};
 use crate::fault;
 
@@ -41,44 +44,28 @@ pub struct RowsRequest {
     pub output_schema: SchemaRef,
 }
 
-/// An opened unit and its bytes.
-pub struct OpenUnit {
-    /// The unit.
-    pub unit: Unit,
-    /// Its bytes; `None` if the format asks for ranges.
-    pub bytes: Option<ByteStream>,
-}
-
-/// Opens `unit` for the format of `reader`.
-pub async fn open(reader: Arc<Reader>, unit: Unit) -> Result<OpenUnit> {
-    reader.context.budget.admitted().await;
-    let bytes = match reader.format.reading() {
-        Reading::Ranges(_) if ranged_file(&reader, &unit).await?.is_some() => None,
-        _ => Some(reader.open(&unit).await.map_err(|error| error.in_unit(&unit.uri, None))?),
-    };
-    Ok(OpenUnit { unit, bytes })
-}
-
 /// The rows of one unit.
 pub fn rows(
     reader: Arc<Reader>,
     request: Arc<RowsRequest>,
     open: OpenUnit,
+    worker: Arc<Member>,
 ) -> impl Stream<Item = DataFusionResult<RecordBatch>> + Send {
     async_stream::try_stream! {
         let uri = open.unit.uri.clone();
         let mut parsed_rows = match open.bytes {
-            Some(bytes) => unpacked_rows(Arc::clone(&reader), Arc::clone(&request), open.unit, bytes),
-            None => ranged_rows(Arc::clone(&reader), Arc::clone(&request), open.unit),
+            UnitBytes::Ranged => ranged_rows(Arc::clone(&reader), Arc::clone(&request), open.unit),
+            bytes => {
+                let text = UnitText::new(Arc::clone(&reader), open.unit, bytes, worker);
+                unpacked_rows(Arc::clone(&reader), Arc::clone(&request), text)
+            }
         };
         while let Some(item) = parsed_rows.next().await {
             let (rows, member) = item.map_err(|error| fault::carry(error.in_unit(&uri, None).in_step(&reader.name)))?;
             // What is read counts, not what a filter that was pushed down leaves of it.
             reader.steps.parse.add_rows(rows.batch.num_rows() as u64);
             let Some(batch) = finish(&request, rows, &uri, member.as_deref())? else { continue };
-            let handed_over = Instant::now();
             yield batch;
-            reader.steps.parse.add_waiting_output(handed_over.elapsed());
         }
         reader.steps.fetch.add_units(1);
     }
@@ -88,99 +75,94 @@ pub fn rows(
 type MemberRows = BoxStream<'static, Result<(Rows, Option<String>)>>;
 
 /// The rows of a unit that is read from its beginning to its end.
-fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, mut bytes: ByteStream) -> MemberRows {
+fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitText) -> MemberRows {
     async_stream::try_stream! {
-        let mut unpack = Unpack::new(reader.unpack_options(&unit));
-        let mut member = None;
         let mut sink = MemberReader::None;
+        let mut member = None;
         loop {
-            let unpacked = reader.steps.decode.busy(|| unpack.next()).map_err(|error| error.in_unit(&unit.uri, None))?;
             let mut parsed = Parsed::default();
-            match unpacked {
-                Unpacked::Hungry => {
-                    match next_chunk(&reader, &mut bytes).await? {
-                        Some(chunk) => unpack.feed(chunk),
-                        None => unpack.end(),
-                    }
-                    continue;
-                }
+            let taken = match text.next().await? {
+                Unpacked::Hungry => continue,
                 Unpacked::Begin { member: name } => {
                     member = name;
                     sink = MemberReader::new(&reader, &request.parse)?;
                     continue;
                 }
-                Unpacked::Text(text) => {
-                    reader.steps.decode.add_bytes(text.len() as u64);
-                    reader.steps.parse.busy(|| {
-                        pieces(text, request.parse.batch_rows)
-                            .try_for_each(|piece| sink.push(&reader, piece, &mut parsed))
-                    })
+                Unpacked::Text(piece) => {
+                    if text.is_long() {
+                        sink.split(&reader, &request.parse, &piece, text.worker());
+                    }
+                    sink.push(&reader, &request.parse, piece, &mut parsed)
                 }
                 Unpacked::End => match std::mem::replace(&mut sink, MemberReader::None) {
                     MemberReader::None => Err(Error::internal("a member ended that had not begun")),
-                    MemberReader::Parse(mut parser) => reader.steps.parse.busy(|| parser.finish(&mut parsed)),
+                    MemberReader::Parse(mut parser, _) => reader.steps.parse.busy(|| parser.finish(&mut parsed)),
+                    MemberReader::Split(mut parser) => parser.finish(&mut parsed),
                     MemberReader::Collect { pieces, _reservation } => {
                         let mut read = collected_rows(&reader, &request, pieces)?;
                         while let Some(rows) = read.next().await {
-                            yield (rows.map_err(|error| error.in_unit(&unit.uri, member.as_deref()))?, member.clone());
+                            yield (rows.map_err(|error| text.fault(error, member.as_deref()))?, member.clone());
                         }
                         Ok(())
                     }
                 },
-                Unpacked::Done => {
-                    reader.steps.decode.add_detail(unpack.codec());
-                    break;
-                }
-            }
-            .map_err(|error| error.in_unit(&unit.uri, member.as_deref()))?;
+                Unpacked::Done => break,
+            };
+            taken.map_err(|error| text.fault(error, member.as_deref()))?;
             for rows in parsed.rows {
                 yield (rows, member.clone());
             }
-            refuse(&reader, parsed.rejects, &unit, member.as_deref())?;
+            refuse(&reader, parsed.rejects, text.unit(), member.as_deref())?;
         }
     }
     .boxed()
 }
 
-/// `text` in pieces about as large as a batch. The texts of a batch are views, and whoever holds it is charged for all of
-/// the pieces they point into: with larger pieces several batches would each be charged for the same one.
-fn pieces(text: Bytes, batch_rows: usize) -> impl Iterator<Item = Bytes> {
-    let size = (batch_rows * 32).max(16 << 10);
-    (0..text.len().div_ceil(size)).map(move |index| text.slice(index * size..((index + 1) * size).min(text.len())))
-}
-
-/// The next bytes of a unit; the wait is counted.
-async fn next_chunk(reader: &Reader, bytes: &mut ByteStream) -> Result<Option<Bytes>> {
-    reader.context.budget.admitted().await;
-    let start = Instant::now();
-    let chunk = bytes.next().await.transpose();
-    reader.steps.decode.add_waiting_input(start.elapsed());
-    if let Ok(Some(chunk)) = &chunk {
-        reader.steps.fetch.add_bytes(chunk.len() as u64);
-    }
-    chunk
+/// The most text that is handed to a parser at once: about as large as a batch.
+fn push_bytes(request: &ParseRequest) -> usize {
+    (request.batch_rows * 32).max(16 << 10)
 }
 
 /// What takes the text of a member: a parser, or (for a format that asks for ranges, inside an archive or a pipe)
 /// memory, charged to the budget.
 enum MemberReader {
     None,
-    Parse(Box<dyn Parser>),
-    Collect { pieces: Vec<Bytes>, _reservation: Vec<Reservation> },
+    /// Whether anything has been pushed is with the parser.
+    Parse(Box<dyn Parser>, bool),
+    Split(SplitParser),
+    Collect {
+        pieces: Vec<Bytes>,
+        _reservation: Vec<Reservation>,
+    },
 }
 
 impl MemberReader {
     fn new(reader: &Reader, request: &ParseRequest) -> Result<Self> {
         Ok(match reader.format.reading() {
-            Reading::Stream(format) => MemberReader::Parse(format.parser(request)?),
+            Reading::Stream(format) => MemberReader::Parse(format.parser(request)?, false),
             Reading::Ranges(_) => MemberReader::Collect { pieces: Vec::new(), _reservation: Vec::new() },
         })
     }
 
-    fn push(&mut self, reader: &Reader, text: Bytes, parsed: &mut Parsed) -> Result<()> {
+    /// Prepares for a long text that begins with `text`: its pieces may be parsed by several tasks.
+    fn split(&mut self, reader: &Reader, request: &ParseRequest, text: &[u8], worker: &Member) {
+        let (MemberReader::Parse(_, false), Some(format)) = (&*self, stream_format(reader)) else { return };
+        let Some(splitter) = format.splitter(text) else { return };
+        let MemberReader::Parse(parser, _) = std::mem::replace(self, MemberReader::None) else { return };
+        let crew: Arc<dyn Crew> = Arc::clone(worker.crew()) as Arc<dyn Crew>;
+        let step = Arc::clone(&reader.steps.parse);
+        *self = MemberReader::Split(SplitParser::new(splitter, parser, push_bytes(request), crew, step));
+    }
+
+    fn push(&mut self, reader: &Reader, request: &ParseRequest, text: Bytes, parsed: &mut Parsed) -> Result<()> {
         match self {
             MemberReader::None => Err(Error::internal("text outside a member")),
-            MemberReader::Parse(parser) => parser.push(text, parsed),
+            MemberReader::Parse(parser, begun) => {
+                *begun = true;
+                let mut pieces = cut(vec![text], push_bytes(request));
+                reader.steps.parse.busy(|| pieces.try_for_each(|piece| parser.push(piece, parsed)))
+            }
+            MemberReader::Split(parser) => parser.push(text, parsed),
             MemberReader::Collect { pieces, _reservation } => {
                 let holder = format!("a {} file that cannot be read by ranges", reader.format.name());
                 _reservation.push(reader.context.budget.try_reserve(&holder, text.len())?);

@@ -2,7 +2,11 @@
 //!
 //! Positions are a line and a column inside the SQL text, both from 1; the job crate maps them into the YAML.
 
+mod arithmetic;
+mod sum;
 mod words;
+
+use std::sync::Arc;
 
 use datafusion::common::{Column, SchemaError, Span};
 use datafusion::error::DataFusionError;
@@ -15,8 +19,17 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use millstream_core::hint::nearest;
 use millstream_job::SqlFault;
 
+use datafusion::logical_expr::AggregateUDF;
+use datafusion::prelude::SessionContext;
 use words::lower_first;
 pub use words::{Words, first_line, reword};
+
+/// `context` with arithmetic that fails where DataFusion's own gives wrong numbers.
+pub fn checked(context: SessionContext) -> SessionContext {
+    context.add_analyzer_rule(Arc::new(arithmetic::CheckedArithmetic));
+    context.register_udaf(AggregateUDF::from(sum::CheckedSum::default()));
+    context
+}
 
 /// What is wrong with a SQL text, and how many characters of it are at fault (at least one).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -155,6 +155,8 @@ csv:
         let mut faults = self.check_characters();
         if let Some(columns) = &self.columns {
             faults.extend(columns.check("columns"));
+            // A key of a json record may be empty; a header without a name is numbered when it is read.
+            faults.extend(columns.nameless("columns"));
             if columns.is_empty() {
                 faults.push(
                     Fault::new("columns", "no column is declared")

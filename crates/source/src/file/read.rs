@@ -4,6 +4,7 @@
 //! what was read may be half of the old and half of the new.
 
 use std::fs::Metadata;
+use std::io::IoSliceMut;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +20,7 @@ use millstream_core::{ByteStream, Error, Result};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Advice;
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{io_error, uri_of};
 use crate::feed::feed;
@@ -124,6 +125,21 @@ pub(crate) fn read_range(file: &File, path: &Path, range: Range<u64>) -> Result<
     // The allocator may have given more room than was asked for.
     bytes.truncate(length);
     Ok(Bytes::from(bytes))
+}
+
+/// The first `size` bytes of the file, if all of them are in the page cache: it does not block.
+pub(crate) fn read_cached(file: &File, size: u64) -> Option<Bytes> {
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let mut rest = [IoSliceMut::new(&mut bytes[filled..])];
+        // A file system that cannot tell what it has in the cache answers with an error, as does what would block.
+        match rustix::io::preadv2(file, &mut rest, filled as u64, ReadWriteFlags::NOWAIT) {
+            Ok(0) | Err(_) => return None,
+            Ok(count) => filled += count,
+        }
+    }
+    Some(Bytes::from(bytes))
 }
 
 /// Makes sure that the file is still the version that was opened. Blocks.

@@ -273,3 +273,24 @@ fn descriptors_and_files_of_the_kernel_are_read() {
     let status = read(&Unit::new("/proc/self/status")).expect("readable");
     assert!(status.starts_with(b"Name:"), "it says that it is empty, and is not");
 }
+
+#[test]
+fn what_is_in_the_page_cache_is_read_at_once() {
+    let tree = TempTree::new();
+    tree.file("a", noise(100_000));
+    let path = tree.path("a").display().to_string();
+    let unit = with_context(1 << 20, {
+        let path = path.clone();
+        |context| async move { FileSource.list(&context, &path).try_collect::<Vec<_>>().await }
+    });
+    let unit = unit.expect("one file").remove(0);
+    assert_eq!(FileSource.read_now(&unit, 99_999).map(|_| ()), None, "it is larger");
+    let bytes = FileSource.read_now(&unit, 100_000).expect("it was just written").expect("it can be read");
+    assert_eq!(bytes, noise(100_000));
+
+    tree.file("a", noise(50_000));
+    let error = FileSource.read_now(&unit, 100_000).expect("it is known").expect_err("another file");
+    assert_eq!(error.what(), "the file has changed since it was listed");
+    assert!(FileSource.read_now(&Unit::new(format!("{path}-none")), 10).expect("it is known").is_err());
+    assert!(FileSource.read_now(&Unit::new(tree.root().display().to_string()), 10).expect("it is known").is_err());
+}

@@ -1,0 +1,204 @@
+//! Who has nothing to do helps with a large unit.
+//!
+//! The tasks that read a source take units from its queue. Towards the end there are fewer units than tasks: then those
+//! without one wait here, and those that have one offer pieces of it: spans of compressed bytes to inflate, pieces of
+//! text to parse. The results go back to whoever offered, so the order of a unit's rows stays.
+//!
+//! ```text
+//!  task 1: unit ─▶ decode ─┬─▶ parse ─▶ rows          task 2: no unit ─▶ next() ─▶ job() ─▶ next() ─▶ …
+//!                          └── offer ──────────────────────────────────────▲
+//! ```
+//! Nobody waits for ever: an operator may leave one task of a source alone until another has ended. Who waits here and
+//! sees no one at work for a while ends.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use millstream_core::crew::{Crew, Job};
+use tokio::sync::Notify;
+
+/// How long someone waits who sees nobody at work.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The tasks that read one source.
+#[derive(Default)]
+pub struct ReadCrew {
+    state: Mutex<State>,
+    /// Grows while anyone is at work.
+    beats: AtomicU64,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Tasks that wait for a job.
+    idle: usize,
+    /// Tasks that may still offer one.
+    active: usize,
+}
+
+impl std::fmt::Debug for ReadCrew {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.lock();
+        f.debug_struct("ReadCrew").field("jobs", &state.jobs.len()).field("idle", &state.idle).finish_non_exhaustive()
+    }
+}
+
+impl Crew for ReadCrew {
+    fn idle(&self) -> usize {
+        let state = self.lock();
+        state.idle.saturating_sub(state.jobs.len())
+    }
+
+    fn offer(&self, job: Job) {
+        self.lock().jobs.push_back(job);
+        self.changed.notify_one();
+    }
+}
+
+impl ReadCrew {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Counts the caller among those who may offer work, until what comes back is dropped.
+    pub fn join(self: &Arc<Self>) -> Member {
+        self.lock().active += 1;
+        Member { crew: Arc::clone(self) }
+    }
+
+    /// The next job that someone offers; `None` when nobody can offer one any more.
+    pub async fn next(&self) -> Option<Job> {
+        self.next_within(PATIENCE).await
+    }
+
+    async fn next_within(&self, patience: Duration) -> Option<Job> {
+        let mut idle = Idle { crew: self, counted: false };
+        let mut beats = self.beats.load(Ordering::Relaxed);
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.lock();
+                if let Some(job) = state.jobs.pop_front() {
+                    idle.leave(&mut state);
+                    return Some(job);
+                }
+                if state.active == 0 {
+                    idle.leave(&mut state);
+                    return None;
+                }
+                if !idle.counted {
+                    state.idle += 1;
+                    idle.counted = true;
+                }
+            }
+            if tokio::time::timeout(patience, changed).await.is_err() {
+                let before = std::mem::replace(&mut beats, self.beats.load(Ordering::Relaxed));
+                if before == beats {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// One who may offer work.
+#[derive(Debug)]
+pub struct Member {
+    crew: Arc<ReadCrew>,
+}
+
+impl Member {
+    /// Shows that there is someone at work.
+    pub fn beat(&self) {
+        self.crew.beats.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The crew.
+    pub fn crew(&self) -> &Arc<ReadCrew> {
+        &self.crew
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.crew.lock().active -= 1;
+        self.crew.changed.notify_waiters();
+    }
+}
+
+/// Someone who waits; counted out also when the wait is given up.
+struct Idle<'a> {
+    crew: &'a ReadCrew,
+    counted: bool,
+}
+
+impl Idle<'_> {
+    fn leave(&mut self, state: &mut State) {
+        state.idle -= usize::from(std::mem::take(&mut self.counted));
+    }
+}
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        if self.counted {
+            self.crew.lock().idle -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use millstream_core::crew::Shared;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whoever_waits_helps_until_nobody_can_offer_anything() {
+        let crew = Arc::new(ReadCrew::default());
+        let member = crew.join();
+        let helped = Arc::new(AtomicUsize::new(0));
+        let helper = tokio::spawn({
+            let (crew, helped) = (Arc::clone(&crew), Arc::clone(&helped));
+            async move {
+                while let Some(job) = crew.next().await {
+                    job();
+                    helped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        while Crew::idle(crew.as_ref()) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let jobs: Vec<_> = (0..20).map(|number| Shared::offer(crew.as_ref(), move || number * number)).collect();
+        let results: Option<Vec<_>> = jobs.into_iter().map(Shared::take).collect();
+        assert_eq!(results, Some((0..20).map(|number| number * number).collect()));
+        drop(member);
+        helper.await.expect("no panic");
+        assert_eq!(helped.load(Ordering::Relaxed), 20, "what the owner took back is an empty job");
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_someone_who_is_not_at_work() {
+        let crew = Arc::new(ReadCrew::default());
+        let _member = crew.join();
+        assert!(crew.next_within(Duration::from_millis(10)).await.is_none());
+        assert_eq!(Crew::idle(crew.as_ref()), 0);
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_given_up_is_no_longer_counted() {
+        let crew = Arc::new(ReadCrew::default());
+        let _member = crew.join();
+        let wait = tokio::time::timeout(Duration::from_millis(10), crew.next());
+        assert!(wait.await.is_err());
+        assert_eq!(Crew::idle(crew.as_ref()), 0);
+    }
+}

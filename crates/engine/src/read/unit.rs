@@ -1,0 +1,155 @@
+//! One unit, opened: its bytes, however they are had, and the text that is unpacked from them.
+//!
+//! Small units that are at hand (files in the page cache) are read by the task that decodes them: a task of their own
+//! would cost more than the reading. Everything else is fetched where waiting is done.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use datafusion::common::runtime::SpawnedTask;
+use futures::StreamExt;
+use millstream_codec::{Unpack, Unpacked};
+use millstream_core::format::Reading;
+use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
+
+use super::Reader;
+use super::crew::Member;
+use super::rows::ranged_file;
+
+/// Units up to this size in bytes are read by the task that decodes them, if that needs no waiting.
+const WHOLE: usize = 1 << 20;
+
+/// An opened unit and its bytes.
+pub struct OpenUnit {
+    /// The unit.
+    pub unit: Unit,
+    /// Its bytes.
+    pub bytes: UnitBytes,
+}
+
+/// The bytes of a unit, in one of the ways to get them.
+pub enum UnitBytes {
+    /// The format asks for ranges.
+    Ranged,
+    /// All of them, charged to the budget.
+    Whole(Bytes, Reservation),
+    /// As they come.
+    Stream(ByteStream),
+}
+
+/// Opens `unit` for the format of `reader`.
+pub async fn open(reader: Arc<Reader>, unit: Unit) -> Result<OpenUnit> {
+    reader.context.budget.admitted().await;
+    let ranged = matches!(reader.format.reading(), Reading::Ranges(_));
+    if !ranged && let Some(bytes) = reader.read_now(&unit, WHOLE) {
+        let (bytes, reservation) = bytes.map_err(|error| error.in_unit(&unit.uri, None))?;
+        return Ok(OpenUnit { unit, bytes: UnitBytes::Whole(bytes, reservation) });
+    }
+    let task = {
+        let io = reader.context.io.clone();
+        let _enter = io.enter();
+        SpawnedTask::spawn(async move {
+            let bytes = match ranged && ranged_file(&reader, &unit).await?.is_some() {
+                true => UnitBytes::Ranged,
+                false => UnitBytes::Stream(reader.open(&unit).await.map_err(|error| error.in_unit(&unit.uri, None))?),
+            };
+            Ok(OpenUnit { unit, bytes })
+        })
+    };
+    task.join().await.map_err(|join| Error::internal("a task failed").cause(join))?
+}
+
+/// The text of a unit.
+pub struct UnitText {
+    reader: Arc<Reader>,
+    unit: Unit,
+    unpack: Unpack,
+    input: Input,
+    worker: Arc<Member>,
+}
+
+enum Input {
+    /// All of it is fed.
+    Whole { _reservation: Reservation },
+    /// More may come.
+    Stream(ByteStream),
+    /// Nothing is unpacked.
+    Nothing,
+}
+
+impl UnitText {
+    /// The text of `unit`, unpacked by `worker`.
+    pub fn new(reader: Arc<Reader>, unit: Unit, bytes: UnitBytes, worker: Arc<Member>) -> Self {
+        let mut unpack = Unpack::new(reader.unpack_options(&unit));
+        let input = match bytes {
+            UnitBytes::Ranged => Input::Nothing,
+            UnitBytes::Stream(stream) => Input::Stream(stream),
+            UnitBytes::Whole(bytes, _reservation) => {
+                reader.steps.fetch.add_bytes(bytes.len() as u64);
+                unpack.feed(bytes);
+                unpack.end();
+                Input::Whole { _reservation }
+            }
+        };
+        UnitText { reader, unit, unpack, input, worker }
+    }
+
+    /// The unit.
+    pub fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    /// Who unpacks it.
+    pub fn worker(&self) -> &Arc<Member> {
+        &self.worker
+    }
+
+    /// Whether the text may be long enough for several tasks.
+    pub fn is_long(&self) -> bool {
+        matches!(self.input, Input::Stream(_))
+    }
+
+    /// `error`, in this unit.
+    pub fn fault(&self, error: Error, member: Option<&str>) -> Error {
+        error.in_unit(&self.unit.uri, member)
+    }
+
+    /// What unpacking gives next: never [`Unpacked::Hungry`].
+    pub async fn next(&mut self) -> Result<Unpacked> {
+        loop {
+            self.worker.beat();
+            let step = Arc::clone(&self.reader.steps.decode);
+            let unpacked = step.busy(|| self.unpack.next()).map_err(|error| self.fault(error, None))?;
+            match &unpacked {
+                Unpacked::Hungry => {
+                    self.feed().await?;
+                    continue;
+                }
+                Unpacked::Text(text) => step.add_bytes(text.len() as u64),
+                Unpacked::Done => step.add_detail(self.unpack.codec()),
+                Unpacked::Begin { .. } | Unpacked::End => {}
+            }
+            return Ok(unpacked);
+        }
+    }
+
+    /// Feeds the next bytes; the wait is counted.
+    async fn feed(&mut self) -> Result<()> {
+        let Input::Stream(bytes) = &mut self.input else {
+            return Err(Error::internal("the unit is read, and more is wanted"));
+        };
+        self.reader.context.budget.admitted().await;
+        let start = Instant::now();
+        let chunk = bytes.next().await.transpose();
+        self.reader.steps.decode.add_waiting_input(start.elapsed());
+        match chunk? {
+            Some(chunk) => {
+                self.reader.steps.fetch.add_bytes(chunk.len() as u64);
+                self.unpack.feed(chunk);
+            }
+            None => self.unpack.end(),
+        }
+        Ok(())
+    }
+}
