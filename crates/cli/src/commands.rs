@@ -11,6 +11,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use arrow_json::writer::{JsonArray, WriterBuilder};
 use clap::CommandFactory;
 use millstream_core::{Error, ErrorKind, Result};
+use millstream_engine::fault::without_job;
 use millstream_engine::run::{Interrupt, Watch};
 use millstream_engine::urls::Urls;
 use millstream_engine::{Base, Failure, Machine, Variables};
@@ -41,64 +42,34 @@ pub fn run(arguments: Arguments) -> u8 {
         Command::Completions { shell } => completions(output, *shell),
         Command::Man { folder } => man(output, folder.as_deref()),
         Command::Reference => {
-            output.result(&millstream_job::reference(&millstream_engine::registry())).map_err(Ended::from)
+            output.result(&millstream_job::reference(&millstream_engine::registry())).map_err(Failure::from)
         }
     };
     match done {
         Ok(()) => 0,
-        Err(ended) => ended.tell(output),
+        Err(failure) => tell(output, &failure),
     }
 }
 
-/// Why a command did not do what it was asked for.
-enum Ended {
-    /// The job file is wrong.
-    Lints(Vec<Lint>),
-    /// Something else is.
-    Errors(Vec<Error>),
-}
-
-impl From<Error> for Ended {
-    fn from(error: Error) -> Self {
-        Ended::Errors(vec![error])
+/// Tells why a command did not do what it was asked for, and returns the exit code.
+fn tell(output: Output, failure: &Failure) -> u8 {
+    let Failure { lints, errors } = failure;
+    // Who reads our output has what they wanted.
+    if errors.iter().any(|error| error.kind() == ErrorKind::OutputClosed) {
+        return ErrorKind::OutputClosed.exit_code();
     }
-}
-
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Lints(lints) => Ended::Lints(lints),
-            Failure::Errors(errors) => Ended::Errors(errors),
-        }
+    tell_lints(output, lints);
+    for error in errors {
+        output.tell(&message::error(output, error));
     }
-}
-
-impl Ended {
-    /// Tells what was wrong and returns the exit code.
-    fn tell(self, output: Output) -> u8 {
-        match self {
-            Ended::Lints(lints) => {
-                tell_lints(output, &lints);
-                if output.json {
-                    let _ = output.json(&json!({"lints": lints, "errors": []}));
-                }
-                WRONG
-            }
-            Ended::Errors(errors) => {
-                // Who reads our output has what they wanted.
-                if errors.iter().any(|error| error.kind() == ErrorKind::OutputClosed) {
-                    return ErrorKind::OutputClosed.exit_code();
-                }
-                for error in &errors {
-                    output.tell(&message::error(output, error));
-                }
-                if output.json {
-                    let errors: Vec<Value> = errors.iter().map(message::error_json).collect();
-                    let _ = output.json(&json!({"lints": [], "errors": errors}));
-                }
-                errors.first().map_or(1, |error| error.kind().exit_code())
-            }
-        }
+    if output.json {
+        let errors: Vec<Value> = errors.iter().map(message::error_json).collect();
+        let _ = output.json(&json!({"lints": lints, "errors": errors}));
+    }
+    match errors.first() {
+        _ if lints.iter().any(Lint::is_error) => WRONG,
+        Some(error) => error.kind().exit_code(),
+        None => WRONG,
     }
 }
 
@@ -116,7 +87,7 @@ fn machine(global: &Global) -> Result<Machine> {
 }
 
 /// The job at `path` with the lints that need no engine.
-fn load(global: &Global, path: &str, running: bool) -> Result<Loaded, Ended> {
+fn load(global: &Global, path: &str, running: bool) -> Result<Loaded, Failure> {
     let bytes = fs_err::read(path).map_err(|cause| {
         let error = Error::job(format!("the job file {path} cannot be read"));
         match cause.kind() {
@@ -128,7 +99,7 @@ fn load(global: &Global, path: &str, running: bool) -> Result<Loaded, Ended> {
             _ => error.cause(cause),
         }
     })?;
-    let text = millstream_job::decode(path, &bytes).map_err(|lint| Ended::Lints(vec![*lint]))?;
+    let text = millstream_job::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
     let set: BTreeMap<String, String> = global.set.iter().cloned().collect();
     let variables = Variables { set: &set, environment: &|name| std::env::var(name).ok() };
     Ok(millstream_engine::load(path, text, variables, running))
@@ -136,30 +107,30 @@ fn load(global: &Global, path: &str, running: bool) -> Result<Loaded, Ended> {
 
 /// The job at `path`, if it has no errors. Warnings are told; with errors, those of SQL come along as far as they can
 /// be found while other entries are broken.
-fn sound_job(global: &Global, output: Output, path: &str, running: bool) -> Result<millstream_job::Job, Ended> {
+fn sound_job(global: &Global, output: Output, path: &str, running: bool) -> Result<millstream_job::Job, Failure> {
     let loaded = load(global, path, running)?;
     match loaded.job {
         Some(job) => {
             tell_lints(output, &loaded.lints);
             Ok(job)
         }
-        None => Err(Ended::Lints(all_lints(loaded, machine(global)?))),
+        None => Err(all_faults(loaded, machine(global)?)),
     }
 }
 
 /// The lints of a job that has errors, and those of the SQL in its sound entries.
-fn all_lints(loaded: Loaded, machine: Machine) -> Vec<Lint> {
+fn all_faults(loaded: Loaded, machine: Machine) -> Failure {
     let mut lints = loaded.lints;
     if let Some(sound) = &loaded.sound
-        && let Err(Failure::Lints(more)) = millstream_engine::check(sound, machine, true)
+        && let Err(more) = millstream_engine::check(sound, machine, true)
     {
-        lints.extend(more);
+        lints.extend(more.lints);
         tidy(&mut lints);
     }
-    lints
+    Failure { lints, errors: Vec::new() }
 }
 
-fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), Ended> {
+fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), Failure> {
     let machine = machine(global)?;
     let job = sound_job(global, output, &run.job.path, true)?;
     if output.json
@@ -174,7 +145,8 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), 
     let asked = Arc::new(Interrupt::default());
     let teller = Arc::clone(&display);
     interrupt::watch(Arc::clone(&asked), move |text| teller.tell(text))?;
-    let watch = Watch { progress: &|progress| display.show(progress), interrupt: &asked };
+    let warn = |lints: &[Lint]| display.hide_while(|| tell_lints(output, lints));
+    let watch = Watch { progress: &|progress| display.show(progress), warn: &warn, interrupt: &asked };
     let ended = millstream_engine::run::run(&job, machine, watch);
     display.end();
     let done = ended?;
@@ -186,7 +158,7 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), 
     Ok(())
 }
 
-fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Result<(), Ended> {
+fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Result<(), Failure> {
     if check.schema {
         let schema = millstream_job::schema(&millstream_engine::registry());
         let text = serde_json::to_string_pretty(&schema)
@@ -195,20 +167,18 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
     }
     let machine = machine(global)?;
     let loaded = load(global, check.path.as_deref().unwrap_or_default(), false)?;
-    let Some(job) = &loaded.job else { return Err(Ended::Lints(all_lints(loaded, machine))) };
+    let Some(job) = &loaded.job else { return Err(all_faults(loaded, machine)) };
     let mut lints = loaded.lints;
     let checked = match millstream_engine::check(job, machine, check.offline) {
         Ok(checked) => checked,
-        Err(Failure::Lints(more)) => {
-            lints.extend(more);
-            tidy(&mut lints);
-            return Err(Ended::Lints(lints));
-        }
-        Err(Failure::Errors(errors)) => {
-            tell_lints(output, &lints);
-            return Err(Ended::Errors(errors));
+        Err(mut failure) => {
+            failure.lints.extend(lints);
+            tidy(&mut failure.lints);
+            return Err(failure);
         }
     };
+    lints.extend(checked.warnings);
+    tidy(&mut lints);
     if output.json {
         return Ok(output.json(&json!({"lints": lints, "errors": [], "unknown": checked.unknown}))?);
     }
@@ -221,10 +191,10 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
     Ok(())
 }
 
-fn explain(global: &Global, output: Output, path: &str) -> Result<(), Ended> {
+fn explain(global: &Global, output: Output, path: &str) -> Result<(), Failure> {
     let machine = machine(global)?;
     let job = sound_job(global, output, path, false)?;
-    let text = millstream_engine::explain(&job, machine)?;
+    let text = millstream_engine::explain(&job, machine, &|lints| tell_lints(output, lints))?;
     match output.json {
         true => output.json(&json!({"plan": text}))?,
         false => output.result(&text)?,
@@ -232,10 +202,11 @@ fn explain(global: &Global, output: Output, path: &str) -> Result<(), Ended> {
     Ok(())
 }
 
-fn show_rows(global: &Global, output: Output, preview: &arguments::Preview) -> Result<(), Ended> {
+fn show_rows(global: &Global, output: Output, preview: &arguments::Preview) -> Result<(), Failure> {
     let machine = machine(global)?;
     let job = sound_job(global, output, &preview.path, true)?;
-    let (schema, batches) = millstream_engine::preview(&job, preview.step.as_deref(), preview.rows, machine)?;
+    let warn = |lints: &[Lint]| tell_lints(output, lints);
+    let (schema, batches) = millstream_engine::preview(&job, preview.step.as_deref(), preview.rows, machine, &warn)?;
     let text = if output.json { rows_as_json(&batches)? } else { rows_as_table(&schema, &batches)? };
     Ok(output.result(&text)?)
 }
@@ -299,9 +270,9 @@ fn cell(text: &str) -> String {
     shown
 }
 
-fn guess_job(global: &Global, output: Output, url: &str) -> Result<(), Ended> {
+fn guess_job(global: &Global, output: Output, url: &str) -> Result<(), Failure> {
     let base = Base::new(machine(global)?)?;
-    let job = millstream_engine::guess::guess(&base, url)?;
+    let job = millstream_engine::guess::guess(&base, url).map_err(without_job)?;
     match output.json {
         true => output.json(&json!({"job": job}))?,
         false => output.result(&job)?,
@@ -313,9 +284,10 @@ fn urls(urls: &arguments::Urls) -> Urls {
     Urls { patterns: urls.urls.clone(), members: urls.members.clone() }
 }
 
-fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Result<(), Ended> {
+fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Result<(), Failure> {
     let base = Base::new(machine(global)?)?;
-    let mut counts = millstream_engine::urls::count(&base, &urls(&count.urls), count.by_unit)?;
+    let counted = millstream_engine::urls::count(&base, &urls(&count.urls), count.by_unit);
+    let mut counts = counted.map_err(without_job)?;
     counts.units.sort_by(|a, b| a.unit.cmp(&b.unit));
     let lines = counts.lines;
     if output.json {
@@ -336,22 +308,22 @@ fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Res
     Ok(output.result(&text)?)
 }
 
-fn cat(global: &Global, arguments: &arguments::Urls) -> Result<(), Ended> {
+fn cat(global: &Global, arguments: &arguments::Urls) -> Result<(), Failure> {
     let base = Base::new(machine(global)?)?;
     let mut stdout = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-    let ended = millstream_engine::urls::cat(&base, &urls(arguments), &mut stdout);
+    let ended = millstream_engine::urls::cat(&base, &urls(arguments), &mut stdout).map_err(without_job);
     // What was decoded before a fault is worth having; a fault of the last write is told only if nothing else is.
     let flushed = stdout.flush().map_err(|cause| Error::io("standard output cannot be written", &cause));
     Ok(ended.and(flushed)?)
 }
 
-fn completions(output: Output, shell: clap_complete::Shell) -> Result<(), Ended> {
+fn completions(output: Output, shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "millstream", &mut text);
     Ok(output.result(&String::from_utf8_lossy(&text))?)
 }
 
-fn man(output: Output, folder: Option<&std::path::Path>) -> Result<(), Ended> {
+fn man(output: Output, folder: Option<&std::path::Path>) -> Result<(), Failure> {
     if let Some(folder) = folder {
         let failed = |cause: std::io::Error| {
             Error::io(format!("the man pages cannot be written to {}", folder.display()), &cause)

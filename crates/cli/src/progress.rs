@@ -69,9 +69,14 @@ impl Display {
 
     /// Writes a line above the bar.
     pub fn tell(&self, text: &str) {
+        self.hide_while(|| self.output.tell(text));
+    }
+
+    /// Takes the bar away while `write` writes.
+    pub fn hide_while(&self, write: impl FnOnce()) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| self.output.tell(text)),
-            None => self.output.tell(text),
+            Some(bar) => bar.suspend(write),
+            None => write(),
         }
     }
 }

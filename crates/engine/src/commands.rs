@@ -8,12 +8,12 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use futures::StreamExt;
+use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
-use millstream_job::{Job, LoadOptions, Loaded};
+use millstream_job::{Job, Lint, LoadOptions, Loaded};
 
 use crate::machine::Machine;
 use crate::prepare::{Base, Failure, Reach, prepare};
-use crate::verdict::bytes;
 use crate::{fault, sql};
 
 /// Variables for a job: those of the command line, then those of the environment.
@@ -36,11 +36,16 @@ pub fn load(path: &str, text: &str, variables: Variables<'_>, running: bool) -> 
     millstream_job::load(path, text, &crate::registry(), &options)
 }
 
+/// Is told what is strange about a job and no error, before anything runs.
+pub type Warn<'a> = dyn Fn(&[Lint]) + Sync + 'a;
+
 /// What a check found out.
 #[derive(Debug, Default)]
 pub struct Checked {
     /// Sources and transforms whose columns could not be known offline.
     pub unknown: Vec<String>,
+    /// What is strange and no error.
+    pub warnings: Vec<Lint>,
 }
 
 /// Checks `job` as far as it can be checked without running it: columns of the sources, SQL, targets. Offline it asks
@@ -49,22 +54,20 @@ pub fn check(job: &Job, machine: Machine, offline: bool) -> Result<Checked, Fail
     let base = Base::new(machine)?;
     let reach = if offline { Reach::Offline } else { Reach::Online };
     base.runtimes.workers().block_on(async {
-        let (prepared, unknown) = prepare(&base, job, reach).await?;
+        let prepared = prepare(&base, job, reach).await?;
         if !offline {
-            let faults = prepared.check_sinks(job).await;
-            if !faults.is_empty() {
-                return Err(Failure::Errors(faults));
-            }
+            prepared.check_sinks(job).await?;
         }
-        Ok(Checked { unknown })
+        Ok(Checked { unknown: prepared.unknown, warnings: prepared.warnings })
     })
 }
 
-/// How `job` would run: sources, plans, targets, memory.
-pub fn explain(job: &Job, machine: Machine) -> Result<String, Failure> {
+/// How `job` would run: sources, plans, targets, memory. `warn` is told what is strange and no error.
+pub fn explain(job: &Job, machine: Machine, warn: &Warn) -> Result<String, Failure> {
     let base = Base::new(machine)?;
     base.runtimes.workers().block_on(async {
-        let (prepared, _) = prepare(&base, job, Reach::Online).await?;
+        let prepared = prepare(&base, job, Reach::Online).await?;
+        warn(&prepared.warnings);
         let physical = prepared.plan_sinks(job).await?;
         let mut text = String::new();
         let machine = &base.machine;
@@ -72,8 +75,8 @@ pub fn explain(job: &Job, machine: Machine) -> Result<String, Failure> {
             text,
             "machine: {} cores, {} of memory ({} for sorts, joins and reading ahead), scratch in {}",
             machine.cores,
-            bytes(machine.memory),
-            bytes(base.budget.limit() as u64),
+            Size(machine.memory),
+            Size(base.budget.limit() as u64),
             machine.scratch.display()
         );
         for reader in &prepared.readers {
@@ -126,17 +129,20 @@ pub fn columns_text(schema: &Schema) -> String {
     columns.join(", ")
 }
 
-/// The first `rows` rows of the step `name`; of what the first sink writes, if none is named.
+/// The first `rows` rows of the step `name`; of what the first sink writes, if none is named. `warn` is told what is
+/// strange and no error.
 pub fn preview(
     job: &Job,
     name: Option<&str>,
     rows: usize,
     machine: Machine,
+    warn: &Warn,
 ) -> Result<(SchemaRef, Vec<RecordBatch>), Failure> {
     let base = Base::new(machine)?;
     let _governor = base.govern()?;
     base.runtimes.workers().block_on(async {
-        let (prepared, _) = prepare(&base, job, Reach::Online).await?;
+        let prepared = prepare(&base, job, Reach::Online).await?;
+        warn(&prepared.warnings);
         let name = match name.or_else(|| job.sinks.first().map(|sink| sink.from.value.as_str())) {
             Some(name) => name.to_owned(),
             None => return Err(Error::job("the job has no step to show").into()),

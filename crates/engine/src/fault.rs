@@ -49,6 +49,24 @@ pub fn unwrap(error: DataFusionError) -> Error {
     }
 }
 
+/// Whether an error of ours is inside `error`.
+pub fn is_ours(error: &DataFusionError) -> bool {
+    ours(error).is_some()
+}
+
+/// `error` as a command without a job file tells it: a hint that names a setting says where there are settings.
+pub fn without_job(error: Error) -> Error {
+    const SETTINGS: &[&str] = &["of the source", "in `ca`", "raise `timeout`", "raise `connect_timeout`"];
+    let hint = match error.hint_text() {
+        Some(hint) if hint.contains("`allow_empty") => hint.split(';').next().unwrap_or(hint).to_owned(),
+        Some(hint) if SETTINGS.iter().any(|words| hint.contains(words)) => {
+            format!("{hint}; that is a setting of a job file, and `millstream guess URL > job.yaml` writes one")
+        }
+        _ => return error,
+    };
+    error.hint(hint)
+}
+
 /// `error` with what else the words say.
 fn told(error: Error, words: Words) -> Error {
     let error = words.text.into_iter().fold(error, Error::text);
@@ -105,6 +123,16 @@ mod tests {
         assert_eq!((error.offending_text(), error.cause_text()), (Some("x"), None));
         let error = unwrap(DataFusionError::Internal("Something odd happened.\nThis issue was likely".into()));
         assert_eq!((error.kind(), error.cause_text()), (ErrorKind::Internal, Some("something odd happened")));
+    }
+
+    #[test]
+    fn commands_without_a_job_name_no_settings_as_if_there_were_any() {
+        let hint = |error: Error| without_job(error).hint_text().map(str::to_owned);
+        let empty = crate::read::queue::no_match(&["x".to_owned()]);
+        assert_eq!(hint(empty).as_deref(), Some("check the pattern"));
+        let bomb = Error::data("too much").hint("raise `limits: {ratio: …}` of the source if the data is honest");
+        assert!(hint(bomb).is_some_and(|hint| hint.contains("; that is a setting of a job file")));
+        assert_eq!(hint(Error::data("bad")), None);
     }
 
     #[test]

@@ -14,6 +14,9 @@ use crate::read::rows::ranged_file;
 use crate::read::sample::{self, Head};
 use crate::urls::Urls;
 
+/// Bytes of a file that is read by ranges that tell whether it is one of a format that needs them.
+const RANGED_HEAD: u64 = 4096;
+
 /// The format of a sample.
 pub fn of_head(head: &Head) -> Result<millstream_format::Guess> {
     let sample = Sample { uri: head.unit.name(), text: head.text.clone(), complete: head.complete };
@@ -36,7 +39,8 @@ pub fn guess(base: &Base, url: &str) -> Result<String> {
 /// The first bytes of `unit`: as they are for a file that is read by ranges, else decoded.
 async fn head_of(reader: &Arc<Reader>, unit: &Unit) -> Result<Head> {
     if let Some(file) = ranged_file(reader, unit).await? {
-        let text = file.read_at(0..file.size().min(16)).await.map_err(|error| error.in_unit(&unit.uri, None))?;
+        let text =
+            file.read_at(0..file.size().min(RANGED_HEAD)).await.map_err(|error| error.in_unit(&unit.uri, None))?;
         if text.starts_with(b"PAR1") {
             return Ok(Head { unit: unit.clone(), member: None, codec: "plain", text, complete: false });
         }

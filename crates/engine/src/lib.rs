@@ -24,7 +24,7 @@ pub mod tee;
 pub mod urls;
 pub mod verdict;
 
-pub use commands::{Checked, Variables, check, explain, load, preview};
+pub use commands::{Checked, Variables, Warn, check, explain, load, preview};
 pub use machine::Machine;
 pub use prepare::{Base, Failure};
 pub use registry::registry;

@@ -9,11 +9,10 @@ use std::time::Instant;
 
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
@@ -23,6 +22,7 @@ use millstream_core::sink::{Load, Sink};
 use millstream_core::{Result, Step};
 
 use crate::fault;
+use crate::plan::node::over_one_input;
 
 /// Hands the rows of its input to a load that has begun.
 pub struct LoadExec {
@@ -51,6 +51,11 @@ impl LoadExec {
         );
         LoadExec { name: name.to_owned(), sink, load, step, input, properties: Arc::new(properties) }
     }
+
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        let (sink, load, step) = (Arc::clone(&self.sink), Arc::clone(&self.load), Arc::clone(&self.step));
+        LoadExec::new(&self.name, sink, load, step, input)
+    }
 }
 
 fn written_schema() -> SchemaRef {
@@ -70,44 +75,14 @@ impl DisplayAs for LoadExec {
 }
 
 impl ExecutionPlan for LoadExec {
-    fn name(&self) -> &str {
-        "LoadExec"
-    }
+    over_one_input!("LoadExec");
 
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DataFusionResult<TreeNodeRecursion>,
-    ) -> DataFusionResult<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let input = children.pop().ok_or_else(|| DataFusionError::Internal("LoadExec has one input".into()))?;
-        let (sink, load, step) = (Arc::clone(&self.sink), Arc::clone(&self.load), Arc::clone(&self.step));
-        Ok(Arc::new(LoadExec::new(&self.name, sink, load, step, input)))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        crate::plan::recompute_with(self, children)
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {

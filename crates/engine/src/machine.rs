@@ -7,6 +7,9 @@ use millstream_core::{Error, Result};
 /// The least memory that a run is given, in bytes.
 pub const LEAST_MEMORY: u64 = 64 << 20;
 
+/// The most workers: each is a thread, and a system that refuses one ends the process.
+const MOST_CORES: usize = 1024;
+
 /// What the run may use.
 #[derive(Debug, Clone)]
 pub struct Machine {
@@ -24,8 +27,12 @@ impl Machine {
         let available = std::thread::available_parallelism().map_or(1, usize::from);
         let cores = match cores {
             Some(0) => return Err(Error::job("the number of cores is 0").hint("give at least 1")),
+            Some(cores) if cores > MOST_CORES => {
+                return Err(Error::job(format!("{cores} is too many cores"))
+                    .hint(format!("give at most {MOST_CORES}; this machine has {available}")));
+            }
             Some(cores) => cores,
-            None => available,
+            None => available.min(MOST_CORES),
         };
         let memory = match memory {
             Some(memory) if memory < LEAST_MEMORY => {
@@ -91,6 +98,7 @@ mod tests {
         assert!(machine.cores >= 1 && machine.memory >= LEAST_MEMORY);
         assert!(machine.memory <= meminfo_total().expect("Linux") / 4 + LEAST_MEMORY);
         assert!(Machine::detect(Some(0), None, None).is_err());
+        assert!(Machine::detect(Some(100_000), None, None).is_err());
         assert!(Machine::detect(None, Some(1000), None).is_err());
         assert_eq!(Machine::detect(Some(3), Some(LEAST_MEMORY), None).expect("set").cores, 3);
     }

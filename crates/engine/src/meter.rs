@@ -20,15 +20,16 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
-use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, displayable};
 use futures::Stream;
 use millstream_core::{Step, StepKind, Steps};
+
+use crate::plan::blame::Blame;
+use crate::plan::node::over_one_input;
 
 thread_local! {
     /// What the polls nested in the current one have taken so far.
@@ -54,10 +55,11 @@ impl Metered {
 }
 
 /// Wraps every node of `plan`. The operators get a step each, named after `root` (an entry of the job); nodes that
-/// count for themselves get none.
+/// count for themselves get none. Faults get the step that `blame` finds for them.
 pub fn meter(
     plan: Arc<dyn ExecutionPlan>,
     root: &str,
+    blame: &Arc<Blame>,
     steps: &Steps,
     metered: &mut Vec<Metered>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
@@ -68,8 +70,10 @@ pub fn meter(
     if plan.name() == "UnitsExec" {
         return Ok(plan);
     }
-    let wrapped =
-        children.into_iter().map(|child| meter(child, root, steps, metered)).collect::<DataFusionResult<Vec<_>>>()?;
+    let wrapped = children
+        .into_iter()
+        .map(|child| meter(child, root, blame, steps, metered))
+        .collect::<DataFusionResult<Vec<_>>>()?;
     let node = match wrapped.is_empty() {
         true => plan,
         false => plan.replace_children(wrapped, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))?,
@@ -78,7 +82,7 @@ pub fn meter(
     if let Some(step) = &step {
         metered.push(Metered { node: Arc::clone(&node), step: Arc::clone(step) });
     }
-    Ok(Arc::new(MeterExec { input: node, step }))
+    Ok(Arc::new(MeterExec { input: node, step, blame: Arc::clone(blame) }))
 }
 
 /// What people call the operator: `HashJoinExec` is a hash join.
@@ -108,6 +112,13 @@ fn label(plan: &dyn ExecutionPlan) -> String {
 struct MeterExec {
     input: Arc<dyn ExecutionPlan>,
     step: Option<Arc<Step>>,
+    blame: Arc<Blame>,
+}
+
+impl MeterExec {
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        MeterExec { input, step: self.step.clone(), blame: Arc::clone(&self.blame) }
+    }
 }
 
 impl DisplayAs for MeterExec {
@@ -117,9 +128,7 @@ impl DisplayAs for MeterExec {
 }
 
 impl ExecutionPlan for MeterExec {
-    fn name(&self) -> &str {
-        "MeterExec"
-    }
+    over_one_input!("MeterExec");
 
     fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
         Some(self.input.as_ref())
@@ -131,33 +140,6 @@ impl ExecutionPlan for MeterExec {
 
     fn maintains_input_order(&self) -> Vec<bool> {
         vec![true]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DataFusionResult<TreeNodeRecursion>,
-    ) -> DataFusionResult<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let input = children.pop().ok_or_else(|| DataFusionError::Internal("a meter has one input".into()))?;
-        Ok(Arc::new(MeterExec { input, step: self.step.clone() }))
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        crate::plan::recompute_with(self, children)
     }
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
@@ -174,8 +156,10 @@ impl ExecutionPlan for MeterExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
-        let input = self.input.execute(partition, context)?;
-        Ok(Box::pin(MeterStream { input, step: self.step.clone(), idle: None }))
+        let placed = |error| self.blame.place(error, self.input.name());
+        let input = self.input.execute(partition, context).map_err(placed)?;
+        let (blame, operator) = (Arc::clone(&self.blame), self.input.name().to_owned());
+        Ok(Box::pin(MeterStream { input, step: self.step.clone(), idle: None, blame, operator }))
     }
 }
 
@@ -189,6 +173,8 @@ struct MeterStream {
     input: SendableRecordBatchStream,
     step: Option<Arc<Step>>,
     idle: Option<Idle>,
+    blame: Arc<Blame>,
+    operator: String,
 }
 
 impl Stream for MeterStream {
@@ -223,7 +209,7 @@ impl Stream for MeterStream {
             Poll::Ready(Some(_)) => Some(Idle::Output(Instant::now())),
             Poll::Ready(None) => None,
         };
-        polled
+        polled.map_err(|error| self.blame.place(error, &self.operator))
     }
 }
 
@@ -264,11 +250,15 @@ mod tests {
             input: stream_of(&schema, Duration::from_millis(40), None),
             step: Some(Arc::clone(&below)),
             idle: None,
+            blame: Arc::default(),
+            operator: "below".to_owned(),
         };
         let mut outer = MeterStream {
             input: stream_of(&schema, Duration::from_millis(10), Some(inner)),
             step: Some(Arc::clone(&above)),
             idle: None,
+            blame: Arc::default(),
+            operator: "above".to_owned(),
         };
         while let Some(batch) = outer.next().await {
             batch.expect("a batch");

@@ -7,14 +7,14 @@ use std::sync::atomic::AtomicU64;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
-use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use millstream_core::format::{BATCH_ROWS, Format};
 use millstream_core::source::SourceContext;
 use millstream_core::{Budget, Error, Registry, Result, StepKind, Steps};
-use millstream_job::{AddColumn, Job, Lint, SinkStep, SourceStep};
+use millstream_job::{AddColumn, Job, Lint, SinkStep, SourceStep, Transform};
 
 use crate::fault;
 use crate::machine::Machine;
@@ -26,18 +26,36 @@ use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, sample};
 use crate::runtime::Runtimes;
 use crate::sql;
 
-/// Why a job does not run.
-#[derive(Debug)]
-pub enum Failure {
-    /// The job file is wrong.
-    Lints(Vec<Lint>),
-    /// Something else is. Never empty.
-    Errors(Vec<Error>),
+/// Why a job does not run: never without a lint that is an error, or an error.
+#[derive(Debug, Default)]
+pub struct Failure {
+    /// What is wrong with the job file.
+    pub lints: Vec<Lint>,
+    /// What else is wrong.
+    pub errors: Vec<Error>,
+}
+
+impl Failure {
+    fn add(&mut self, other: Failure) {
+        self.lints.extend(other.lints);
+        self.errors.extend(other.errors);
+    }
+
+    /// Nothing, if nothing was found.
+    fn none(self) -> Result<(), Failure> {
+        if self.lints.is_empty() && self.errors.is_empty() { Ok(()) } else { Err(self) }
+    }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Failure::Errors(vec![error])
+        Failure { lints: Vec::new(), errors: vec![error] }
+    }
+}
+
+impl From<Lint> for Failure {
+    fn from(lint: Lint) -> Self {
+        Failure { lints: vec![lint], errors: Vec::new() }
     }
 }
 
@@ -115,6 +133,10 @@ pub struct Prepared<'a> {
     base: &'a Base,
     /// The readers of all sources, in file order.
     pub readers: Vec<Arc<Reader>>,
+    /// The names of what stayed unknown because of [`Reach::Offline`].
+    pub unknown: Vec<String>,
+    /// What is strange and no error.
+    pub warnings: Vec<Lint>,
     steps: Vec<LogicalStep>,
     tables: HashMap<String, Arc<dyn TableProvider>>,
 }
@@ -129,48 +151,37 @@ pub enum Reach {
     Online,
 }
 
-/// The state of a session in which the entries planned so far are tables.
-fn state_with(base: &Base, tables: &HashMap<String, Arc<dyn TableProvider>>) -> Result<SessionState> {
-    for (name, table) in tables {
-        let reference = datafusion::common::TableReference::bare(name.as_str());
-        if !base.session.table_exist(reference.clone()).map_err(fault::unwrap)? {
-            base.session.register_table(reference, Arc::clone(table)).map_err(fault::unwrap)?;
-        }
-    }
-    Ok(base.session.state())
-}
-
-/// Looks at the sources and plans the steps of `job`. All faults of its SQL come at once; the names of sources that
-/// stayed unknown because of `reach` come back beside it.
-pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<(Prepared<'a>, Vec<String>), Failure> {
-    let mut prepared = Prepared { base, readers: Vec::new(), steps: Vec::new(), tables: HashMap::new() };
-    let mut unknown = Vec::new();
+/// Looks at the sources and plans the steps of `job`. What is wrong with any of them comes at once.
+pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prepared<'a>, Failure> {
+    let mut prepared = Prepared {
+        base,
+        readers: Vec::new(),
+        unknown: Vec::new(),
+        warnings: Vec::new(),
+        steps: Vec::new(),
+        tables: HashMap::new(),
+    };
+    let mut failure = Failure::default();
     for source in &job.sources {
-        if reach == Reach::Offline && is_remote(base, source) {
-            unknown.push(source.name.value.clone());
-            continue;
+        if let Err(error) = prepared.add_source(job, source, reach).await {
+            let name = &source.name.value;
+            failure.errors.push(error.in_step(name));
+            prepared.unknown.push(name.clone());
         }
-        let name = source.name.value.as_str();
-        let in_source = |error: Error| error.in_step(name);
-        let reader = reader(base, source).await.map_err(in_source)?;
-        let columns = sample::columns(&reader).await.map_err(in_source)?;
-        let estimate = match is_remote(base, source) {
-            true => None,
-            false => sample::estimate(&reader).await.map_err(in_source)?,
-        };
-        let table = SourceTable::new(Arc::clone(&reader), columns, estimate, base.machine.cores);
-        let plan = scan(name, Arc::new(table)).map_err(fault::unwrap)?;
-        prepared.add(name, plan);
-        prepared.readers.push(reader);
     }
-    let lints = prepared.add_transforms(job, &mut unknown).await?;
-    if !lints.is_empty() {
-        return Err(Failure::Lints(lints));
-    }
-    Ok((prepared, unknown))
+    prepared.add_transforms(job, &mut failure).await;
+    failure.none()?;
+    Ok(prepared)
 }
 
-/// Whether `source` needs the network to tell its columns.
+/// Whether the columns of `source` cannot be told without the network. A list may hold anything.
+fn stays_unknown_offline(base: &Base, source: &SourceStep) -> bool {
+    let declared = source.format.as_ref().is_some_and(|format| format.declared().is_some());
+    let is_list = source.read.iter().any(|pattern| pattern.value.starts_with('@'));
+    !declared && (is_list || is_remote(base, source))
+}
+
+/// Whether `source` is, or may be, behind a network.
 fn is_remote(base: &Base, source: &SourceStep) -> bool {
     source.read.iter().any(|pattern| {
         let place = pattern.value.trim_start_matches('@');
@@ -179,52 +190,73 @@ fn is_remote(base: &Base, source: &SourceStep) -> bool {
 }
 
 impl Prepared<'_> {
-    fn add(&mut self, name: &str, plan: datafusion::logical_expr::LogicalPlan) {
-        let schema: SchemaRef = Arc::clone(plan.schema().inner());
-        self.tables.insert(name.to_owned(), Arc::new(StepTable::new(name, schema)));
+    /// Makes the rows of `plan` a table that later entries can use as `name`.
+    fn add(&mut self, name: &str, plan: LogicalPlan) -> Result<()> {
+        let table: Arc<dyn TableProvider> = Arc::new(StepTable::new(name, Arc::clone(plan.schema().inner())));
+        let reference = datafusion::common::TableReference::bare(name);
+        self.base.session.register_table(reference, Arc::clone(&table)).map_err(fault::unwrap)?;
+        self.tables.insert(name.to_owned(), table);
         self.steps.push(LogicalStep { name: name.to_owned(), plan });
+        Ok(())
     }
 
-    /// Plans the transforms; those that use something unknown are unknown themselves.
-    async fn add_transforms(&mut self, job: &Job, unknown: &mut Vec<String>) -> Result<Vec<Lint>, Failure> {
-        let mut lints = Vec::new();
+    async fn add_source(&mut self, job: &Job, source: &SourceStep, reach: Reach) -> Result<()> {
+        let name = source.name.value.as_str();
+        if reach == Reach::Offline && stays_unknown_offline(self.base, source) {
+            self.unknown.push(name.to_owned());
+            return Ok(());
+        }
+        let reader = reader(self.base, source).await?;
+        let columns = sample::columns(&reader).await?;
+        self.warnings.extend(delimiter_warning(job, source, &reader, &columns).await);
+        let estimate = match is_remote(self.base, source) {
+            true => None,
+            false => sample::estimate(&reader).await?,
+        };
+        let table = SourceTable::new(Arc::clone(&reader), columns, estimate, self.base.machine.cores);
+        self.add(name, scan(name, Arc::new(table)).map_err(fault::unwrap)?)?;
+        self.readers.push(reader);
+        Ok(())
+    }
+
+    /// Plans the transforms; those that use something unknown are unknown themselves. All faults of the job's SQL go to
+    /// `failure`.
+    async fn add_transforms(&mut self, job: &Job, failure: &mut Failure) {
         for step in job.transforms_in_order() {
             let name = step.name.value.as_str();
-            if step.uses.iter().any(|used| unknown.contains(used)) {
-                unknown.push(name.to_owned());
-                continue;
-            }
-            let state = state_with(self.base, &self.tables)?;
-            let planner = StepPlanner { state: &state, tables: &self.tables };
-            match planner.plan(&step.transform).await {
-                Ok(plan) => self.add(name, plan),
-                Err(fault) => {
-                    lints.push(lint(job, fault));
-                    unknown.push(name.to_owned());
-                }
+            let known = !step.uses.iter().any(|used| self.unknown.contains(used));
+            let planned = match known {
+                true => self.plan_transform(&step.transform).await.map_err(|fault| Failure::from(lint(job, fault))),
+                false => Err(Failure::default()),
+            };
+            let added = planned.and_then(|plan| Ok(self.add(name, plan)?));
+            if let Err(found) = added {
+                failure.add(found);
+                self.unknown.push(name.to_owned());
             }
         }
         for sink in &job.sinks {
-            match self.sink_plan(job, sink) {
-                Ok(_) => {}
-                Err(Failure::Lints(found)) => lints.extend(found),
-                Err(other) => return Err(other),
-            }
+            failure.lints.extend(self.sink_plan(sink).err().map(|fault| lint(job, fault)));
         }
-        Ok(lints)
+    }
+
+    async fn plan_transform<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, StepFault<'job>> {
+        let state = self.base.session.state();
+        let planner = StepPlanner { state: &state, tables: &self.tables };
+        let plan = planner.plan(transform).await?;
+        planner.check_constants(transform, &plan)?;
+        Ok(plan)
     }
 
     /// The logical plan of a sink's rows; `None` if its columns are not known.
-    fn sink_plan(&self, job: &Job, sink: &SinkStep) -> Result<Option<LogicalStep>, Failure> {
+    fn sink_plan<'job>(&self, sink: &'job SinkStep) -> Result<Option<LogicalStep>, StepFault<'job>> {
         if !self.tables.contains_key(&sink.from.value) {
             return Ok(None);
         }
-        let state = state_with(self.base, &self.tables)?;
+        let state = self.base.session.state();
         let planner = StepPlanner { state: &state, tables: &self.tables };
-        match planner.sink(&sink.from, sink.sink.routing().as_ref()) {
-            Ok(plan) => Ok(Some(LogicalStep { name: sink.name.value.clone(), plan })),
-            Err(fault) => Err(Failure::Lints(vec![lint(job, fault)])),
-        }
+        let plan = planner.sink(sink)?;
+        Ok(Some(LogicalStep { name: sink.name.value.clone(), plan }))
     }
 
     /// The columns of the step `name`.
@@ -243,22 +275,22 @@ impl Prepared<'_> {
     }
 
     /// Everything that keeps the sinks from taking the rows, at once.
-    pub async fn check_sinks(&self, job: &Job) -> Vec<Error> {
-        let mut faults = Vec::new();
+    pub async fn check_sinks(&self, job: &Job) -> Result<(), Failure> {
+        let mut failure = Failure::default();
         for sink in &job.sinks {
             let Some(columns) = self.sink_columns(sink) else { continue };
             if let Err(errors) = sink.sink.check(columns).await {
-                faults.extend(errors.into_iter().map(|error| error.in_step(&sink.name.value)));
+                failure.errors.extend(errors.into_iter().map(|error| error.in_step(&sink.name.value)));
             }
         }
-        faults
+        failure.none()
     }
 
     /// Physical plans for all sinks of `job`.
     pub async fn plan_sinks(&self, job: &Job) -> Result<Physical, Failure> {
         let mut roots = Vec::new();
         for sink in &job.sinks {
-            roots.extend(self.sink_plan(job, sink)?);
+            roots.extend(self.sink_plan(sink).map_err(|fault| Failure::from(lint(job, fault)))?);
         }
         Ok(self.plan(&roots).await?)
     }
@@ -271,13 +303,13 @@ impl Prepared<'_> {
                 .hint(millstream_core::hint::did_you_mean(name, "entries", &names))
         })?;
         let plan = scan(name, Arc::clone(table))
-            .and_then(|plan| datafusion::logical_expr::LogicalPlanBuilder::from(plan).limit(0, Some(rows))?.build())
+            .and_then(|plan| LogicalPlanBuilder::from(plan).limit(0, Some(rows))?.build())
             .map_err(fault::unwrap)?;
         self.plan(&[LogicalStep { name: name.to_owned(), plan }]).await
     }
 
     async fn plan(&self, roots: &[LogicalStep]) -> Result<Physical> {
-        let state = state_with(self.base, &self.tables)?;
+        let state = self.base.session.state();
         let planner = Planner {
             state: &state,
             budget: Arc::clone(&self.base.budget),
@@ -286,6 +318,23 @@ impl Prepared<'_> {
         };
         planner.plan(&self.steps, roots).await.map_err(fault::unwrap)
     }
+}
+
+/// A source without settings is split by commas. Where that gives one column, and something else would give several,
+/// the job is probably not what its author means.
+async fn delimiter_warning(job: &Job, source: &SourceStep, reader: &Arc<Reader>, columns: &SchemaRef) -> Option<Lint> {
+    let name = reader.format.name();
+    let says = source.settings.get(name).is_some_and(|block| block.get("delimiter").is_some());
+    if name != "csv" || says || columns.fields().len() != 1 || reader.format.declared().is_some() {
+        return None;
+    }
+    let unit = sample::units(reader, 1).await.ok()?.into_iter().next()?;
+    let guess = crate::guess::of_head(&sample::head(reader, unit).await.ok()?).ok()?;
+    let delimiter = guess.settings.get("delimiter").filter(|_| guess.format == name)?;
+    let fields = guess.settings.get("columns")?.as_object()?.len();
+    let what = format!("split by commas, `{}` has one column; split by {delimiter}, {fields}", source.name.value);
+    let lint = job.text.warning(source.read.first()?.span, what);
+    (fields > 1).then(|| lint.hint(format!("say so below `read`: csv: {{delimiter: {delimiter}}}")))
 }
 
 fn lint(job: &Job, StepFault { text, fault }: StepFault<'_>) -> Lint {

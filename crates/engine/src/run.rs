@@ -14,6 +14,7 @@ use millstream_job::{Job, SinkStep};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use crate::commands::Warn;
 use crate::load::LoadExec;
 use crate::memory;
 use crate::plan::shared::Physical;
@@ -62,6 +63,8 @@ impl Interrupt {
 pub struct Watch<'a> {
     /// Called about ten times a second, and once at the end.
     pub progress: &'a (dyn Fn(&Progress) + Sync),
+    /// Is told what is strange about the job, before anything is written.
+    pub warn: &'a Warn<'a>,
     /// Ends the run.
     pub interrupt: &'a Interrupt,
 }
@@ -76,12 +79,10 @@ pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Rep
     let committing = AtomicBool::new(false);
     let work = async {
         let checked = async {
-            let (prepared, _) = prepare(&base, job, Reach::Online).await?;
-            let faults = prepared.check_sinks(job).await;
-            if !faults.is_empty() {
-                return Err(Failure::Errors(faults));
-            }
-            Ok(prepared)
+            let prepared = prepare(&base, job, Reach::Online).await?;
+            (watch.warn)(&prepared.warnings);
+            prepared.check_sinks(job).await?;
+            Ok::<_, Failure>(prepared)
         };
         let prepared = tokio::select! {
             biased;
@@ -141,7 +142,7 @@ async fn execute(
     physical.metered.iter().for_each(|metered| metered.settle());
     if let Err(error) = ended {
         take_back(&begun).await;
-        return Err(error.into());
+        return Err(unfinished(job, error).into());
     }
     // From here on the run is seen through: what remains is short, and half of it would be worse than either end.
     committing.store(true, Ordering::Relaxed);
@@ -152,6 +153,17 @@ async fn execute(
         }
     }
     Ok((run, commit(&begun).await?))
+}
+
+/// Whoever reads standard output may leave when they have what they want; but what goes elsewhere is then missing there.
+fn unfinished(job: &Job, error: Error) -> Error {
+    let only_output = job.sinks.iter().all(|sink| sink.write.value == "-");
+    if error.kind() != ErrorKind::OutputClosed || only_output {
+        return error;
+    }
+    let plain = Error::refused(format!("{}: nobody reads it any more", error.what()))
+        .hint("what the other sinks had written was taken back; read standard output to its end, or write to a file");
+    error.step_name().into_iter().fold(plain, Error::in_step)
 }
 
 async fn take_back(begun: &[Begun<'_>]) {
@@ -174,7 +186,8 @@ async fn commit(begun: &[Begun<'_>]) -> Result<Vec<SinkResult>> {
                     true => error,
                     false => {
                         let done: Vec<&str> = results.iter().map(|result| result.sink.as_str()).collect();
-                        error.hint(format!("these sinks were already committed: {}", done.join(", ")))
+                        let first = error.hint_text().map_or(String::new(), |hint| format!("{hint}; "));
+                        error.hint(format!("{first}these sinks were already committed: {}", done.join(", ")))
                     }
                 });
             }
@@ -231,20 +244,21 @@ async fn drive(
     interruption: impl Fn() -> Error,
 ) -> Result<()> {
     let context: Arc<TaskContext> = base.session.task_ctx();
-    let mut tasks = JoinSet::new();
+    let mut streams = Vec::new();
     for plan in plans {
         for partition in 0..plan.output_partitioning().partition_count() {
-            let mut stream = plan.execute(partition, Arc::clone(&context)).map_err(fault::unwrap)?;
-            tasks.spawn_on(
-                async move {
-                    while let Some(batch) = stream.next().await {
-                        batch.map_err(fault::unwrap)?;
-                    }
-                    Ok(())
-                },
-                &base.runtimes.workers(),
-            );
+            streams.push(plan.execute(partition, Arc::clone(&context)).map_err(fault::unwrap)?);
         }
+    }
+    let mut tasks = JoinSet::new();
+    for mut stream in streams {
+        let to_its_end = async move {
+            while let Some(batch) = stream.next().await {
+                batch.map_err(fault::unwrap)?;
+            }
+            Ok(())
+        };
+        tasks.spawn_on(to_its_end, &base.runtimes.workers());
     }
     let mut first: Result<()> = Ok(());
     loop {

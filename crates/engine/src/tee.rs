@@ -8,34 +8,34 @@
 //! One task a partition pulls the input and fills the users' queues. When every user has enough in its queue the task
 //! waits: that is the backpressure. When one user starves while another has enough (a hash join that first drains one
 //! side of a self-join would otherwise wait for ever), what the slower one has not taken yet goes to scratch.
+//!
+//! What a user has taken is gone. One that is executed again (see [`Rounds`]) runs the input again, for itself alone:
+//! that is slow, and rare, and the rows are the same.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, SchemaRef};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use datafusion::common::Statistics;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::StreamExt;
 use millstream_core::{Budget, Error, Reservation, Step};
 use tempfile::NamedTempFile;
 use tokio::sync::Notify;
 
 use crate::fault;
+use crate::plan::node::{Rounds, leaf, streaming};
 
 /// Bytes in memory that are enough for one user of one partition.
 const ENOUGH: usize = 4 << 20;
@@ -139,14 +139,15 @@ impl Tee {
             partition.lock().queues.push(Queue::default());
         }
         let schema = Arc::new(self.schema().project(&projection)?);
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(schema),
-            Partitioning::UnknownPartitioning(self.partitions.len()),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        );
-        let taken = self.partitions.iter().map(|_| AtomicBool::new(false)).collect();
-        Ok(TeeExec { tee: Arc::clone(self), user, projection, taken, properties: Arc::new(properties) })
+        let partitions = self.partitions.len();
+        Ok(TeeExec {
+            tee: Arc::clone(self),
+            user,
+            projection,
+            rounds: Rounds::new(partitions),
+            again: Mutex::default(),
+            properties: streaming(schema, partitions),
+        })
     }
 
     /// Starts the task of partition `index`, once.
@@ -158,26 +159,21 @@ impl Tee {
         }
         let mut input = self.input.execute(index, Arc::clone(context))?;
         let tee = Arc::downgrade(self);
-        let partition = Arc::clone(partition);
+        let end = End(Arc::clone(partition));
         state.task = Some(SpawnedTask::spawn(async move {
-            let mut end = Ok(());
             while let Some(batch) = input.next().await {
                 let Some(tee) = tee.upgrade() else { return };
                 let handed = match batch {
-                    Ok(batch) => tee.hand_out(&partition, batch).await,
+                    Ok(batch) => tee.hand_out(&end.0, batch).await,
                     Err(error) => Err(error),
                 };
                 match handed {
                     Ok(true) => {}
                     Ok(false) => break,
-                    Err(error) => {
-                        end = Err(Arc::new(error));
-                        break;
-                    }
+                    Err(error) => return end.tell(Err(Arc::new(error))),
                 }
             }
-            partition.lock().ended = Some(end);
-            partition.given.notify_waiters();
+            end.tell(Ok(()));
         }));
         Ok(())
     }
@@ -220,6 +216,8 @@ impl Tee {
             queue.batches.push_back(Held::Memory(batch.clone(), reservation));
             return Ok(());
         }
+        let batch = &compact(batch)?;
+        let bytes = datafusion::physical_plan::spill::get_record_batch_memory_size(batch);
         self.step.add_spilled(bytes as u64);
         if let Some(Held::Scratch(ScratchFile::Writing { writer, bytes: written })) = queue.batches.back_mut()
             && *written < SPILL_FILE
@@ -271,6 +269,22 @@ impl Tee {
     }
 }
 
+/// Tells the users of a partition that its task has ended. They hear of a task that broke, too, and do not wait for ever.
+struct End(Arc<Partition>);
+
+impl End {
+    fn tell(&self, end: Result<(), Arc<DataFusionError>>) {
+        self.0.lock().ended.get_or_insert(end);
+        self.0.given.notify_waiters();
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.tell(Err(Arc::new(fault::carry(Error::internal("a task failed")))));
+    }
+}
+
 impl Partition {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -310,6 +324,17 @@ impl Queue {
     }
 }
 
+/// `batch` with nothing in its buffers but its own text. Texts are views into what was decoded, and a filter leaves few
+/// of them; in scratch every column would be followed by all of the text that its views point into.
+fn compact(batch: &RecordBatch) -> DataFusionResult<RecordBatch> {
+    let columns = batch.columns().iter().map(|column| match column.data_type() {
+        DataType::Utf8View => Arc::new(column.as_string_view().gc()) as ArrayRef,
+        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+        _ => Arc::clone(column),
+    });
+    Ok(RecordBatch::try_new(batch.schema(), columns.collect())?)
+}
+
 fn open_from_start(mut file: NamedTempFile) -> DataFusionResult<StreamReader<std::io::BufReader<NamedTempFile>>> {
     use std::io::Seek;
     file.as_file_mut().rewind()?;
@@ -322,16 +347,28 @@ pub struct TeeExec {
     tee: Arc<Tee>,
     user: usize,
     projection: Vec<usize>,
-    /// The partitions that were executed.
-    taken: Vec<AtomicBool>,
+    rounds: Rounds,
+    /// The input for every round after the first.
+    again: Mutex<Vec<Arc<dyn ExecutionPlan>>>,
     properties: Arc<PlanProperties>,
+}
+
+impl TeeExec {
+    /// The input as it is run again by this user alone. `round` counts from 1.
+    fn input_of(&self, round: usize) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let mut again = self.again.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        while again.len() < round {
+            again.push(reset_plan_states(Arc::clone(&self.tee.input))?);
+        }
+        Ok(Arc::clone(&again[round - 1]))
+    }
 }
 
 /// A plan that was given up for a better one (see `plan/joins.rs`) must leave no user behind for whom batches are kept.
 impl Drop for TeeExec {
     fn drop(&mut self) {
-        for (partition, taken) in self.taken.iter().enumerate() {
-            if !taken.load(Ordering::Relaxed) {
+        for partition in 0..self.tee.partitions.len() {
+            if !self.rounds.has_begun(partition) {
                 self.tee.close(partition, self.user);
             }
         }
@@ -347,37 +384,8 @@ impl DisplayAs for TeeExec {
 }
 
 impl ExecutionPlan for TeeExec {
-    fn name(&self) -> &str {
-        "TeeExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    /// The input is the tee's own, not this node's: it must not be rebuilt once for every user.
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DataFusionResult<TreeNodeRecursion>,
-    ) -> DataFusionResult<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-
-    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
+    // The input is the tee's own, not this node's: it must not be rebuilt once for every user.
+    leaf!("TeeExec");
 
     /// What is known of the input: without it a join would take a large side for a small one.
     fn statistics_from_inputs(
@@ -395,7 +403,13 @@ impl ExecutionPlan for TeeExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
-        self.taken[partition].store(true, Ordering::Relaxed);
+        let round = self.rounds.begin(partition);
+        if round > 0 {
+            let batches = self.input_of(round)?.execute(partition, context)?;
+            let projection = self.projection.clone();
+            let batches = batches.map(move |batch| Ok(batch?.project(&projection)?));
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)));
+        }
         let user = UserOf { tee: Arc::clone(&self.tee), partition, user: self.user };
         let projection = self.projection.clone();
         let batches = async_stream::try_stream! {
@@ -484,6 +498,59 @@ mod tests {
         drop(second);
         assert_eq!(sum(first).await.0, 2_000_000);
         assert_eq!(step.snapshot().spilled_bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn a_user_who_is_executed_again_gets_all_rows_again() {
+        let (tee, context, _) = tee_of(20_000, 64 << 20).await;
+        let user = tee.user(vec![1]).expect("a user");
+        for _ in 0..3 {
+            assert_eq!(sum(user.execute(0, Arc::clone(&context)).expect("a stream")).await, (20_000, 199_990_000));
+        }
+    }
+
+    /// An input whose task breaks.
+    #[derive(Debug)]
+    struct Broken {
+        properties: Arc<PlanProperties>,
+    }
+
+    impl DisplayAs for Broken {
+        fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Broken")
+        }
+    }
+
+    impl ExecutionPlan for Broken {
+        leaf!("Broken");
+
+        fn execute(&self, _: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+            let broken = futures::stream::poll_fn(|_| panic!("on purpose"));
+            Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), broken)))
+        }
+    }
+
+    #[tokio::test]
+    async fn users_of_a_task_that_broke_do_not_wait_for_ever() {
+        let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, false)]));
+        let input = Arc::new(Broken { properties: streaming(schema, 1) });
+        let step = Step::new("t", StepKind::Transform, "tee");
+        let tee = Tee::new("t", input, Budget::new(1 << 20), std::env::temp_dir(), step);
+        let context = SessionContext::new().task_ctx();
+        let mut rows = tee.user(vec![0]).expect("a user").execute(0, context).expect("a stream");
+        let error = rows.next().await.expect("the fault").expect_err("the task broke");
+        assert_eq!(fault::unwrap(error).kind(), millstream_core::ErrorKind::Internal);
+    }
+
+    #[test]
+    fn what_goes_to_scratch_holds_no_text_of_other_rows() {
+        let texts: arrow::array::StringViewArray =
+            (0..1000).map(|n| Some(format!("a text that is long enough {n}"))).collect();
+        let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("t", DataType::Utf8View, false)]));
+        let batch = RecordBatch::try_new(schema, vec![Arc::new(texts)]).expect("a batch").slice(7, 1);
+        let small = compact(&batch).expect("a batch");
+        assert_eq!(small, batch);
+        assert!(small.get_array_memory_size() * 10 < batch.get_array_memory_size());
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use millstream_core::StepKind;
+use millstream_core::spec::Size;
 use millstream_core::step::StepSnapshot;
 use serde::Serialize;
 
@@ -157,7 +158,7 @@ impl<'a> Shares<'a> {
     }
 
     fn memory(&self) -> String {
-        let mut evidence = vec![format!("{} written to scratch", bytes(self.spilled))];
+        let mut evidence = vec![format!("{} written to scratch", Size(self.spilled))];
         if self.held > 0.01 {
             evidence.push(format!("readers held back {} of the time", percent(self.held)));
         }
@@ -174,7 +175,7 @@ impl<'a> Shares<'a> {
             sentence.push_str(&format!(", {} of that waiting for other processes", percent(self.delayed)));
         }
         if self.spilled > 0 {
-            sentence.push_str(&format!(", {} written to scratch", bytes(self.spilled)));
+            sentence.push_str(&format!(", {} written to scratch", Size(self.spilled)));
         }
         sentence
     }
@@ -238,23 +239,6 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", (share * 100.0).min(100.0))
 }
 
-/// `bytes` for people: 12.3 MB.
-pub fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 999.5 && unit < UNITS.len() - 1 {
-        value /= 1000.0;
-        unit += 1;
-    }
-    match unit {
-        0 => format!("{bytes} B"),
-        _ if value < 10.0 => format!("{value:.2} {}", UNITS[unit]),
-        _ if value < 100.0 => format!("{value:.1} {}", UNITS[unit]),
-        _ => format!("{value:.0} {}", UNITS[unit]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use millstream_core::Step;
@@ -305,13 +289,5 @@ mod tests {
         sort.add_busy(Duration::from_secs(15));
         sort.add_spilled(1 << 30);
         assert_eq!(judge(&[sort.snapshot()], 19.0, 0.0).limit, Limit::Memory);
-    }
-
-    #[test]
-    fn bytes_for_people() {
-        assert_eq!(
-            [0, 999, 1000, 12_345_678, 999_999_999].map(bytes),
-            ["0 B", "999 B", "1.00 kB", "12.3 MB", "1.00 GB"]
-        );
     }
 }

@@ -300,7 +300,10 @@ impl<'a> Builder<'a> {
         };
         let from = text(node.get("from"))?;
         let settings = without(node, &["from", "write"]);
-        Some(SinkStep { name: name_of(entry), from, write, entry: kind, sink, settings })
+        let mut texts = Vec::new();
+        let own = node.entries().iter().filter(|entry| !["from", "write"].contains(&entry.key.as_str()));
+        own.for_each(|entry| all_texts(&entry.value, &mut texts));
+        Some(SinkStep { name: name_of(entry), from, write, entry: kind, sink, settings, texts })
     }
 
     fn sink_kind(&mut self, entry: &Entry, write: Option<&Located<String>>) -> Option<&'static SinkEntry> {
@@ -309,17 +312,21 @@ impl<'a> Builder<'a> {
             return None;
         }
         let kind = self.registry.sink_for(&write.value);
-        if kind.is_none() {
-            let schemes = schemes(self.registry.sinks.iter().flat_map(|entry| entry.schemes));
-            let choices: Vec<&str> = schemes.iter().map(String::as_str).collect();
-            let scheme = write.value.split("://").next().unwrap_or_default();
-            self.error(
-                write.span,
-                format!("nothing writes to `{scheme}://`"),
-                did_you_mean(&format!("{scheme}:"), "places to write to", &choices),
-            );
+        let scheme = write.value.split(':').next().unwrap_or_default();
+        let is_path = kind.is_some_and(|kind| kind.schemes.contains(&""));
+        let looks_like_a_scheme = write.value.contains(':') && is_scheme(scheme);
+        if kind.is_some() && !(is_path && looks_like_a_scheme) {
+            return kind;
         }
-        kind
+        let schemes = schemes(self.registry.sinks.iter().flat_map(|entry| entry.schemes));
+        let choices: Vec<&str> = schemes.iter().map(String::as_str).collect();
+        let mut hint = did_you_mean(&format!("{scheme}:"), "places to write to", &choices);
+        if is_path {
+            hint.push_str(&format!("; for a file of this name, write ./{}", write.value));
+        }
+        let slashes = if is_path { "" } else { "//" };
+        self.error(write.span, format!("nothing writes to `{scheme}:{slashes}`"), hint);
+        None
     }
 
     /// A key that this kind of sink lacks and another has is told as such.
@@ -558,6 +565,15 @@ pub fn texts(node: Option<&Node>) -> Vec<Located<String>> {
     }
 }
 
+/// The texts in `node`, at any depth.
+fn all_texts(node: &Node, found: &mut Vec<Located<String>>) {
+    match &node.kind {
+        Kind::Block(entries) => entries.iter().for_each(|entry| all_texts(&entry.value, found)),
+        Kind::List(items) => items.iter().for_each(|item| all_texts(item, found)),
+        _ => found.extend(text(Some(node))),
+    }
+}
+
 fn select_columns(node: &Node) -> Vec<SelectColumn> {
     match &node.kind {
         Kind::Block(entries) => entries
@@ -676,6 +692,14 @@ fn merged(suggested: Value, settings: &Value) -> Value {
         all.insert(key.clone(), value.clone());
     }
     Value::Object(all)
+}
+
+/// Whether `text` could be what stands before the colon of a URL (RFC 3986, 3.1); of at least two characters, and in no
+/// need of capitals.
+fn is_scheme(text: &str) -> bool {
+    text.len() >= 2
+        && text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text.chars().all(|one| one.is_ascii_lowercase() || one.is_ascii_digit() || "+-.".contains(one))
 }
 
 /// Schemes as a user writes them.

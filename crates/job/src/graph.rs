@@ -261,6 +261,8 @@ pub struct SinkStep {
     pub sink: Arc<dyn Sink>,
     /// The entry without `from` and `write`.
     pub settings: Value,
+    /// The texts in it, at any depth: a sink may take SQL.
+    pub texts: Vec<Located<String>>,
 }
 
 /// A fault that the engine's SQL parser found in a text.

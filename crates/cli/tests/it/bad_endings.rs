@@ -33,6 +33,22 @@ fn a_reader_who_leaves_ends_it_quietly() {
 }
 
 #[test]
+fn a_reader_who_leaves_takes_nothing_from_another_sink_in_silence() {
+    let place = Place::with("rows.csv", "1,some name that fills the pipe\n".repeat(100_000));
+    place.tree.file(
+        "job.yaml",
+        "sources:\n  rows: {read: rows.csv, csv: {header: false, columns: {id: int64, name: utf8}}}\nsinks:\n  \
+         shown: {from: rows, write: '-', csv: {}}\n  kept: {from: rows, write: out/x.csv}\n",
+    );
+    let script = format!("set -o pipefail; '{MILLSTREAM}' run job.yaml | head -1");
+    let output = place.within(&["bash", "-c"], &[&script]).output().expect("bash runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("nobody reads it any more") && said.contains("step shown"), "{said}");
+    assert!(place.left().is_empty(), "all sinks of a job or none");
+}
+
+#[test]
 fn a_full_standard_output_is_a_failure() {
     let mut place = Place::with("rows.csv", "id,name\n1,a\n");
     place.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: '-', csv: {}");

@@ -139,3 +139,54 @@ fn wrong_arguments() {
     place.fails(1, &["run", "job.yaml", "--scratch", "nowhere"]);
     assert_transcript!("arguments", place);
 }
+
+/// What only a look at the files and the targets can tell, all at once as well.
+#[test]
+fn faults_of_several_entries_at_once() {
+    let mut place = Place::with("rows.csv", "id,name\n1,a\n");
+    place.tree.file(
+        "job.yaml",
+        "sources:\n  rows: {read: rows.csv, csv: {}}\n  gone: {read: gone.csv, csv: {}}\n  lost: {read: 'lost/*.csv', csv: {}}\n\
+         transforms:\n  slip: {select: {from: rows, columns: [nme]}}\n  late: {select: {from: gone, columns: [x]}}\n\
+         sinks:\n  a:\n    from: rows\n    write: out/{shard}.csv\n    shards: {count: 2, hash: idd}\n  \
+         b: {from: slip, write: out/b.csv}\n  c: {from: late, write: out/c.csv}\n  d: {from: lost, write: out/d.csv}\n",
+    );
+    place.fails(2, &["check", "job.yaml"]);
+    place.job("rows: {read: rows.csv, csv: {}}", "write: 'postgres:x', csv: {}");
+    place.fails(2, &["check", "job.yaml"]);
+    assert_transcript!("faults_of_several_entries", place);
+}
+
+#[test]
+fn offline_nothing_is_asked_for_and_what_is_declared_is_checked() {
+    let mut place = Place::new();
+    // Nothing listens there.
+    let url = "http://127.0.0.1:9/x.csv";
+    place.tree.file("list.txt", format!("{url}\n"));
+    for (read, columns) in [(url, "{}"), ("@list.txt", "{}"), (url, "{columns: {id: int64}}")] {
+        place.tree.file(
+            "job.yaml",
+            format!(
+                "sources:\n  rows: {{read: '{read}', csv: {columns}}}\ntransforms:\n  \
+                 t: {{select: {{from: rows, columns: [idd]}}}}\nsinks:\n  out: {{from: t, write: out/x.csv}}\n"
+            ),
+        );
+        place.run(&["check", "--offline", "job.yaml"]);
+    }
+    assert_transcript!("check_offline", place);
+}
+
+#[test]
+fn a_file_that_is_not_split_by_commas_is_told() {
+    let mut place = Place::with("rows.csv", "id;name;x\n1;a;1.5\n2;b;2.5\n3;c;3.5\n");
+    place.job("rows: {read: rows.csv}", "write: out.csv");
+    for command in ["check", "run"] {
+        let ended = place.command(&[command, "job.yaml"]).output().expect("the binary starts");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(0), "{said}");
+        assert!(said.contains("warning: split by commas, `rows` has one column; split by \";\", 3\n"), "{said}");
+        assert!(said.contains("hint: say so below `read`: csv: {delimiter: \";\"}"), "{said}");
+    }
+    place.job("rows: {read: rows.csv, csv: {delimiter: ','}}", "write: out.csv");
+    assert!(!place.run(&["check", "job.yaml"]).stderr.contains("warning"), "who says so means it");
+}

@@ -140,8 +140,44 @@ fn too_little_memory() {
     place.tree.file("good.csv", rows);
     let ended = place.fails(1, &["run", "job.yaml", "--memory", "64MiB"]);
     for part in
-        ["error: the memory budget is too small", "step out", "more; all steps together hold", "hint: raise `--memory`"]
+        ["error: the memory budget is too small", "step t", "more; all steps together hold", "hint: raise `--memory`"]
     {
         assert!(ended.stderr.contains(part), "{part} is missing:\n{}", ended.stderr);
     }
+}
+
+#[test]
+fn the_transform_at_fault_is_named_and_not_the_sink() {
+    let mut place = Place::with("rows.csv", "id,name\n1,a\n0,b\n");
+    place.tree.file(
+        "job.yaml",
+        "sources:\n  rows: {read: rows.csv, csv: {columns: {id: int64, name: utf8}}}\ntransforms:\n  \
+         numbers: {sql: SELECT CAST(name AS bigint) AS n FROM rows}\n  \
+         shares: {sql: SELECT 1 / id AS n FROM rows}\n  \
+         both: {union: [numbers, shares]}\n  last: {select: {from: both, columns: [n]}}\n\
+         sinks:\n  out: {from: last, write: out/x.csv}\n",
+    );
+    let said = place.fails(1, &["run", "job.yaml"]).stderr;
+    let of_numbers = said.contains("cannot be converted") && said.contains("step numbers\n");
+    let of_shares = said.contains("division by zero") && said.contains("step shares\n");
+    assert!(of_numbers || of_shares, "whichever came first: {said}");
+}
+
+#[test]
+fn constants_that_cannot_be_computed_are_found_before_the_run() {
+    let mut place = Place::new();
+    for transform in [
+        "sql: SELECT id, CAST('a' AS int) AS n FROM rows",
+        "sql: |\n      SELECT id\n      FROM rows\n      WHERE id > 'abc'",
+        "filter: {from: rows, where: id = 1 / 0}",
+        "select: {from: rows, columns: {id: id, day: \"CAST('2024-02-30' AS date)\"}}",
+    ] {
+        place.transform(transform);
+        place.fails(2, &["check", "--offline", "job.yaml"]);
+    }
+    place.transform(
+        "sql: SELECT CASE WHEN id > 100 THEN CAST('a' AS int) END AS n, TRY_CAST('a' AS int) AS m FROM rows",
+    );
+    assert_eq!(place.run(&["check", "job.yaml"]).code, Some(0), "what may never be computed is no fault");
+    assert_transcript!("sql_constants", place);
 }

@@ -15,6 +15,12 @@ pub const MILLSTREAM: &str = env!("CARGO_BIN_EXE_millstream");
 /// A source of two columns, which most jobs here read. `read` and further keys of the entry follow.
 pub const COLUMNS: &str = "csv: {columns: {id: int64, name: utf8}}";
 
+/// What a command without a job adds to a hint that names a setting.
+const OF_A_JOB: &str = "; that is a setting of a job file, and `millstream guess URL > job.yaml` writes one";
+
+/// What only a job can be told.
+const FOR_A_JOB: &str = "; `allow_empty: true` in the source lets a job run without files";
+
 /// Asserts that a transcript is the one stored beside this test.
 macro_rules! assert_transcript {
     ($name:literal, $place:expr) => {
@@ -137,15 +143,19 @@ impl Place {
         assert_eq!(self.filtered(&previewed.stderr), self.filtered(&ran.stderr), "the same fault, the same message");
     }
 
-    /// `count` and `cat` of `url` must fail with what `run` says, but for the step, which they have not.
+    /// `count` and `cat` of `url` must fail with what `run` says, but for the step, which they have not, and for settings,
+    /// which they say are a job's.
     pub fn fails_without_job(&mut self, url: &str) {
         let ran = Ended::from(self.command(&["run", "job.yaml"]).output().expect("the binary starts"));
         let expected: String =
             ran.stderr.lines().filter(|line| !line.starts_with("  step ")).map(|line| format!("{line}\n")).collect();
+        let expected = expected.replace(FOR_A_JOB, "");
         for command in ["count", "cat"] {
             let ended = Ended::from(self.command(&[command, url]).output().expect("the binary starts"));
             assert_eq!(ended.code, Some(1), "{command}: {}", ended.stderr);
-            assert_eq!(self.filtered(&ended.stderr), self.filtered(&expected), "{command}");
+            let said = ended.stderr.replace(OF_A_JOB, "");
+            assert_eq!(self.filtered(&said), self.filtered(&expected), "{command}");
+            assert_eq!(said != ended.stderr, said.contains("of the source"), "a setting is said to be a job's");
             assert!(command == "cat" || ended.stdout.is_empty(), "a count that failed is no count: {}", ended.stdout);
         }
     }

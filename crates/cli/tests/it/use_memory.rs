@@ -132,3 +132,33 @@ fn groups_and_sorts_that_do_not_fit_spill() {
     let expected = [count, count, count * (count - 1) / 2].map(|number| number.to_string());
     assert_eq!(csv_rows(&lab.read("out.csv")), [expected]);
 }
+
+/// The left side of such a join is held in memory; where it does not fit, the join reads it again from its beginning.
+#[test]
+fn a_join_by_a_condition_whose_left_side_does_not_fit_loses_and_doubles_nothing() {
+    let lab = Lab::new();
+    for file in 0..8 {
+        let rows = (0..12_500).fold("id,x,pad\n".to_owned(), |mut text, row| {
+            let _ = writeln!(text, "{},{},{}", file * 12_500 + row, row % 1000, "p".repeat(200));
+            text
+        });
+        lab.file(&format!("served/{file}.csv"), rows);
+    }
+    lab.file("r1.csv", "low,high\n0,9\n");
+    lab.file("r2.csv", "low,high\n500,509\n");
+    // How large it is over there is not known, so it stays on the left.
+    let nginx = millstream_testkit::Nginx::start(&lab.path("served"));
+    lab.file(
+        "job.yaml",
+        format!(
+            "sources:\n  big: {{read: '{}', csv: {{columns: {{id: int64, x: int64, pad: utf8}}}}}}\n  \
+             ranges: {{read: 'r*.csv', csv: {{}}}}\ntransforms:\n  \
+             t: {{sql: 'SELECT count(*) AS n, count(low) AS matched, sum(id) AS ids, min(length(pad)) AS pad FROM big LEFT JOIN ranges ON x BETWEEN low AND high'}}\n\
+             sinks:\n  o: {{from: t, write: out.csv}}\n",
+            nginx.url("{0..7}.csv")
+        ),
+    );
+    let report = lab.report(&["--memory", "80MiB", "--cores", "2"]);
+    assert_eq!(csv_rows(&lab.read("out.csv")), [["100000", "2000", "4999950000", "200"]]);
+    assert!(report["rows_read"].as_u64() > Some(100_002), "it must have been read again");
+}

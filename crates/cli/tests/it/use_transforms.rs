@@ -185,3 +185,35 @@ fn sorts_keep_their_order_to_the_file() {
         assert_eq!(out(&lab, name), rows_of(&reference, &format!("select * from towns order by {order}")), "{name}");
     }
 }
+
+/// Every level of the recursion reads its tables from their beginning: a source, and a step that several use.
+#[test]
+fn recursive_queries_walk_all_levels() {
+    let lab = Lab::with_job(
+        "sources:\n  tree: {read: 'tree*.csv', csv: {columns: {id: int64, parent: int64}}}\ntransforms:\n  \
+         source: {sql: 'WITH RECURSIVE w AS (SELECT 1 AS id, 1 AS depth UNION ALL SELECT t.id, w.depth + 1 FROM tree t JOIN w ON t.parent = w.id) SELECT * FROM w'}\n  \
+         shared: {sql: 'WITH RECURSIVE w AS (SELECT id, 1 AS depth FROM tree WHERE parent IS NULL UNION ALL SELECT t.id, w.depth + 1 FROM tree t JOIN w ON t.parent = w.id) SELECT * FROM w'}\n\
+         sinks:\n  a: {from: source, write: out/source.csv}\n  b: {from: shared, write: out/shared.csv}\n",
+    );
+    lab.file("tree1.csv", "id,parent\n1,\n2,1\n4,3\n");
+    lab.file("tree2.csv", "id,parent\n3,2\n5,4\n6,5\n7,2\n");
+    for cores in ["1", "3"] {
+        lab.run(&["run", "job.yaml", "--cores", cores]).ok();
+        let expected = [["1", "1"], ["2", "2"], ["3", "3"], ["4", "4"], ["5", "5"], ["6", "6"], ["7", "3"]];
+        for name in ["source", "shared"] {
+            assert_eq!(sorted(out(&lab, name)), expected, "{name} on {cores} cores");
+        }
+    }
+}
+
+#[test]
+fn a_pipe_is_not_read_again_in_silence() {
+    let lab = Lab::with_job(
+        "sources:\n  tree: {read: '-', csv: {columns: {id: int64, parent: int64}}}\ntransforms:\n  \
+         walk: {sql: 'WITH RECURSIVE w AS (SELECT 1 AS id UNION ALL SELECT t.id FROM tree t JOIN w ON t.parent = w.id) SELECT * FROM w'}\n\
+         sinks:\n  a: {from: walk, write: out/x.csv}\n",
+    );
+    let ran = lab.run_with_input(&["run", "job.yaml"], b"id,parent\n2,1\n3,2\n4,3\n");
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("standard input can be read only once"), "{}", ran.stderr);
+}

@@ -1,14 +1,21 @@
 //! Joins that fit: a hash join holds its build side in memory and cannot spill it, a sort-merge join can.
+//!
+//! A join by a condition (nested loops) spills its left side, but then tells the left rows without a match once for
+//! every partition of its right side: it gets one partition there, wherever it may have to spill.
 
 use std::sync::Arc;
 
-use datafusion::common::stats::Precision;
+use datafusion::common::JoinType;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use super::node::recompute_with;
 
 /// The hash table and the copies made while it is built take about as much again as the rows.
 const BUILD_FACTOR: usize = 2;
@@ -20,24 +27,48 @@ pub async fn physical_plan(
     state: &SessionState,
     memory: usize,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    let physical = state.query_planner().create_physical_plan(plan, state).await?;
-    if !has_too_large_a_build_side(&physical, memory)? {
-        return Ok(physical);
+    let mut physical = state.query_planner().create_physical_plan(plan, state).await?;
+    if has_too_large_a_build_side(&physical, memory)? {
+        let mut config = state.config().clone();
+        config.options_mut().optimizer.prefer_hash_join = false;
+        let sorting = SessionStateBuilder::new_from_existing(state.clone()).with_config(config).build();
+        physical = sorting.query_planner().create_physical_plan(plan, &sorting).await?;
     }
-    let mut config = state.config().clone();
-    config.options_mut().optimizer.prefer_hash_join = false;
-    let sorting = SessionStateBuilder::new_from_existing(state.clone()).with_config(config).build();
-    sorting.query_planner().create_physical_plan(plan, &sorting).await
+    Ok(physical.transform_up(|node| with_one_right_side(node, memory))?.data)
+}
+
+/// A join by a condition that tells left rows without a match, over a right side of one partition. (DataFusion 55 says of
+/// its `NestedLoopJoinExec` that it counts the matches of each partition apart when it spills.)
+fn with_one_right_side(
+    node: Arc<dyn ExecutionPlan>,
+    memory: usize,
+) -> DataFusionResult<Transformed<Arc<dyn ExecutionPlan>>> {
+    let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() else { return Ok(Transformed::no(node)) };
+    let tells_left = match join.join_type() {
+        JoinType::Left | JoinType::Full | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => true,
+        JoinType::Inner | JoinType::Right | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => false,
+    };
+    let partitions = join.right().output_partitioning().partition_count();
+    let fits = bytes_of(join.left())?.is_some_and(|bytes| bytes.saturating_mul(BUILD_FACTOR) <= memory);
+    if !tells_left || partitions < 2 || fits {
+        return Ok(Transformed::no(node));
+    }
+    let right = Arc::new(CoalescePartitionsExec::new(Arc::clone(join.right())));
+    let children = vec![Arc::clone(join.left()), right as Arc<dyn ExecutionPlan>];
+    Ok(Transformed::yes(recompute_with(node, children)?))
+}
+
+/// About how many bytes come out of `plan`, if anything is known of that.
+fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<Option<usize>> {
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
+    Ok(statistics.total_byte_size.get_value().copied())
 }
 
 fn has_too_large_a_build_side(plan: &Arc<dyn ExecutionPlan>, memory: usize) -> DataFusionResult<bool> {
-    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
-        let statistics = StatisticsContext::new().compute(join.left().as_ref(), &StatisticsArgs::new())?;
-        if let Precision::Exact(bytes) | Precision::Inexact(bytes) = statistics.total_byte_size
-            && bytes.saturating_mul(BUILD_FACTOR) > memory
-        {
-            return Ok(true);
-        }
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>()
+        && bytes_of(join.left())?.is_some_and(|bytes| bytes.saturating_mul(BUILD_FACTOR) > memory)
+    {
+        return Ok(true);
     }
     for child in plan.children() {
         if has_too_large_a_build_side(child, memory)? {

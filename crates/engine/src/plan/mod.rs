@@ -8,21 +8,10 @@
 //! A step with one user is a view: columns and filters push through it into the readers. A step with several is planned
 //! once, with the union of the columns and the OR of the filters that its users want.
 
+pub mod blame;
 pub mod joins;
+pub(crate) mod node;
 pub mod shared;
 pub mod steps;
 
-use std::sync::Arc;
-
-use datafusion::error::Result as DataFusionResult;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-
-/// `node` with other children and its properties computed anew: the body of the deprecated
-/// `ExecutionPlan::with_new_children`, which the trait still requires.
-pub fn recompute_with(
-    node: Arc<dyn ExecutionPlan>,
-    children: Vec<Arc<dyn ExecutionPlan>>,
-) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    node.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-}
+pub use node::recompute_with;

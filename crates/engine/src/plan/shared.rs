@@ -16,6 +16,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableProvi
 use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::{Budget, StepKind, Steps};
 
+use super::blame::Blame;
 use super::joins;
 use crate::meter::{Metered, meter};
 use crate::tee::Tee;
@@ -125,10 +126,10 @@ impl Planner<'_> {
         let uses = count_uses(steps, sinks)?;
         let shared: Vec<&LogicalStep> =
             steps.iter().filter(|step| uses.get(&step.name).is_some_and(|uses| *uses > 1)).collect();
-        let views: HashMap<&str, &LogicalPlan> = steps
+        let views: Views<'_> = steps
             .iter()
             .filter(|step| uses.get(&step.name) == Some(&1))
-            .map(|step| (step.name.as_str(), &step.plan))
+            .map(|step| (step.name.as_str(), step))
             .collect();
 
         let mut wanted: HashMap<String, Vec<Wanted>> = HashMap::new();
@@ -148,24 +149,39 @@ impl Planner<'_> {
         }
 
         let mut physical = Physical::default();
-        for (name, plan) in optimised_tees.into_iter().rev() {
-            let input = self.physical(&name, &plan, &mut physical.metered).await?;
+        for (step, (name, plan)) in shared.iter().zip(optimised_tees.into_iter().rev()) {
+            let input = self.physical(&name, &plan, self.blame(step, &views)?, &mut physical.metered).await?;
             let step = self.steps.add(&name, StepKind::Transform, "tee");
             let tee = Tee::new(&name, input, Arc::clone(&self.budget), self.scratch.clone(), step);
             self.resolve(&name, &tee, &optimised_sinks, steps)?;
             physical.tees.push(tee);
         }
-        for (name, plan) in &optimised_sinks {
-            let plan = self.physical(name, plan, &mut physical.metered).await?;
+        for (sink, (name, plan)) in sinks.iter().zip(&optimised_sinks) {
+            let plan = self.physical(name, plan, self.blame(sink, &views)?, &mut physical.metered).await?;
             physical.roots.push(Root { name: name.clone(), plan });
         }
         Ok(physical)
+    }
+
+    /// Who may be at fault in the plan of `root`: the step itself, and those that are inlined into it.
+    fn blame(&self, root: &LogicalStep, views: &Views<'_>) -> DataFusionResult<Blame> {
+        let mut blame = Blame::default();
+        let mut waiting = vec![root];
+        while let Some(step) = waiting.pop() {
+            blame.add(step, self.state);
+            visit_steps(&step.plan, &mut |table, _| {
+                waiting.extend(views.get(table.name.as_str()));
+                Ok(())
+            })?;
+        }
+        Ok(blame)
     }
 
     async fn physical(
         &self,
         name: &str,
         plan: &LogicalPlan,
+        blame: Blame,
         metered: &mut Vec<Metered>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let mut state = std::borrow::Cow::Borrowed(self.state);
@@ -174,7 +190,7 @@ impl Planner<'_> {
             state.to_mut().config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
         }
         let plan = joins::physical_plan(plan, &state, self.budget.limit()).await?;
-        meter(plan, name, &self.steps, metered)
+        meter(plan, name, &Arc::new(blame), &self.steps, metered)
     }
 
     /// Tells every stand-in for `name` that it is a tee.
@@ -209,6 +225,9 @@ fn keeps_order(plan: &LogicalPlan) -> bool {
         _ => false,
     }
 }
+
+/// The steps that have one user, by name.
+type Views<'a> = HashMap<&'a str, &'a LogicalStep>;
 
 /// How many scans of each step there are in the plans that lead to a sink.
 fn count_uses(steps: &[LogicalStep], sinks: &[LogicalStep]) -> DataFusionResult<HashMap<String, usize>> {
@@ -248,7 +267,7 @@ fn visit_steps(
 }
 
 /// `plan` with the scans of `views` replaced by their own plans, all the way down.
-fn inline(plan: LogicalPlan, views: &HashMap<&str, &LogicalPlan>) -> DataFusionResult<LogicalPlan> {
+fn inline(plan: LogicalPlan, views: &Views<'_>) -> DataFusionResult<LogicalPlan> {
     let inlined = plan.transform_up_with_subqueries(|node| {
         let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
         let Ok(provider) = source_as_provider(&scan.source) else { return Ok(Transformed::no(node)) };
@@ -256,7 +275,7 @@ fn inline(plan: LogicalPlan, views: &HashMap<&str, &LogicalPlan>) -> DataFusionR
             return Ok(Transformed::no(node));
         };
         let Some(view) = views.get(table.name.as_str()) else { return Ok(Transformed::no(node)) };
-        let below = inline((*view).clone(), views)?;
+        let below = inline(view.plan.clone(), views)?;
         let aliased = LogicalPlanBuilder::from(below).alias(scan.table_name.clone())?.build()?;
         Ok(Transformed::yes(aliased))
     })?;

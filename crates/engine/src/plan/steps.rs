@@ -13,11 +13,11 @@ use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, cast, ident, lit};
 use datafusion::sql::parser::Statement;
-use millstream_core::sink::{ROUTE, Routing, RoutingKind};
-use millstream_job::{Keep, Located, SortKey, Transform, UnionBy};
+use millstream_core::sink::{ROUTE, RoutingKind};
+use millstream_job::{Keep, Located, SinkStep, SortKey, Transform, UnionBy};
 
 use super::shared::scan;
-use crate::sql;
+use crate::{fault, sql};
 
 /// The name of the column that counts equal rows in a `dedupe`; it never leaves the step.
 const RANK: &str = "_millstream_rank";
@@ -167,14 +167,11 @@ impl StepPlanner<'_> {
         at(from, plan())
     }
 
-    /// The rows that go to a sink: all columns of `from`, and the route behind them if the sink spreads its rows.
-    pub fn sink<'job>(
-        &self,
-        from: &'job Located<String>,
-        routing: Option<&Routing>,
-    ) -> Result<LogicalPlan, StepFault<'job>> {
-        let input = self.scan(from)?;
-        let Some(routing) = routing else { return Ok(input) };
+    /// The rows that go to a sink: all columns of its `from`, and the route behind them if it spreads its rows.
+    pub fn sink<'job>(&self, sink: &'job SinkStep) -> Result<LogicalPlan, StepFault<'job>> {
+        let input = self.scan(&sink.from)?;
+        let Some(routing) = sink.sink.routing() else { return Ok(input) };
+        let text = sink.texts.iter().find(|text| text.value == routing.expression).unwrap_or(&sink.from);
         let plan = || -> DataFusionResult<LogicalPlan> {
             let value = self.state.create_logical_expr(&routing.expression, input.schema())?;
             let route = match routing.kind {
@@ -189,7 +186,31 @@ impl StepPlanner<'_> {
             let columns: Vec<Expr> = input.schema().iter().map(Expr::from).chain([route.alias(ROUTE)]).collect();
             LogicalPlanBuilder::from(input.clone()).project(columns)?.build()
         };
-        at(from, plan())
+        at(text, plan())
+    }
+
+    /// Finds values that can be computed now and fail, in the `plan` of `transform`: every row would fail by them.
+    pub fn check_constants<'job>(&self, transform: &'job Transform, plan: &LogicalPlan) -> Result<(), StepFault<'job>> {
+        let Some(error) = sql::constant_fault(self.state, plan) else { return Ok(()) };
+        let texts = texts_of(transform);
+        let value = fault::unwrap(DataFusionError::Shared(Arc::clone(&error))).offending_text().map(str::to_owned);
+        let holds = |text: &&&Located<String>| value.as_ref().is_some_and(|value| text.value.contains(value.as_str()));
+        match texts.iter().find(holds).or(texts.first()) {
+            Some(text) => Err(StepFault { text, fault: sql::plan_fault(&text.value, &error) }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The SQL of a transform, in the order in which it stands.
+fn texts_of(transform: &Transform) -> Vec<&Located<String>> {
+    match transform {
+        Transform::Sql(text) => vec![text],
+        Transform::Filter { r#where, .. } => vec![r#where],
+        Transform::Select { columns, .. } => columns.iter().map(|column| &column.expression).collect(),
+        Transform::Union { .. } => Vec::new(),
+        Transform::Sort { by, .. } => by.iter().map(|key| &key.expression).collect(),
+        Transform::Dedupe { by, order, .. } => by.iter().chain(order.iter().map(|key| &key.expression)).collect(),
     }
 }
 

@@ -19,7 +19,7 @@ pub mod unit;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
@@ -93,18 +93,23 @@ pub struct Reader {
     pub context: SourceContext,
     /// The counters.
     pub steps: ReadSteps,
-    /// Units that were opened for a sample and cannot be opened again, with what was read put back.
+    /// What a sample has left: the listing, and what it has opened and cannot be opened again.
     pub opened: Opened,
 }
 
-/// Units that were opened and cannot be opened again, by their URI.
+/// What a look at a source has left for its reading.
 #[derive(Default)]
-pub struct Opened(Mutex<HashMap<String, ByteStream>>);
+pub struct Opened {
+    /// Units that were opened and cannot be opened again, by their URI.
+    streams: Mutex<HashMap<String, ByteStream>>,
+    /// All units, if they are few enough to be kept.
+    units: Mutex<Option<Vec<Unit>>>,
+}
 
 impl Opened {
     /// Keeps the bytes of `uri` for whoever opens it next.
     pub fn keep(&self, uri: &str, bytes: ByteStream) {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(uri.to_owned(), bytes);
+        locked(&self.streams).insert(uri.to_owned(), bytes);
     }
 
     fn has(&self, uri: &str) -> bool {
@@ -112,8 +117,22 @@ impl Opened {
     }
 
     fn take(&self, uri: &str) -> Option<ByteStream> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(uri)
+        locked(&self.streams).remove(uri)
     }
+
+    /// Keeps all units of the source for whoever lists it next.
+    pub fn keep_units(&self, units: Vec<Unit>) {
+        *locked(&self.units) = Some(units);
+    }
+
+    /// The first units, at most `limit`, if all are kept.
+    pub fn units(&self, limit: usize) -> Option<Vec<Unit>> {
+        locked(&self.units).as_ref().map(|units| units.iter().take(limit).cloned().collect())
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl fmt::Debug for Opened {
@@ -171,6 +190,14 @@ impl Reader {
     pub fn list(self: &Arc<Self>) -> BoxStream<'static, Result<Unit>> {
         let reader = Arc::clone(self);
         futures::stream::iter(self.patterns.clone()).flat_map(move |pattern| reader.list_pattern(&pattern)).boxed()
+    }
+
+    /// The units as [`Reader::list`] finds them, without listing again what a sample has listed to its end.
+    pub fn list_once(self: &Arc<Self>) -> BoxStream<'static, Result<Unit>> {
+        match locked(&self.opened.units).take() {
+            Some(units) => futures::stream::iter(units.into_iter().map(Ok)).boxed(),
+            None => self.list(),
+        }
     }
 
     fn list_pattern(self: &Arc<Self>, pattern: &str) -> BoxStream<'static, Result<Unit>> {

@@ -11,19 +11,17 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, UInt64Type};
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 use millstream_core::{Error, Result, Unit};
 use tokio::sync::Notify;
 
 use super::Reader;
 use crate::fault;
+use crate::plan::node::{Rounds, leaf, streaming};
 
 /// The most units that are known and not yet taken.
 pub const WINDOW: usize = 10_000;
@@ -153,12 +151,19 @@ impl UnitQueue {
 
     /// Starts the listing, once.
     fn begin(self: &Arc<Self>) {
-        if self.lock().began.replace(Instant::now()).is_some() {
-            return;
+        {
+            let mut state = self.lock();
+            if state.began.is_some() {
+                return;
+            }
+            state.began = Some(Instant::now());
         }
+        let (queue, io) = (Arc::clone(self), &self.reader.context.io);
+        let listing = io.spawn(async move { queue.list().await });
         let queue = Arc::clone(self);
-        self.reader.context.io.spawn(async move {
-            let end = queue.list().await;
+        io.spawn(async move {
+            // Whoever waits for units hears of a listing that broke, too.
+            let end = listing.await.unwrap_or_else(|join| Err(Error::internal("the listing failed").cause(join)));
             queue.lock().end = Some(end);
             queue.changed.notify_waiters();
         });
@@ -166,7 +171,7 @@ impl UnitQueue {
 
     async fn list(&self) -> Result<()> {
         let steps = &self.reader.steps;
-        let mut units = self.reader.list();
+        let mut units = self.reader.list_once();
         let mut before = Instant::now();
         while let Some(unit) = units.next().await {
             let unit = unit?;
@@ -267,65 +272,47 @@ pub fn from_batch(batch: &RecordBatch) -> Vec<Unit> {
 /// The leaf of a plan that hands out units.
 #[derive(Debug)]
 pub struct UnitsExec {
-    queue: Arc<UnitQueue>,
+    reader: Arc<Reader>,
+    /// A queue for each time that the whole leaf is executed.
+    queues: Mutex<Vec<Arc<UnitQueue>>>,
+    rounds: Rounds,
     properties: Arc<PlanProperties>,
 }
 
 impl UnitsExec {
-    /// A leaf whose `partitions` all take from `queue`.
-    pub fn new(queue: Arc<UnitQueue>, partitions: usize) -> Self {
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(unit_schema()),
-            Partitioning::UnknownPartitioning(partitions),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        );
-        UnitsExec { queue, properties: Arc::new(properties) }
+    /// A leaf whose `partitions` all take from one queue of the units of `reader`.
+    pub fn new(reader: Arc<Reader>, partitions: usize) -> Self {
+        UnitsExec {
+            reader,
+            queues: Mutex::default(),
+            rounds: Rounds::new(partitions),
+            properties: streaming(unit_schema(), partitions),
+        }
+    }
+
+    /// The queue of that round: made by the first partition that comes to it.
+    fn queue(&self, round: usize) -> Arc<UnitQueue> {
+        let mut queues = self.queues.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        while queues.len() <= round {
+            queues.push(UnitQueue::new(Arc::clone(&self.reader)));
+        }
+        Arc::clone(&queues[round])
     }
 }
 
 impl DisplayAs for UnitsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let patterns: Vec<String> =
-            self.queue.reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
+            self.reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
         write!(f, "UnitsExec: {}", patterns.join(", "))
     }
 }
 
 impl ExecutionPlan for UnitsExec {
-    fn name(&self) -> &str {
-        "UnitsExec"
-    }
+    leaf!("UnitsExec");
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DataFusionResult<TreeNodeRecursion>,
-    ) -> DataFusionResult<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-
-    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-
-    fn execute(&self, _: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
-        let queue = Arc::clone(&self.queue);
+    fn execute(&self, partition: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let queue = self.queue(self.rounds.begin(partition));
         let units = async_stream::try_stream! {
             loop {
                 let units = queue.next_some(PORTION).await;

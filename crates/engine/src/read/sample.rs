@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
-use futures::stream;
+use futures::stream::{self, BoxStream};
 use millstream_codec::{Unpack, Unpacked};
 use millstream_core::format::{OnDrift, ReadAt, Reading, Sample};
-use millstream_core::{ByteStream, Error, Result, Unit};
+use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
 
 use super::Reader;
 use super::queue::no_match;
@@ -21,8 +21,11 @@ pub const SAMPLE_BYTES: usize = 1 << 20;
 /// Units that are looked at, unless all must be.
 const SAMPLE_UNITS: usize = 8;
 
-/// Units whose sizes are added up for an estimate.
+/// Units whose sizes are added up for an estimate. So many are kept at the most, so that they are not listed again.
 const ESTIMATE_UNITS: usize = 10_000;
+
+/// Units that are listed even if fewer are asked for: a page of what lists objects, and most sources have no more.
+const LISTED_AT_LEAST: usize = 1_000;
 
 /// Compressed text grows by about this factor.
 const UNPACKED_RATIO: u64 = 4;
@@ -47,25 +50,33 @@ pub async fn columns(reader: &Arc<Reader>) -> Result<SchemaRef> {
     if let Some(declared) = reader.format.declared() {
         return Ok(declared);
     }
-    let limit = if reader.on_drift == OnDrift::Widen { usize::MAX } else { SAMPLE_UNITS };
-    let units = units(reader, limit).await?;
-    if units.is_empty() {
+    let first = units(reader, SAMPLE_UNITS).await?;
+    if first.is_empty() {
         return match reader.allow_empty {
             true => Ok(Arc::new(arrow::datatypes::Schema::empty())),
             false => Err(no_match(&reader.patterns)),
         };
     }
+    let units = match reader.on_drift {
+        OnDrift::Widen => reader.list(),
+        OnDrift::Fail | OnDrift::Null => stream::iter(first.into_iter().map(Ok)).boxed(),
+    };
     match reader.format.reading() {
         Reading::Stream(_) => stream_columns(reader, units).await,
         Reading::Ranges(_) => range_columns(reader, units).await,
     }
 }
 
-async fn stream_columns(reader: &Arc<Reader>, units: Vec<Unit>) -> Result<SchemaRef> {
+async fn stream_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Result<Unit>>) -> Result<SchemaRef> {
     let mut samples = Vec::new();
-    for unit in units {
+    while let Some(unit) = units.next().await.transpose()? {
         let uri = unit.name();
-        let head = head(reader, unit).await?;
+        // A few samples always fit. All of them, however many files there are, may not.
+        let holder = "the beginnings of all files, to make out their columns,";
+        let charged = (samples.len() >= SAMPLE_UNITS).then_some(holder);
+        let head = read_head(reader, unit, SAMPLE_BYTES, charged)
+            .await
+            .map_err(|error| if error.kind() == ErrorKind::Memory { error.hint(DECLARE) } else { error })?;
         let uri = head.member.as_ref().map_or(uri.clone(), |member| format!("{uri}, member {member}"));
         samples.push(Sample { uri, text: head.text, complete: head.complete });
     }
@@ -73,36 +84,50 @@ async fn stream_columns(reader: &Arc<Reader>, units: Vec<Unit>) -> Result<Schema
     format.infer(&samples, reader.on_drift)
 }
 
-async fn range_columns(reader: &Arc<Reader>, units: Vec<Unit>) -> Result<SchemaRef> {
+const DECLARE: &str = "declare `columns`, or raise `--memory`";
+
+async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Result<Unit>>) -> Result<SchemaRef> {
     let format = range_format(reader).ok_or_else(|| Error::internal("a range format was expected"))?;
-    let mut found = Vec::new();
-    for unit in units {
+    let mut found: Vec<(String, SchemaRef)> = Vec::new();
+    while let Some(unit) = units.next().await.transpose()? {
         let file = match ranged_file(reader, &unit).await? {
             Some(file) => file,
             None => collect(reader, &unit).await?,
         };
-        let columns = format.columns(file).await.map_err(|error| error.in_unit(&unit.uri, None))?;
+        let mut columns = format.columns(file).await.map_err(|error| error.in_unit(&unit.uri, None))?;
+        // Most files have the columns of the one before: they share one description.
+        if let Some((_, before)) = found.last().filter(|(_, before)| *before == columns) {
+            columns = Arc::clone(before);
+        }
         found.push((unit.name(), columns));
     }
     format.merge(&found, reader.on_drift)
 }
 
-/// The first member of a packed unit, whole. Small by the nature of a sample's budget: it is charged while it is held.
+/// The first member of a packed unit, whole, charged while it is held.
 async fn collect(reader: &Arc<Reader>, unit: &Unit) -> Result<Arc<dyn ReadAt>> {
-    let head = read_head(reader, unit.clone(), usize::MAX).await?;
+    let holder = format!("a {} file that cannot be read by ranges", reader.format.name());
+    let head = read_head(reader, unit.clone(), usize::MAX, Some(&holder)).await?;
     Ok(Arc::new(Collected(head.text)))
 }
 
-/// The first units of the source, at most `limit`.
+/// The first units of the source, at most `limit`. If these are all there are, or nearly, they are kept for the run.
 pub async fn units(reader: &Arc<Reader>, limit: usize) -> Result<Vec<Unit>> {
+    if let Some(known) = reader.opened.units(limit) {
+        return Ok(known);
+    }
     let mut found = Vec::new();
     let mut listed = reader.list();
-    while found.len() < limit {
+    while found.len() < limit.max(LISTED_AT_LEAST) {
         match listed.next().await {
             Some(unit) => found.push(unit?),
-            None => break,
+            None => {
+                reader.opened.keep_units(found.clone());
+                break;
+            }
         }
     }
+    found.truncate(limit);
     Ok(found)
 }
 
@@ -121,28 +146,37 @@ pub async fn estimate(reader: &Arc<Reader>) -> Result<Option<Estimate>> {
 
 /// The first bytes of `unit`, decoded.
 pub async fn head(reader: &Arc<Reader>, unit: Unit) -> Result<Head> {
-    read_head(reader, unit, SAMPLE_BYTES).await
+    read_head(reader, unit, SAMPLE_BYTES, None).await
 }
 
-async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize) -> Result<Head> {
+/// The first `limit` bytes of `unit`, decoded; charged to `holder`, if there is one, as long as the text lives.
+async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize, holder: Option<&str>) -> Result<Head> {
     let uri = unit.uri.clone();
     let at_unit = |error: Error| error.in_unit(&uri, None);
     let mut bytes = reader.open(&unit).await.map_err(at_unit)?;
+    let reopens = can_reopen(reader, &unit)?;
     let mut taken: Vec<Bytes> = Vec::new();
     let mut unpack = Unpack::new(reader.unpack_options(&unit));
     let mut head = Head { unit, member: None, codec: "", text: Bytes::new(), complete: false };
-    let mut text = BytesMut::new();
-    while text.len() < limit {
+    let mut text = Charged::default();
+    while text.bytes.len() < limit {
         match unpack.next().map_err(at_unit)? {
-            Unpacked::Hungry => match bytes.next().await.transpose()? {
+            Unpacked::Hungry => match bytes.next().await.transpose().map_err(at_unit)? {
                 Some(chunk) => {
-                    taken.push(chunk.clone());
+                    if !reopens {
+                        taken.push(chunk.clone());
+                    }
                     unpack.feed(chunk);
                 }
                 None => unpack.end(),
             },
             Unpacked::Begin { member } => head.member = member,
-            Unpacked::Text(piece) => text.extend_from_slice(&piece),
+            Unpacked::Text(piece) => {
+                if let Some(holder) = holder {
+                    text.charges.push(reader.context.budget.try_reserve(holder, piece.len()).map_err(at_unit)?);
+                }
+                text.bytes.extend_from_slice(&piece);
+            }
             Unpacked::End | Unpacked::Done => {
                 head.complete = true;
                 break;
@@ -150,12 +184,25 @@ async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize) -> Result<Hea
         }
     }
     head.codec = unpack.codec();
-    head.text = text.freeze();
-    if !can_reopen(reader, &head.unit)? {
+    head.text = Bytes::from_owner(text);
+    if !reopens {
         let again: ByteStream = stream::iter(taken.into_iter().map(Ok)).chain(bytes).boxed();
         reader.opened.keep(&head.unit.uri, again);
     }
     Ok(head)
+}
+
+/// Text and what is reserved for it.
+#[derive(Default)]
+struct Charged {
+    bytes: BytesMut,
+    charges: Vec<Reservation>,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// A pipe can be read only once: what a sample took from it must be given back.

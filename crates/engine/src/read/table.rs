@@ -16,7 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::format::{Bound, Comparison, ParseRequest};
 
 use super::exec::ReadExec;
-use super::queue::{UnitQueue, UnitsExec};
+use super::queue::UnitsExec;
 use super::rows::RowsRequest;
 use super::{Provenance, Reader};
 
@@ -139,7 +139,7 @@ impl TableProvider for SourceTable {
         };
         let request = Arc::new(self.request(state, projection, filters)?);
         let statistics = self.statistics_of(&request.output_schema);
-        let units = UnitsExec::new(UnitQueue::new(Arc::clone(&self.reader)), self.partitions);
+        let units = UnitsExec::new(Arc::clone(&self.reader), self.partitions);
         Ok(Arc::new(ReadExec::new(Arc::clone(&self.reader), request, statistics, Arc::new(units))))
     }
 }

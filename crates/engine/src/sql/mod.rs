@@ -3,6 +3,7 @@
 //! Positions are a line and a column inside the SQL text, both from 1; the job crate maps them into the YAML.
 
 mod arithmetic;
+mod constants;
 mod sum;
 mod words;
 
@@ -21,6 +22,8 @@ use millstream_job::SqlFault;
 
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::prelude::SessionContext;
+
+pub use constants::constant_fault;
 use words::lower_first;
 pub use words::{Words, first_line, reword};
 
@@ -120,6 +123,7 @@ pub fn plan_fault(sql: &str, error: &DataFusionError) -> PlanFault {
         let word = named?;
         find_word(sql, word).map(|(line, column)| (line, column, word.chars().count()))
     });
+    let place = place.or_else(|| find_text(sql, described.text.as_deref()?));
     let (line, column, length) = place.unwrap_or((1, 1, 1));
     PlanFault { fault: SqlFault { line, column, what: described.what, hint: described.hint }, length }
 }
@@ -208,6 +212,18 @@ fn find_word(sql: &str, name: &str) -> Option<(usize, usize)> {
     Some((found.span.start.line as usize, found.span.start.column as usize))
 }
 
+/// The first place in `sql` where the literal `text` stands, with its quotes.
+fn find_text(sql: &str, text: &str) -> Option<(usize, usize, usize)> {
+    let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location().ok()?;
+    let found = tokens.into_iter().find(|token| match &token.token {
+        Token::SingleQuotedString(literal) | Token::Number(literal, _) => literal == text,
+        _ => false,
+    })?;
+    let Span { start, end } = Span::try_from_sqlparser_span(found.span)?;
+    let length = if start.line == end.line { end.column.saturating_sub(start.column).max(1) } else { 1 };
+    Some((start.line as usize, start.column as usize, length as usize))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +246,34 @@ mod tests {
         let fault = parse("SELECT a\nFROM t WHRE b").expect_err("WHRE");
         assert_eq!((fault.line, fault.column), (2, 13), "{fault:?}");
         assert!(fault.what.starts_with("the SQL does not parse"), "{fault:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_computed_is_found_where_it_is_surely_computed() {
+        let context = datafusion::prelude::SessionContext::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let fault = |sql: &str| {
+            let statement = parse(sql).expect("a query");
+            let plan = runtime.block_on(context.state().statement_to_plan(statement)).expect("a plan");
+            let error = constant_fault(&context.state(), &plan)?;
+            let PlanFault { fault, length } = plan_fault(sql, &error);
+            Some((fault.what, fault.column, length))
+        };
+        let texts = |(what, column, length)| Some((String::from(what), column, length));
+        assert_eq!(fault("SELECT CAST('a' AS int)"), texts(("the text cannot be converted to int32", 13, 3)));
+        assert_eq!(
+            fault("SELECT n FROM (VALUES (1)) v(n) WHERE n = 'abc'"),
+            texts(("the text cannot be converted to int64", 43, 5))
+        );
+        assert_eq!(fault("SELECT n + 1 / 0 FROM (VALUES (1)) v(n)"), texts(("division by zero", 1, 1)));
+        for sql in [
+            "SELECT CASE WHEN n > 1 THEN CAST('a' AS int) END FROM (VALUES (1)) v(n)",
+            "SELECT coalesce(n, CAST('a' AS int)) FROM (VALUES (1)) v(n)",
+            "SELECT n FROM (VALUES (1)) v(n) WHERE n > 1 AND CAST('a' AS int) = n",
+            "SELECT TRY_CAST('a' AS int), now(), random(), CAST('5' AS int) / 2, to_timestamp('2024-01-01')",
+        ] {
+            assert_eq!(fault(sql), None, "{sql}");
+        }
     }
 
     #[test]

@@ -1,0 +1,131 @@
+//! What all plan nodes of ours have in common, so that each says only what is its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::datatypes::SchemaRef;
+use datafusion::error::Result as DataFusionResult;
+use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
+
+/// The properties of a node that hands on its rows as they come, in no order, over `partitions`.
+pub fn streaming(schema: SchemaRef, partitions: usize) -> Arc<PlanProperties> {
+    Arc::new(PlanProperties::new(
+        EquivalenceProperties::new(schema),
+        Partitioning::UnknownPartitioning(partitions),
+        EmissionType::Incremental,
+        Boundedness::Bounded,
+    ))
+}
+
+/// `node` with other children and its properties computed anew: the body of the deprecated
+/// `ExecutionPlan::with_new_children`, which the trait still requires.
+pub fn recompute_with(
+    node: Arc<dyn ExecutionPlan>,
+    children: Vec<Arc<dyn ExecutionPlan>>,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    node.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+}
+
+/// Counts how often each partition of a node was executed. The same plan can be executed again: the recursive part of
+/// a `WITH RECURSIVE` once for every level, the left side of a join by a condition when it turns out not to fit in
+/// memory. A node whose rows are used up by then must make them anew, or they would be missing in silence.
+#[derive(Debug)]
+pub struct Rounds(Vec<AtomicUsize>);
+
+impl Rounds {
+    /// No partition of `partitions` was executed yet.
+    pub fn new(partitions: usize) -> Self {
+        Rounds((0..partitions).map(|_| AtomicUsize::new(0)).collect())
+    }
+
+    /// How often `partition` was executed before this time.
+    pub fn begin(&self, partition: usize) -> usize {
+        self.0.get(partition).map_or(0, |times| times.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether `partition` was ever executed.
+    pub fn has_begun(&self, partition: usize) -> bool {
+        self.0.get(partition).is_some_and(|times| times.load(Ordering::Relaxed) > 0)
+    }
+}
+
+/// The methods of an `ExecutionPlan` that is a leaf without expressions and has a field `properties`.
+macro_rules! leaf {
+    ($name:literal) => {
+        fn name(&self) -> &str {
+            $name
+        }
+
+        fn properties(&self) -> &Arc<PlanProperties> {
+            &self.properties
+        }
+
+        fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+            Vec::new()
+        }
+
+        $crate::plan::node::without_expressions!();
+
+        fn replace_children(
+            self: Arc<Self>,
+            _: Vec<Arc<dyn ExecutionPlan>>,
+            _: datafusion::physical_plan::execution_plan::ReplaceChildrenOptions,
+        ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+            Ok(self)
+        }
+    };
+}
+
+/// The methods of an `ExecutionPlan` without expressions that has a field `input` and a method `with_input`, which
+/// makes the same node over another one.
+macro_rules! over_one_input {
+    ($name:literal) => {
+        fn name(&self) -> &str {
+            $name
+        }
+
+        fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+            vec![&self.input]
+        }
+
+        $crate::plan::node::without_expressions!();
+
+        fn replace_children(
+            self: Arc<Self>,
+            mut children: Vec<Arc<dyn ExecutionPlan>>,
+            _: datafusion::physical_plan::execution_plan::ReplaceChildrenOptions,
+        ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+            match children.pop() {
+                Some(input) => Ok(Arc::new(self.with_input(input))),
+                None => datafusion::common::internal_err!("{} has one input", $name),
+            }
+        }
+    };
+}
+
+/// What a node without expressions says of them, and the deprecated way to replace children.
+macro_rules! without_expressions {
+    () => {
+        fn apply_expressions(
+            &self,
+            _: &mut dyn FnMut(
+                &Arc<dyn datafusion::physical_expr::PhysicalExpr>,
+            ) -> DataFusionResult<datafusion::common::tree_node::TreeNodeRecursion>,
+        ) -> DataFusionResult<datafusion::common::tree_node::TreeNodeRecursion> {
+            Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
+        }
+
+        fn with_new_children(
+            self: Arc<Self>,
+            children: Vec<Arc<dyn ExecutionPlan>>,
+        ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+            $crate::plan::node::recompute_with(self, children)
+        }
+    };
+}
+
+pub(crate) use {leaf, over_one_input, without_expressions};
