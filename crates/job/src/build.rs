@@ -708,8 +708,8 @@ fn schemes<'b>(schemes: impl Iterator<Item = &'b &'static str>) -> Vec<String> {
         .map(|scheme| match *scheme {
             "" => "a path".to_owned(),
             "-" => "`-`".to_owned(),
-            "http" | "https" => format!("{scheme}://"),
-            other => format!("{other}:"),
+            "file" | "sqlite" => format!("{scheme}:"),
+            other => format!("{other}://"),
         })
         .collect()
 }

@@ -139,7 +139,7 @@ fn a_join_by_a_condition_whose_left_side_does_not_fit_loses_and_doubles_nothing(
     let lab = Lab::new();
     for file in 0..8 {
         let rows = (0..12_500).fold("id,x,pad\n".to_owned(), |mut text, row| {
-            let _ = writeln!(text, "{},{},{}", file * 12_500 + row, row % 1000, "p".repeat(200));
+            let _ = writeln!(text, "{},{},{}", file * 12_500 + row, row % 1000, "p".repeat(500));
             text
         });
         lab.file(&format!("served/{file}.csv"), rows);
@@ -159,6 +159,6 @@ fn a_join_by_a_condition_whose_left_side_does_not_fit_loses_and_doubles_nothing(
         ),
     );
     let report = lab.report(&["--memory", "80MiB", "--cores", "2"]);
-    assert_eq!(csv_rows(&lab.read("out.csv")), [["100000", "2000", "4999950000", "200"]]);
+    assert_eq!(csv_rows(&lab.read("out.csv")), [["100000", "2000", "4999950000", "500"]]);
     assert!(report["rows_read"].as_u64() > Some(100_002), "it must have been read again");
 }

@@ -196,7 +196,11 @@ impl StepPlanner<'_> {
         let value = fault::unwrap(DataFusionError::Shared(Arc::clone(&error))).offending_text().map(str::to_owned);
         let holds = |text: &&&Located<String>| value.as_ref().is_some_and(|value| text.value.contains(value.as_str()));
         match texts.iter().find(holds).or(texts.first()) {
-            Some(text) => Err(StepFault { text, fault: sql::plan_fault(&text.value, &error) }),
+            Some(text) => {
+                let mut fault = sql::plan_fault(&text.value, &error);
+                fault.fault.hint = Some("no row has a part in this: correct what stands here".to_owned());
+                Err(StepFault { text, fault })
+            }
             None => Ok(()),
         }
     }

@@ -113,7 +113,7 @@ impl Opened {
     }
 
     fn has(&self, uri: &str) -> bool {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).contains_key(uri)
+        locked(&self.streams).contains_key(uri)
     }
 
     fn take(&self, uri: &str) -> Option<ByteStream> {
