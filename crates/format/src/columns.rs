@@ -3,6 +3,7 @@
 //! How a text becomes a value of its type is left to the formats.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -414,7 +415,8 @@ impl Columns {
     /// All faults, below `key` (the key of the settings that holds the columns).
     pub fn check(&self, key: &str) -> Vec<Fault> {
         let mut faults = Vec::new();
-        for (index, (name, spec)) in self.0.iter().enumerate() {
+        let mut names = HashSet::new();
+        for (name, spec) in &self.0 {
             let path = vec![key.to_owned(), name.clone()];
             if let Err(error) = spec.resolve(name) {
                 let what = match error.offending_text() {
@@ -424,7 +426,7 @@ impl Columns {
                 let hint = error.hint_text().map(str::to_owned);
                 faults.push(Fault { path: path.clone(), what, hint });
             }
-            if self.0[..index].iter().any(|(other, _)| other == name) {
+            if !names.insert(name) {
                 faults.push(Fault { path, what: format!("two columns are named {name}"), hint: None });
             }
         }
@@ -512,7 +514,7 @@ impl JsonSchema for Columns {
 ///  everything else = utf8
 /// ```
 pub fn widen(a: &DataType, b: &DataType) -> DataType {
-    use DataType::{Date32, Float32, Float64, List, Null, Struct, Timestamp};
+    use DataType::{Date32, Float32, Float64, List, Null, Struct, Time64, Timestamp};
     let (a, b) = (plain(a), plain(b));
     match (a.as_ref(), b.as_ref()) {
         (a, b) if a == b => a.clone(),
@@ -521,16 +523,24 @@ pub fn widen(a: &DataType, b: &DataType) -> DataType {
         (a, b) if a.is_integer() && b.is_integer() => widen_integers(a, b),
         (a, b) if is_number(a) && is_number(b) => widen_decimals(a, b),
         (Date32, other @ Timestamp(_, None)) | (other @ Timestamp(_, None), Date32) => other.clone(),
-        (Timestamp(_, a), Timestamp(_, b)) if a.is_some() == b.is_some() => {
-            Timestamp(TimeUnit::Microsecond, a.as_ref().map(|_| UTC.into()))
+        (Timestamp(unit_a, a), Timestamp(unit_b, b)) if a.is_some() == b.is_some() => {
+            Timestamp(finer(*unit_a, *unit_b), a.as_ref().map(|_| UTC.into()))
         }
+        (Time64(unit_a), Time64(unit_b)) => Time64(finer(*unit_a, *unit_b)),
         (List(a), List(b)) => List(Arc::new(Field::new_list_field(widen(a.data_type(), b.data_type()), true))),
         (Struct(a), Struct(b)) => Struct(widen_members(a, b)),
         _ => TEXT,
     }
 }
 
-/// The type that a job file could declare for it: one text type, one binary, microseconds.
+/// Microseconds, or nanoseconds if one side has them: the coarser unit would cut digits off without a word, while a
+/// time that the finer one cannot reach is an error.
+fn finer(a: TimeUnit, b: TimeUnit) -> TimeUnit {
+    if a == TimeUnit::Nanosecond || b == TimeUnit::Nanosecond { TimeUnit::Nanosecond } else { TimeUnit::Microsecond }
+}
+
+/// The type that a job file could declare for it: one text type, one binary, times of day in microseconds unless they
+/// are finer.
 fn plain(data_type: &DataType) -> Cow<'_, DataType> {
     match data_type {
         DataType::Utf8 | DataType::LargeUtf8 => Cow::Owned(TEXT),
@@ -540,7 +550,7 @@ fn plain(data_type: &DataType) -> Cow<'_, DataType> {
             Cow::Owned(DataType::Decimal128(*precision, *scale))
         }
         DataType::Date64 => Cow::Owned(DataType::Date32),
-        DataType::Time32(_) | DataType::Time64(_) => Cow::Owned(DataType::Time64(TimeUnit::Microsecond)),
+        DataType::Time32(_) => Cow::Owned(DataType::Time64(TimeUnit::Microsecond)),
         DataType::Dictionary(_, values) => plain(values),
         DataType::LargeList(item)
         | DataType::ListView(item)
@@ -634,30 +644,14 @@ mod tests {
 
     #[test]
     fn every_name_comes_back() {
-        let names = [
-            "bool",
-            "int8",
-            "int16",
-            "int32",
-            "int64",
-            "uint8",
-            "uint16",
-            "uint32",
-            "uint64",
-            "float32",
-            "float64",
-            "utf8",
-            "binary",
-            "date",
-            "time",
-            "timestamp",
-            "timestamptz",
+        let plain = TYPE_NAMES.iter().copied().filter(|name| !name.contains(['(', '<']));
+        let composed = [
             "decimal(18, 2)",
             "decimal(76, 76)",
             "list<list<int8>>",
             "struct<a: int64, \"b c\": struct<\"\"\"\": utf8>>",
         ];
-        for name in names {
+        for name in plain.chain(composed) {
             let data_type = parse_type(name).expect(name);
             assert_eq!(type_name(&data_type), name);
             assert!(parse_type(&name.to_uppercase()).is_ok(), "{name} in capitals");
@@ -740,5 +734,22 @@ mod tests {
             assert_eq!(type_name(&widen(&b, &a)), both);
             assert_eq!(widen(&a, &DataType::Null), a);
         }
+    }
+
+    #[test]
+    fn widening_cuts_no_digits_off_times() {
+        use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+        for (a, b, both) in [
+            (Second, Millisecond, Microsecond),
+            (Microsecond, Nanosecond, Nanosecond),
+            (Second, Nanosecond, Nanosecond),
+        ] {
+            let timestamp = |unit| DataType::Timestamp(unit, None);
+            assert_eq!(widen(&timestamp(a), &timestamp(b)), timestamp(both));
+            assert_eq!(widen(&timestamp(b), &timestamp(a)), timestamp(both));
+        }
+        let (milliseconds, nanoseconds) = (DataType::Time32(Millisecond), DataType::Time64(Nanosecond));
+        assert_eq!(widen(&milliseconds, &nanoseconds), nanoseconds);
+        assert_eq!(widen(&milliseconds, &DataType::Time32(Second)), DataType::Time64(Microsecond));
     }
 }
