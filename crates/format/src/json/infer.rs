@@ -11,7 +11,8 @@ use millstream_core::format::{Sample, TEXT};
 use millstream_core::{Error, Result};
 
 use super::cursor::{Cursor, Fault, Kind};
-use super::records::Splitter;
+use super::parser::text_of;
+use super::records::{Splitter, line_of};
 use super::spec::Layout;
 
 /// An object inside a record with more keys than this is used as a dictionary: it is taken as text.
@@ -50,15 +51,21 @@ fn look_at(
     let mut splitter = Splitter::new(layout, max_record);
     let mut records = 0;
     let mut scratch = String::new();
-    let mut faults = Vec::new();
+    let mut fault = None;
     let mut take = |record: super::records::Record<'_>| {
-        let text = std::str::from_utf8(record.text).unwrap_or_default();
         // Faults of records are the parser's to report; here they only mean that there is nothing to learn, so a
         // record is read through before anything is taken from it.
-        let learned = check(text, &mut scratch).and_then(|()| object.read(&mut Cursor::new(text), &mut scratch));
+        let learned = text_of(record, max_record as u64).and_then(|text| {
+            check(text, &mut scratch)?;
+            object.read(&mut Cursor::new(text), &mut scratch)
+        });
         match learned {
             Ok(()) => records += 1,
-            Err(fault) => faults.push(fault.into_error(record.byte, record.line)),
+            Err(found) if fault.is_none() => {
+                let line = line_of(record.text, found.at(), record.line);
+                fault = Some(found.into_error(record.byte, line));
+            }
+            Err(_) => {}
         }
         Ok(())
     };
@@ -66,7 +73,7 @@ fn look_at(
     if outcome.is_ok() && sample.complete {
         outcome = splitter.finish(&mut take);
     }
-    let fault = outcome.err().or_else(|| faults.into_iter().next());
+    let fault = outcome.err().or(fault);
     let fault = match fault {
         None if records == 0 && !sample.complete && !sample.text.is_empty() => {
             Some(Error::data(format!("the first record is longer than the sample of {} bytes", sample.text.len())))

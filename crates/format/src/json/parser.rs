@@ -116,13 +116,7 @@ impl RowMaker {
     }
 
     fn read(&mut self, record: Record<'_>) -> Result<(), Fault> {
-        if record.too_long {
-            return Err(Fault::new(0, format!("the record is longer than {} bytes", self.max_record))
-                .text(&String::from_utf8_lossy(&record.text[..record.text.len().min(80)]))
-                .hint("a bracket or a line end may be missing; otherwise raise `max_record`"));
-        }
-        let text = simdutf8::basic::from_utf8(record.text).map_err(|_| not_utf8(record.text))?;
-        let mut cursor = Cursor::new(text);
+        let mut cursor = Cursor::new(text_of(record, self.max_record)?);
         match cursor.kind()? {
             Kind::Object => self.fields.object(&mut cursor, &mut self.scratch)?,
             other => {
@@ -155,6 +149,16 @@ impl RowMaker {
         parsed.rows.push(Rows { batch, lines });
         Ok(())
     }
+}
+
+/// The text of a record, if it is whole and UTF-8.
+pub(super) fn text_of(record: Record<'_>, max_record: u64) -> Result<&str, Fault> {
+    if record.too_long {
+        return Err(Fault::new(0, format!("the record is longer than {max_record} bytes"))
+            .text(&String::from_utf8_lossy(&record.text[..record.text.len().min(80)]))
+            .hint("a bracket or a line end may be missing; otherwise raise `max_record`"));
+    }
+    simdutf8::basic::from_utf8(record.text).map_err(|_| not_utf8(record.text))
 }
 
 fn not_utf8(text: &[u8]) -> Fault {

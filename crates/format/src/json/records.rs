@@ -110,7 +110,13 @@ impl Splitter {
         if self.begun && self.layout != Layout::Auto {
             return self.split(text, take);
         }
+        // Once the first line has begun, only its end tells more: looking at all of it for each piece would take
+        // square time.
+        let line_begun = self.begun && self.held.iter().any(|byte| !is_space(*byte));
         self.held.extend_from_slice(text);
+        if line_begun && memchr(b'\n', text).is_none() && self.held.len() <= self.max_record {
+            return Ok(());
+        }
         self.begin(false, take)
     }
 

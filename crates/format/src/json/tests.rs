@@ -516,6 +516,12 @@ fn samples_without_columns_say_why() {
         assert_eq!(error.to_string(), expected);
         assert!(error.hint_text().is_some(), "{expected}");
     }
+    let error = inferred(json!({"max_record": 8}), &[("\n{\"a\": 1234}\n", true)]).expect_err("too long");
+    assert_eq!(error.to_string(), "sample0.json, line 2, byte 1: the record is longer than 8 bytes");
+    let text = Bytes::from_static(b"{\"a\": \"\xff\"}\n");
+    let sample = Sample { uri: "latin.json".to_owned(), text, complete: true };
+    let error = format(json!({})).infer(&[sample], OnDrift::Fail).expect_err("not UTF-8");
+    assert_eq!(error.to_string(), "latin.json, line 1, byte 7: bytes that are not UTF-8");
 }
 
 #[test]
