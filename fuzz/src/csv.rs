@@ -1,5 +1,5 @@
-//! Any bytes as a csv file: no panic, and the same rows, rejects and error however the text is cut. What was read is
-//! written and read again.
+//! Any bytes as a csv file: no panic, and the same rows, rejects and error however the text is cut, also where its
+//! pieces are parsed apart. What was read is written and read again.
 //!
 //! The first byte of the input chooses the dialect, the second how the text is cut.
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use millstream_core::format::{Format, OnDrift, ParseRequest, Reading, Sample, StreamFormat, TEXT};
 use serde_json::json;
 
-use crate::rows::parse;
+use crate::rows::{parse, parse_apart};
 
 fn format(choice: u8) -> millstream_format::csv::Csv {
     let mut settings = [
@@ -50,6 +50,9 @@ pub fn run(data: &[u8]) {
         let piece = usize::from(cut >> 2) + 1;
         let whole = parse(&format, text, &request, text.len());
         assert_eq!(whole, parse(&format, text, &request, piece), "pieces of {piece} bytes change something");
+        if let Some(apart) = parse_apart(&format, text, &request, piece, usize::from(*cut)) {
+            assert_eq!(whole, apart, "parts that are parsed apart change something");
+        }
         if let Ok((rows, ..)) = whole
             && *choice & 7 == 0
         {

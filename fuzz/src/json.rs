@@ -12,6 +12,8 @@ use millstream_core::format::{Format, OnDrift, ParseRequest, Parsed, Reading, Sa
 use millstream_format::json::{JsonFormat, JsonSpec, Layout};
 use serde_json::{Map, Value};
 
+use crate::rows;
+
 /// What came out: rows with their lines, and what is said of each reject; or the error.
 type Outcome = Result<(Vec<(RecordBatch, Vec<i64>)>, Vec<(Bytes, String)>), String>;
 
@@ -63,6 +65,11 @@ pub fn run(data: &[u8]) {
         let whole = parse(stream, text, &request, text.len());
         let pieces = parse(stream, text, &request, usize::from(cut >> 2) + 1);
         assert_eq!(whole, pieces, "the pieces of {} bytes change something", usize::from(cut >> 2) + 1);
+        if let Some(apart) = rows::parse_apart(stream, text, &request, usize::from(cut >> 2) + 1, usize::from(*choice))
+        {
+            let whole = rows::parse(stream, text, &request, text.len());
+            assert_eq!(whole, apart, "parts that are parsed apart change something");
+        }
     }
     against_serde_json(text);
 }

@@ -5,7 +5,7 @@
 use millstream_core::format::{Format, ParseRequest, Parsed, StreamFormat};
 use serde_json::json;
 
-use crate::rows::parse;
+use crate::rows::{parse, parse_apart};
 
 /// Runs the target on one input.
 pub fn run(data: &[u8]) {
@@ -21,6 +21,9 @@ pub fn run(data: &[u8]) {
     let request = ParseRequest { lines: true, batch_rows: 5, ..ParseRequest::all(schema) };
     let whole = parse(&format, text, &request, text.len());
     assert_eq!(whole, parse(&format, text, &request, usize::from(*cut) + 1), "cut every {} bytes", cut + 1);
+    if let Some(apart) = parse_apart(&format, text, &request, usize::from(*cut) + 1, usize::from(*choice >> 3)) {
+        assert_eq!(whole, apart, "parts that are parsed apart change something");
+    }
     let counting = ParseRequest { projection: Vec::new(), lines: false, ..request };
     let counted = count(&format, text, &counting, usize::from(*cut) + 1);
     match whole {

@@ -10,15 +10,55 @@ use millstream_core::format::{ParseRequest, Parsed, StreamFormat};
 /// The rows as one batch, the line of each, and what is said of each reject; or the error.
 pub type Outcome = Result<(RecordBatch, Vec<i64>, Vec<(Bytes, String)>), String>;
 
+fn shown(error: Error) -> String {
+    format!("{error} {:?} {:?}", error.offending_text(), error.hint_text())
+}
+
 /// Parses `text`, pushed in pieces of `piece` bytes.
 pub fn parse(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, piece: usize) -> Outcome {
     let mut parser = format.parser(request).expect("the types can be read");
     let mut parsed = Parsed::default();
-    let shown = |error: Error| format!("{error} {:?} {:?}", error.offending_text(), error.hint_text());
     for piece in text.chunks(piece.max(1)) {
         parser.push(Bytes::copy_from_slice(piece), &mut parsed).map_err(shown)?;
     }
     parser.finish(&mut parsed).map_err(shown)?;
+    Ok(together(request, parsed))
+}
+
+/// Parses `text`, pushed in pieces of `piece` bytes, in parts of at least `size` bytes that are parsed apart; `None` if
+/// it cannot be cut.
+pub fn parse_apart(
+    format: &dyn StreamFormat,
+    text: &[u8],
+    request: &ParseRequest,
+    piece: usize,
+    size: usize,
+) -> Option<Outcome> {
+    let mut splitter = format.splitter(text)?;
+    let mut pieces = Vec::new();
+    text.chunks(piece.max(1)).for_each(|text| splitter.push(Bytes::copy_from_slice(text), size, &mut pieces));
+    splitter.finish(&mut pieces);
+    let mut first = format.parser(request).expect("the types can be read");
+    let mut parsed = Parsed::default();
+    let mut parse = || {
+        for (index, piece) in pieces.into_iter().enumerate() {
+            if index == 0 {
+                piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?;
+                first.finish(&mut parsed)?;
+                continue;
+            }
+            let mut parser = first.fork(piece.place).expect("the first piece says all there is to know");
+            piece.text.into_iter().try_for_each(|text| parser.push(text, &mut parsed))?;
+            parser.finish(&mut parsed)?;
+        }
+        Ok(())
+    };
+    let result: Result<(), Error> = parse();
+    Some(result.map_err(shown).map(|()| together(request, parsed)))
+}
+
+/// Everything that came out, checked, as one batch.
+fn together(request: &ParseRequest, parsed: Parsed) -> (RecordBatch, Vec<i64>, Vec<(Bytes, String)>) {
     let batches: Vec<&RecordBatch> = parsed.rows.iter().map(|rows| &rows.batch).collect();
     // Text is shared with what was pushed, unchecked: this looks at all of it.
     batches.iter().flat_map(|batch| batch.columns()).for_each(|column| {
@@ -33,5 +73,5 @@ pub fn parse(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, pie
         assert!(reject.reason.place().line.is_some() && reject.reason.place().byte.is_some());
         (reject.raw, shown(reject.reason))
     });
-    Ok((rows, lines, rejects.collect()))
+    (rows, lines, rejects.collect())
 }

@@ -182,14 +182,16 @@ pub struct TextPlace {
 pub struct TextPiece {
     /// Where it begins.
     pub place: TextPlace,
-    /// Its text, cut anywhere. Together they end where a record does.
+    /// Its text, cut anywhere. Together they end where a record does. Of a record that is too long the rest may be
+    /// missing.
     pub text: Vec<Bytes>,
 }
 
 /// Cuts the text of one unit or member where a record ends, so that its pieces can be parsed on several cores.
 ///
 /// The rows, their lines and the rejects are the same as those of one parser over the whole text, whatever is wrong
-/// with it.
+/// with it. The first piece goes to the unit's own parser, which can be forked once it has taken that piece. An error of
+/// a piece is the error of the text: what the pieces behind it give counts for nothing.
 pub trait Splitter: Send {
     /// Takes the next piece of text (cut anywhere) and adds to `pieces` what is complete: pieces of at least `size`
     /// bytes, as small as the records allow.
@@ -256,8 +258,9 @@ pub trait StreamFormat: Format {
     /// A parser at the beginning of a unit or member.
     fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>>;
 
-    /// What cuts a text that begins with `head` (at least its first 4 bytes, if it has them); `None` if its pieces
-    /// cannot be parsed apart.
+    /// What cuts a text that begins with `head` (at least its first 4 bytes, if it has them, and better its first
+    /// lines: json looks at the first to know its layout); `None` if its pieces cannot be parsed apart. `head` is pushed
+    /// like the rest.
     fn splitter(&self, _head: &[u8]) -> Option<Box<dyn Splitter>> {
         None
     }

@@ -21,7 +21,8 @@ use futures::executor::block_on;
 use futures::stream::StreamExt;
 use millstream_core::Result;
 use millstream_core::format::{
-    Format, OnDrift, ParseRequest, Parsed, ReadAt, Reading, Reject, Rows, Sample, StreamFormat, Validate,
+    Format, OnDrift, ParseRequest, Parsed, ReadAt, Reading, Reject, Rows, Sample, StreamFormat, TextPiece, TextPlace,
+    Validate,
 };
 
 /// A format and the rows it is checked with.
@@ -139,6 +140,66 @@ pub fn parse(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, cut
     Ok(Outcome::new(request.output_schema(), parsed))
 }
 
+/// Reads `text`, pushed in pieces that end at `cuts`, in parts of about `size` bytes that are parsed apart. `None` if it
+/// cannot be cut.
+pub fn parse_apart(
+    format: &dyn StreamFormat,
+    text: &[u8],
+    request: &ParseRequest,
+    cuts: &[usize],
+    size: usize,
+) -> Option<Result<Outcome>> {
+    let head = cuts.first().copied().unwrap_or(text.len()).max(4).min(text.len());
+    let mut splitter = format.splitter(&text[..head])?;
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for &cut in cuts.iter().chain([&text.len()]) {
+        splitter.push(Bytes::copy_from_slice(&text[start..cut]), size, &mut pieces);
+        start = cut;
+    }
+    splitter.finish(&mut pieces);
+    Some(parse_pieces(format, request, pieces))
+}
+
+fn parse_pieces(format: &dyn StreamFormat, request: &ParseRequest, pieces: Vec<TextPiece>) -> Result<Outcome> {
+    let mut first = format.parser(request)?;
+    let mut others = Vec::new();
+    let mut parsed = Parsed::default();
+    for (index, piece) in pieces.into_iter().enumerate() {
+        assert!(!piece.text.iter().all(Bytes::is_empty), "no piece is empty");
+        if index == 0 {
+            assert_eq!(piece.place, TextPlace { byte: 0, line: 1 });
+            piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?;
+        } else {
+            others.push((first.fork(piece.place).expect("the first piece says all there is to know"), piece.text));
+        }
+    }
+    first.finish(&mut parsed)?;
+    for (mut parser, text) in others {
+        text.into_iter().try_for_each(|text| parser.push(text, &mut parsed))?;
+        parser.finish(&mut parsed)?;
+    }
+    Ok(Outcome::new(request.output_schema(), parsed))
+}
+
+/// Whether `text` can be cut; if so, everything that comes out must be the same as without cuts.
+pub fn same_apart(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, cuts: &[usize], size: usize) -> bool {
+    let Some(apart) = parse_apart(format, text, request, cuts, size) else { return false };
+    let place = || format!("{:?} cut at {cuts:?}, in pieces of {size}", String::from_utf8_lossy(text));
+    match (parse(format, text, request, &[]), apart) {
+        (Ok(whole), Ok(apart)) => {
+            assert_eq!(whole.rows, apart.rows, "{}", place());
+            assert_eq!(whole.lines, apart.lines, "{}", place());
+            assert_eq!(format!("{:?}", whole.rejects), format!("{:?}", apart.rejects), "{}", place());
+        }
+        (whole, apart) => {
+            let error = |outcome: Result<Outcome>| format!("{:?}", outcome.map(|_| "no error"));
+            assert_eq!(error(whole), error(apart), "{}", place());
+        }
+    }
+    true
+}
+
 /// Reads `text`, whichever way the format reads.
 pub fn read(format: &dyn Format, text: &[u8], request: &ParseRequest) -> Result<Outcome> {
     match format.reading() {
@@ -159,6 +220,7 @@ impl Subject {
         self.columns_are_found_in_the_text();
         self.a_file_without_rows_is_complete();
         self.cuts_change_nothing();
+        self.pieces_can_be_parsed_apart();
         self.any_projection_is_the_same_as_choosing_afterwards();
         self.batches_are_as_long_as_asked_for();
         self.lines_are_where_rows_begin();
@@ -237,6 +299,28 @@ impl Subject {
             assert_eq!(cut.lines, whole.lines, "cut at {shown:?}");
             assert_eq!(cut.rejected(), whole.rejected(), "cut at {shown:?}");
         }
+    }
+
+    fn pieces_can_be_parsed_apart(&self) {
+        let Reading::Stream(stream) = self.format.reading() else { return };
+        let mut text = self.written();
+        if !self.format.splittable() {
+            assert!(stream.splitter(&text).is_none(), "what cannot be written in pieces cannot be read so");
+            return;
+        }
+        if let Some(bad) = self.bad_record {
+            text.extend_from_slice(bad);
+            text.extend(encode(self.format.as_ref(), &self.schema(), &[self.batch.slice(0, 2)], false));
+        }
+        let every_100: Vec<usize> = (100..text.len()).step_by(100).collect();
+        for size in [1, 50, 1000, 1 << 20] {
+            for cuts in [&[][..], &every_100] {
+                let head = cuts.first().copied().unwrap_or(text.len());
+                let same = same_apart(stream, &text, &self.request(), cuts, size);
+                assert!(same || stream.splitter(&text[..head]).is_none());
+            }
+        }
+        assert!(stream.splitter(&text).is_some(), "lines can be cut");
     }
 
     fn any_projection_is_the_same_as_choosing_afterwards(&self) {

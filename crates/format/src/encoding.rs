@@ -39,6 +39,26 @@ pub fn fault(encoding: Option<&'static Encoding>, from: &[u8]) -> Error {
     }
 }
 
+/// The length of the byte order mark of a text that begins with `head`; `None` if it is not UTF-8.
+pub fn utf8_mark(declared: Option<&'static Encoding>, head: &[u8]) -> Option<usize> {
+    let (encoding, mark) = found(declared, head);
+    (encoding == UTF_8).then_some(mark)
+}
+
+/// The encoding of a text that begins with `head`, and the length of its byte order mark.
+fn found(declared: Option<&'static Encoding>, head: &[u8]) -> (&'static Encoding, usize) {
+    match (declared, Encoding::for_bom(head)) {
+        (None, Some((encoding, mark))) => (encoding, mark),
+        (None, None) => (UTF_8, 0),
+        (Some(declared), Some((encoding, mark)))
+            if declared == encoding || (is_utf16(declared) && is_utf16(encoding)) =>
+        {
+            (encoding, mark)
+        }
+        (Some(declared), _) => (declared, 0),
+    }
+}
+
 /// Makes one unit's text UTF-8.
 pub struct ToUtf8 {
     declared: Option<&'static Encoding>,
@@ -60,6 +80,12 @@ impl ToUtf8 {
     /// At the beginning of a unit in `declared`; if `None` it is UTF-8, or UTF-16 if it begins with that mark.
     pub fn new(declared: Option<&'static Encoding>) -> Self {
         ToUtf8 { declared, state: State::Beginning(Vec::new()), mark: 0 }
+    }
+
+    /// Behind the beginning of a unit, if that was UTF-8.
+    pub fn fork(&self) -> Option<Self> {
+        let through = matches!(self.state, State::Through);
+        through.then_some(ToUtf8 { declared: self.declared, state: State::Through, mark: 0 })
     }
 
     /// The length of a UTF-8 mark that was taken off since the last time: it is part of the unit's bytes.
@@ -97,16 +123,7 @@ impl ToUtf8 {
     }
 
     fn begin(&mut self, text: Bytes) -> Bytes {
-        let (encoding, mark) = match (self.declared, Encoding::for_bom(&text)) {
-            (None, Some((encoding, mark))) => (encoding, mark),
-            (None, None) => (UTF_8, 0),
-            (Some(declared), Some((encoding, mark)))
-                if declared == encoding || (is_utf16(declared) && is_utf16(encoding)) =>
-            {
-                (encoding, mark)
-            }
-            (Some(declared), _) => (declared, 0),
-        };
+        let (encoding, mark) = found(self.declared, &text);
         let text = text.slice(mark..);
         if encoding == UTF_8 {
             self.mark = mark as u64;

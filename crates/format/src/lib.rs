@@ -1,8 +1,8 @@
 //! Millstream's formats: text to batches and back.
 //!
 //! One folder a format (`lines`, `csv`, `json`, `parquet`), each with an `ENTRY` that stands in [`FORMATS`]. What
-//! they share: [`columns`] (the type names of job files), [`drift`] (the columns of several files, by name) and
-//! [`encoding`] (bytes to UTF-8).
+//! they share: [`columns`] (the type names of job files), [`drift`] (the columns of several files, by name),
+//! [`encoding`] (bytes to UTF-8) and `split` (pieces of a text that can be parsed apart).
 //! Where bytes come from and how they are compressed is left to the sources and codecs.
 
 pub mod columns;
@@ -15,6 +15,7 @@ pub mod json;
 pub mod lines;
 pub mod parquet;
 mod sniff;
+mod split;
 
 use millstream_core::registry::FormatEntry;
 

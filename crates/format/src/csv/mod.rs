@@ -7,6 +7,7 @@
 //! | `values`, `time` | the text of a field as a value |
 //! | `build` | values as arrays |
 //! | `parse` | pushed text to batches and rejects |
+//! | `split` | pieces of a text that can be parsed apart |
 //! | `faults` | what is said of bad records and values |
 //! | `infer` | the columns of a sample |
 //! | `write` | batches to text |
@@ -18,6 +19,7 @@ mod marks;
 mod parse;
 pub(crate) mod scan;
 pub mod spec;
+mod split;
 mod time;
 pub(crate) mod values;
 mod write;
@@ -29,7 +31,9 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use encoding_rs::Encoding;
-use millstream_core::format::{Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, StreamFormat};
+use millstream_core::format::{
+    Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat,
+};
 use millstream_core::registry::{Built, FormatEntry};
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Error, Result};
@@ -37,9 +41,11 @@ use serde_json::{Value, json};
 
 use crate::columns::{Column, schema_of};
 use crate::drift::{Types, merge};
+use crate::encoding;
 use infer::Inference;
 use parse::{CsvParser, Plan};
 use spec::{Conventions, CsvSpec, Dialect};
+use split::CsvSplitter;
 use write::CsvEncoder;
 
 pub(crate) use build::Texts;
@@ -162,5 +168,10 @@ impl StreamFormat for Csv {
             request: request.clone(),
         })?;
         Ok(Box::new(parser))
+    }
+
+    fn splitter(&self, head: &[u8]) -> Option<Box<dyn Splitter>> {
+        let mark = encoding::utf8_mark(self.encoding, head)?;
+        Some(Box::new(CsvSplitter::new(self.dialect.clone(), self.header, self.skip_lines, mark)))
     }
 }

@@ -16,7 +16,7 @@ use arrow::compute::{filter, filter_record_batch};
 use arrow::datatypes::{DataType, SchemaRef};
 use bytes::Bytes;
 use encoding_rs::Encoding;
-use millstream_core::format::{ParseRequest, Parsed, Parser, Reject, Rows, TEXT, Validate};
+use millstream_core::format::{ParseRequest, Parsed, Parser, Reject, Rows, TEXT, TextPlace, Validate};
 use millstream_core::{Error, Result};
 
 use super::build::{BadValue, Builder, Chunk, builder};
@@ -67,7 +67,7 @@ struct Column {
 
 /// Parses one unit.
 pub(crate) struct CsvParser {
-    plan: Plan,
+    plan: Arc<Plan>,
     decoder: ToUtf8,
     stage: Stage,
     scanner: Scanner,
@@ -76,6 +76,8 @@ pub(crate) struct CsvParser {
     names: Vec<String>,
     /// The output's columns, then (if all values are checked) the others.
     columns: Vec<Column>,
+    /// For each of the request's columns its field in the file.
+    fields: Vec<Option<usize>>,
     /// The beginning of a record that goes on in the next push.
     carry: Vec<u8>,
     /// Where the text (or the carry) begins in the unit, in bytes of UTF-8.
@@ -100,15 +102,31 @@ impl CsvParser {
         } else {
             Stage::Records
         };
-        let mut parser = CsvParser {
-            decoder: ToUtf8::new(plan.encoding),
+        let names = plan.request.schema.fields().iter().map(|field| field.name().clone()).collect();
+        let decoder = ToUtf8::new(plan.encoding);
+        let place = TextPlace { byte: 0, line: plan.skip_lines + 1 };
+        let mut parser = CsvParser::at(place, Arc::new(plan), decoder, stage, names);
+        // Types that csv does not have are found before the first byte is read.
+        let fields = (0..parser.plan.request.schema.fields().len()).map(Some).collect::<Vec<_>>();
+        parser.set_columns(fields)?;
+        if !parser.plan.header {
+            parser.scanner.set_width(Some(parser.names.len()));
+        }
+        Ok(parser)
+    }
+
+    /// Without columns.
+    fn at(place: TextPlace, plan: Arc<Plan>, decoder: ToUtf8, stage: Stage, names: Vec<String>) -> Self {
+        CsvParser {
+            decoder,
             stage,
-            scanner: Scanner::new(plan.dialect.clone(), plan.skip_lines + 1),
+            scanner: Scanner::new(plan.dialect.clone(), place.line),
             syntax: Syntax::new(plan.dialect.clone(), &plan.conventions.nulls),
-            names: plan.request.schema.fields().iter().map(|field| field.name().clone()).collect(),
+            names,
             columns: Vec::new(),
+            fields: Vec::new(),
             carry: Vec::new(),
-            offset: 0,
+            offset: place.byte,
             schema: plan.request.output_schema(),
             lines: Vec::new(),
             rows: 0,
@@ -117,15 +135,11 @@ impl CsvParser {
             bad_records: Vec::new(),
             bad_values: Vec::new(),
             plan,
-        };
-        // Types that csv does not have are found before the first byte is read.
-        let fields = (0..parser.plan.request.schema.fields().len()).map(Some).collect::<Vec<_>>();
-        parser.set_columns(&fields)?;
-        Ok(parser)
+        }
     }
 
     /// The file has the request's column i in its field `fields[i]`.
-    fn set_columns(&mut self, fields: &[Option<usize>]) -> Result<()> {
+    fn set_columns(&mut self, fields: Vec<Option<usize>>) -> Result<()> {
         let request = &self.plan.request;
         let all = request.validate == Validate::All;
         let unused = (0..request.schema.fields().len()).filter(|column| {
@@ -139,9 +153,7 @@ impl CsvParser {
             Ok(Column { builder: builder(data_type, reader, capacity)?, field: fields.get(column).copied().flatten() })
         };
         self.columns = request.projection.iter().copied().chain(unused).map(column).collect::<Result<_>>()?;
-        if !self.plan.header {
-            self.scanner.set_width(Some(fields.len()));
-        }
+        self.fields = fields;
         Ok(())
     }
 
@@ -405,7 +417,7 @@ impl CsvParser {
         self.scanner.set_width(Some(names.len()));
         self.names = names;
         self.stage = Stage::Records;
-        self.set_columns(&fields)
+        self.set_columns(fields)
     }
 }
 
@@ -457,6 +469,17 @@ impl Parser for CsvParser {
             self.take_chunk(&carry, None, parsed)?;
         }
         if self.rows > 0 { self.give_out(parsed) } else { Ok(()) }
+    }
+
+    fn fork(&self, at: TextPlace) -> Option<Box<dyn Parser>> {
+        if !matches!(self.stage, Stage::Records) {
+            return None;
+        }
+        let plan = Arc::clone(&self.plan);
+        let mut parser = CsvParser::at(at, plan, self.decoder.fork()?, Stage::Records, self.names.clone());
+        parser.set_columns(self.fields.clone()).ok()?;
+        parser.scanner.set_width(Some(self.names.len()));
+        Some(Box::new(parser))
     }
 }
 

@@ -416,6 +416,22 @@ fn text_schema(width: usize) -> SchemaRef {
     Arc::new(Schema::new((0..width).map(|n| Field::new(format!("c{n}"), TEXT, true)).collect::<Vec<_>>()))
 }
 
+/// Settings that change where records end.
+fn dialect_settings(dialect: usize) -> Value {
+    let settings = [
+        json!({"header": false}),
+        json!({}),
+        json!({"trim": true, "comment": "#", "header": false}),
+        json!({"escape": "\\", "header": false}),
+        json!({"escape": "\\", "trim": true, "comment": "#", "skip_lines": 2}),
+        json!({"quote": "none", "delimiter": "ä", "header": false}),
+        json!({"delimiter": "ä", "trim": true, "header": false, "skip_lines": 1}),
+    ];
+    settings[dialect % DIALECTS].clone()
+}
+
+const DIALECTS: usize = 7;
+
 /// Text made of what matters to csv.
 fn messy() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
@@ -446,6 +462,12 @@ fn with_cuts(text: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = (Vec
     })
 }
 
+/// The same behind a byte order mark, a header or nothing.
+fn beginning_with(text: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+    let beginnings = vec![&b""[..], b"\xef\xbb\xbf", b"a,b\n", b"\xef\xbb\xbf#\r\n\n\"a\",b\r\n"];
+    (prop::sample::select(beginnings), text).prop_map(|(beginning, text)| [beginning, &text].concat())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -472,6 +494,24 @@ proptest! {
             (Err(whole), Err(cut)) => prop_assert_eq!(shown(&whole), shown(&cut)),
             (whole, cut) => prop_assert!(false, "{whole:?} {cut:?}"),
         }
+    }
+
+    #[test]
+    fn pieces_parsed_apart_are_the_same(
+        (text, cuts) in with_cuts(beginning_with(messy())),
+        dialect in 0..DIALECTS,
+        size in 1..60_usize,
+        limit in prop::sample::select(vec![7, 30, 1 << 20]),
+    ) {
+        let mut settings = dialect_settings(dialect);
+        settings["max_record"] = json!(limit);
+        let format = csv(settings);
+        let request = ParseRequest {
+            lines: true, batch_rows: 3, on_drift: OnDrift::Null, ..ParseRequest::all(Arc::new(Schema::new(vec![
+                Field::new("a", TEXT, true), Field::new("b", DataType::Int64, true),
+            ])))
+        };
+        prop_assert!(conformance::same_apart(&format, &text, &request, &cuts, size));
     }
 
     #[test]

@@ -20,7 +20,9 @@ mod tests;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use millstream_core::format::{Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, StreamFormat};
+use millstream_core::format::{
+    Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat,
+};
 use millstream_core::registry::{Built, FormatEntry};
 use millstream_core::spec::{self as core_spec, Fault, SpecInfo};
 use millstream_core::{Error, Result};
@@ -28,6 +30,7 @@ use serde_json::Value;
 
 pub use self::spec::{Decimals, JsonSpec, Layout, Nulls};
 use crate::columns::{Column, schema_of};
+use crate::split::LineSplitter;
 
 /// The format's entry in the registry.
 pub const ENTRY: FormatEntry = FormatEntry {
@@ -94,5 +97,17 @@ impl StreamFormat for JsonFormat {
 
     fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>> {
         Ok(Box::new(parser::JsonParser::new(self, request)?))
+    }
+
+    /// Only of lines: in the other layouts the end of a record that is too long, or lacks a bracket, is not known until
+    /// all of it has been looked at, and it would have to be kept until then. If the layout is not declared, the first
+    /// line must be part of `head`.
+    fn splitter(&self, head: &[u8]) -> Option<Box<dyn Splitter>> {
+        let lines = records::is_lines(head, self.spec.layout, self.max_record());
+        lines.then(|| {
+            let splitter: Box<dyn Splitter> =
+                Box::new(LineSplitter::new(self.max_record(), self.spec.layout == Layout::Auto));
+            splitter
+        })
     }
 }

@@ -11,21 +11,31 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
-use millstream_core::format::{OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, Validate};
+use millstream_core::format::{OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, TextPlace, Validate};
 use millstream_core::{Error, Result};
 
 use super::JsonFormat;
 use super::builders::{Extra, Fields, Reading};
 use super::cursor::{Cursor, Fault, Kind};
 use super::records::{Record, Splitter, line_of};
+use crate::columns::Column;
 
 /// Text whose rows make a full batch, even if they are few: 16 MiB.
 const BATCH_BYTES: usize = 16 << 20;
 
 /// Parses one unit.
 pub struct JsonParser {
+    plan: Arc<Plan>,
     splitter: Splitter,
     maker: RowMaker,
+}
+
+/// What does not change while a unit is parsed.
+struct Plan {
+    /// The declared columns.
+    columns: Vec<Column>,
+    max_record: usize,
+    request: ParseRequest,
 }
 
 /// Fills the columns.
@@ -44,9 +54,21 @@ struct RowMaker {
 impl JsonParser {
     /// At the beginning of a unit.
     pub fn new(format: &JsonFormat, request: &ParseRequest) -> Result<Self> {
-        let extra = match request.on_drift {
+        let plan = Plan { columns: format.columns.clone(), max_record: format.max_record(), request: request.clone() };
+        JsonParser::with(Arc::new(plan), Splitter::new(format.spec.layout, format.max_record()))
+    }
+
+    fn with(plan: Arc<Plan>, splitter: Splitter) -> Result<Self> {
+        Ok(JsonParser { maker: RowMaker::new(&plan)?, splitter, plan })
+    }
+}
+
+impl Plan {
+    /// What a key means that is no column.
+    fn extra(&self) -> Extra {
+        match self.request.on_drift {
             OnDrift::Null => Extra::Ignore,
-            OnDrift::Fail if format.columns.is_empty() => Extra::Refuse(
+            OnDrift::Fail if self.columns.is_empty() => Extra::Refuse(
                 "no record of the sample has it: declare `columns` (`millstream guess` writes them), or leave it out \
                  with `on_drift: null`",
             ),
@@ -55,29 +77,11 @@ impl JsonParser {
                 "no sample has it, not even with `on_drift: widen`: add it to `columns`, or leave it out with \
                  `on_drift: null`",
             ),
-        };
-        let format_of = |name: &str| {
-            let column = format.columns.iter().find(|column| column.name == name);
-            column.and_then(|column| column.format.as_deref())
-        };
-        let fields = Fields::new(request.schema.fields(), extra, |index, field| {
-            let used = request.validate == Validate::All || request.projection.contains(&index);
-            used.then(|| Reading { format: format_of(field.name()), extra })
-        })?;
-        Ok(JsonParser {
-            splitter: Splitter::new(format.spec.layout, format.max_record()),
-            maker: RowMaker {
-                fields,
-                schema: request.output_schema(),
-                projection: request.projection.clone(),
-                batch_rows: request.batch_rows.max(1),
-                max_record: format.max_record() as u64,
-                rows: 0,
-                bytes: 0,
-                lines: request.lines.then(Vec::new),
-                scratch: String::new(),
-            },
-        })
+        }
+    }
+
+    fn format_of(&self, name: &str) -> Option<&str> {
+        self.columns.iter().find(|column| column.name == name)?.format.as_deref()
     }
 }
 
@@ -92,9 +96,36 @@ impl Parser for JsonParser {
         self.splitter.finish(&mut |record| maker.take(record, parsed))?;
         self.maker.flush(parsed)
     }
+
+    fn fork(&self, at: TextPlace) -> Option<Box<dyn Parser>> {
+        if !self.splitter.in_lines() {
+            return None;
+        }
+        let splitter = Splitter::at(at, self.plan.max_record);
+        Some(Box::new(JsonParser::with(Arc::clone(&self.plan), splitter).ok()?))
+    }
 }
 
 impl RowMaker {
+    fn new(plan: &Plan) -> Result<Self> {
+        let (request, extra) = (&plan.request, plan.extra());
+        let fields = Fields::new(request.schema.fields(), extra, |index, field| {
+            let used = request.validate == Validate::All || request.projection.contains(&index);
+            used.then(|| Reading { format: plan.format_of(field.name()), extra })
+        })?;
+        Ok(RowMaker {
+            fields,
+            schema: request.output_schema(),
+            projection: request.projection.clone(),
+            batch_rows: request.batch_rows.max(1),
+            max_record: plan.max_record as u64,
+            rows: 0,
+            bytes: 0,
+            lines: request.lines.then(Vec::new),
+            scratch: String::new(),
+        })
+    }
+
     /// Makes a row of the record, or a reject.
     fn take(&mut self, record: Record<'_>, parsed: &mut Parsed) -> Result<()> {
         if let Err(fault) = self.read(record) {

@@ -11,6 +11,7 @@
 //! would make it impossible to find the record's end.
 
 use memchr::{memchr, memchr_iter};
+use millstream_core::format::TextPlace;
 use millstream_core::{Error, Result};
 
 use super::cursor::is_space;
@@ -103,6 +104,17 @@ impl Splitter {
             passing: false,
             scan: Scan::default(),
         }
+    }
+
+    /// At `place`, behind the beginning of a unit of lines.
+    pub fn at(place: TextPlace, max_record: usize) -> Self {
+        let beginning = Splitter::new(Layout::Lines, max_record);
+        Splitter { byte: place.byte, line: place.line, begun: true, ..beginning }
+    }
+
+    /// Whether the beginning has been read, and the records are lines.
+    pub fn in_lines(&self) -> bool {
+        self.begun && self.layout == Layout::Lines
     }
 
     /// Takes the next piece of text and hands on the records that end in it.
@@ -423,6 +435,19 @@ impl Splitter {
             .line(line)
             .byte(byte)
             .hint("close it with \", or write the line end in it as \\n")
+    }
+}
+
+/// Whether a unit that begins with `head` certainly has one record a line.
+pub fn is_lines(head: &[u8], layout: Layout, max_record: usize) -> bool {
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") {
+        return false;
+    }
+    match layout {
+        Layout::Lines => true,
+        Layout::Auto => layout_of(text, false, max_record) == Some(Layout::Lines),
+        Layout::Array | Layout::Objects => false,
     }
 }
 

@@ -667,6 +667,8 @@ proptest! {
         let outcome = conformance::parse(&format(json!({})), text.as_bytes(), &request, &cuts).expect("readable");
         prop_assert!(outcome.rejects.is_empty());
         prop_assert_eq!(outcome.rows.num_rows(), values.len());
+        let apart = conformance::same_apart(&format(json!({})), text.as_bytes(), &request, &cuts, 30);
+        prop_assert!(!apart || layout == 0);
         for (row, value) in values.iter().enumerate() {
             let read = outcome.rows.column(1).as_string_view();
             match value {
@@ -708,12 +710,16 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         layout in prop::sample::select(vec!["auto", "lines", "array", "objects"]),
         max_record in prop::sample::select(vec![5, 16, 1000]),
+        size in 1..40_usize,
     ) {
         let text = pieces.concat();
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
         cuts.sort_unstable();
         let format = format(json!({"layout": layout, "max_record": max_record}));
         let request = ParseRequest { lines: true, ..ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")])) };
+        let apart = conformance::same_apart(&format, &text, &request, &cuts, size);
+        let utf16 = [&b"\xff\xfe"[..], b"\xfe\xff"].iter().any(|mark| text.starts_with(mark));
+        prop_assert!(apart || layout != "lines" || utf16, "lines can be cut");
         let whole = conformance::parse(&format, &text, &request, &[]);
         let cut = conformance::parse(&format, &text, &request, &cuts);
         match (whole, cut) {

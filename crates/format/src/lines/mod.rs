@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use encoding_rs::Encoding;
-use millstream_core::format::{Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, StreamFormat, TEXT};
+use millstream_core::format::{
+    Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat, TEXT,
+};
 use millstream_core::registry::{Built, FormatEntry};
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Error, Result};
@@ -19,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::columns::type_name;
 use crate::encoding;
+use crate::split::LineSplitter;
 use parse::LineParser;
 use spec::LinesSpec;
 use write::LineEncoder;
@@ -109,5 +112,10 @@ impl StreamFormat for Lines {
             return Err(Error::job("lines have one column of text, `line`").text(type_name(column.data_type())));
         }
         Ok(Box::new(LineParser::new(request, self.encoding, self.max_record)))
+    }
+
+    fn splitter(&self, head: &[u8]) -> Option<Box<dyn Splitter>> {
+        encoding::utf8_mark(self.encoding, head)?;
+        Some(Box::new(LineSplitter::new(self.max_record, false)))
     }
 }

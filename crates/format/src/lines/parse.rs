@@ -10,7 +10,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use encoding_rs::Encoding;
 use memchr::memchr_iter;
-use millstream_core::format::{ParseRequest, Parsed, Parser, Reject, Rows};
+use millstream_core::format::{ParseRequest, Parsed, Parser, Reject, Rows, TextPlace};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
@@ -20,16 +20,23 @@ use crate::encoding::{self, ToUtf8};
 /// A pushed text is taken in pieces of at most this size: positions in views have 32 bits.
 const PIECE: usize = 1 << 29;
 
-/// Parses one unit.
-pub(crate) struct LineParser {
-    decoder: ToUtf8,
+/// What does not change while a unit is parsed.
+#[derive(Clone)]
+struct Wanted {
     encoding: Option<&'static Encoding>,
     max_record: usize,
     schema: SchemaRef,
     /// How often the line is among the output's columns (0 or more).
-    wanted: usize,
-    want_lines: bool,
+    columns: usize,
+    /// Whether the number of each line is wanted.
+    lines: bool,
     batch_rows: usize,
+}
+
+/// Parses one unit.
+pub(crate) struct LineParser {
+    decoder: ToUtf8,
+    wanted: Wanted,
     texts: Texts,
     lines: Vec<i64>,
     rows: usize,
@@ -45,21 +52,29 @@ pub(crate) struct LineParser {
 impl LineParser {
     /// At the beginning of a unit.
     pub fn new(request: &ParseRequest, encoding: Option<&'static Encoding>, max_record: usize) -> Self {
-        LineParser {
-            decoder: ToUtf8::new(encoding),
+        let decoder = ToUtf8::new(encoding);
+        let wanted = Wanted {
             encoding,
             max_record,
             schema: request.output_schema(),
-            wanted: request.projection.len(),
-            want_lines: request.lines,
+            columns: request.projection.len(),
+            lines: request.lines,
             batch_rows: request.batch_rows.max(1),
-            texts: Texts::new(if request.projection.is_empty() { 0 } else { request.batch_rows.min(1 << 16) }),
+        };
+        LineParser::at(TextPlace { byte: 0, line: 1 }, wanted, decoder)
+    }
+
+    fn at(place: TextPlace, wanted: Wanted, decoder: ToUtf8) -> Self {
+        LineParser {
+            decoder,
+            texts: Texts::new(if wanted.columns == 0 { 0 } else { wanted.batch_rows.min(1 << 16) }),
+            wanted,
             lines: Vec::new(),
             rows: 0,
             carry: Vec::new(),
             carried: 0,
-            line: 1,
-            offset: 0,
+            line: place.line,
+            offset: place.byte,
         }
     }
 
@@ -69,7 +84,7 @@ impl LineParser {
         }
         while !text.is_empty() {
             let piece = text.split_to(text.len().min(PIECE));
-            if self.wanted == 0 && !self.want_lines {
+            if self.wanted.columns == 0 && !self.wanted.lines {
                 self.count(&piece, parsed)?;
             } else {
                 self.piece(&piece, parsed)?;
@@ -82,7 +97,7 @@ impl LineParser {
     fn count(&mut self, piece: &[u8], parsed: &mut Parsed) -> Result<()> {
         let last = memchr::memrchr(b'\n', piece);
         let count = memchr_iter(b'\n', piece).count();
-        if self.carried + piece.len() > self.max_record {
+        if self.carried + piece.len() > self.wanted.max_record {
             self.look_for_long_line(piece)?;
         }
         match last {
@@ -95,7 +110,7 @@ impl LineParser {
         self.line += count as u64;
         let mut left = count;
         while left > 0 {
-            let rows = left.min(self.batch_rows - self.rows);
+            let rows = left.min(self.wanted.batch_rows - self.rows);
             self.rows += rows;
             left -= rows;
             self.give_out_full(parsed)?;
@@ -109,7 +124,7 @@ impl LineParser {
         let mut passed = 0;
         for (count, end) in memchr_iter(b'\n', piece).chain([piece.len()]).enumerate() {
             length += end - start;
-            if length > self.max_record {
+            if length > self.wanted.max_record {
                 let mut error = self.too_long(None, count as u64);
                 if count > 0 {
                     error = error.byte(self.offset + passed);
@@ -141,13 +156,13 @@ impl LineParser {
             }
             self.offset += 1;
             start = end + 1;
-            if self.rows >= self.batch_rows {
+            if self.rows >= self.wanted.batch_rows {
                 self.give_out_full(parsed)?;
                 place = None;
             }
         }
         self.carry.extend_from_slice(&piece[start..]);
-        if self.carry.len() > self.max_record {
+        if self.carry.len() > self.wanted.max_record {
             return Err(self.too_long(Some(&self.carry), 0));
         }
         Ok(())
@@ -162,22 +177,23 @@ impl LineParser {
         place: &mut Option<u32>,
         parsed: &mut Parsed,
     ) -> Result<()> {
-        if raw.len() > self.max_record {
+        if raw.len() > self.wanted.max_record {
             return Err(self.too_long(Some(raw), 0));
         }
         let line = raw.strip_suffix(b"\r").unwrap_or(raw);
         if !valid && let Err(fault) = simdutf8::compat::from_utf8(line) {
             let at = fault.valid_up_to();
-            let reason = encoding::fault(self.encoding, &line[at..]).line(self.line).byte(self.offset + at as u64);
+            let reason =
+                encoding::fault(self.wanted.encoding, &line[at..]).line(self.line).byte(self.offset + at as u64);
             parsed.rejects.push(Reject { raw: Bytes::copy_from_slice(line), reason });
         } else {
-            if self.wanted > 0 {
+            if self.wanted.columns > 0 {
                 match shared {
                     Some((text, start)) => self.texts.append_shared(line, start, text, place),
                     None => self.texts.append_own(|own| own.extend_from_slice(line)),
                 }
             }
-            if self.want_lines {
+            if self.wanted.lines {
                 self.lines.push(self.line.cast_signed());
             }
             self.rows += 1;
@@ -189,19 +205,19 @@ impl LineParser {
 
     /// `line` is as much of it as is known: the same part is shown however the text was cut.
     fn too_long(&self, line: Option<&[u8]>, lines_before: u64) -> Error {
-        let limit = Size(self.max_record as u64);
+        let limit = Size(self.wanted.max_record as u64);
         let error = Error::data(format!("the line is longer than {limit}"))
             .line(self.line + lines_before)
             .byte(self.offset)
             .hint("raise `max_record` if lines may be that long; a file without line ends may be no text");
         match line {
-            Some(line) => error.text(&line[..line.len().min(self.max_record)]),
+            Some(line) => error.text(&line[..line.len().min(self.wanted.max_record)]),
             None => error,
         }
     }
 
     fn give_out_full(&mut self, parsed: &mut Parsed) -> Result<()> {
-        if self.rows >= self.batch_rows { self.give_out(parsed) } else { Ok(()) }
+        if self.rows >= self.wanted.batch_rows { self.give_out(parsed) } else { Ok(()) }
     }
 
     fn give_out(&mut self, parsed: &mut Parsed) -> Result<()> {
@@ -209,18 +225,23 @@ impl LineParser {
         if rows == 0 {
             return Ok(());
         }
-        let arrays: Vec<ArrayRef> = if self.wanted == 0 { Vec::new() } else { vec![self.texts.array(); self.wanted] };
+        let arrays: Vec<ArrayRef> =
+            if self.wanted.columns == 0 { Vec::new() } else { vec![self.texts.array(); self.wanted.columns] };
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.wanted.schema), arrays, &options)
             .map_err(|cause| Error::internal("the columns of a batch do not fit together").cause(cause))?;
         let lines = std::mem::take(&mut self.lines);
-        let lines = self.want_lines.then(|| Arc::new(Int64Array::from(lines)) as ArrayRef);
+        let lines = self.wanted.lines.then(|| Arc::new(Int64Array::from(lines)) as ArrayRef);
         parsed.rows.push(Rows { batch, lines });
         Ok(())
     }
 }
 
 impl Parser for LineParser {
+    fn fork(&self, at: TextPlace) -> Option<Box<dyn Parser>> {
+        Some(Box::new(LineParser::at(at, self.wanted.clone(), self.decoder.fork()?)))
+    }
+
     fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {
         let text = self.decoder.push(text);
         self.text(text, parsed)

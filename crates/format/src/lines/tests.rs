@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::conformance::{Columns, Outcome, Subject, batch_of, parse as parse_text};
+use crate::conformance::{Columns, Outcome, Subject, batch_of, parse as parse_text, same_apart};
 
 fn lines(settings: Value) -> Lines {
     let spec: LinesSpec = millstream_core::spec::parse(&settings).expect("valid settings");
@@ -99,6 +99,13 @@ fn lines_share_the_pushed_buffer() {
 }
 
 #[test]
+fn only_utf8_can_be_cut() {
+    let cut = |settings: Value, head: &[u8]| lines(settings).splitter(head).is_some();
+    assert!(cut(json!({}), b"") && cut(json!({}), b"a\nb") && cut(json!({"encoding": "utf-8"}), b"\xff\xfe"));
+    assert!(!cut(json!({}), b"\xff\xfea\0") && !cut(json!({"encoding": "latin1"}), b"a"));
+}
+
+#[test]
 fn what_is_no_line_is_not_written() {
     let numbers = batch_of(vec![("n", Arc::new(Int64Array::from(vec![1])) as ArrayRef)]);
     let error = lines(json!({})).encoder(numbers.schema(), true).map(|_| ()).unwrap_err();
@@ -116,6 +123,24 @@ fn what_is_no_line_is_not_written() {
 }
 
 proptest! {
+    #[test]
+    fn pieces_parsed_apart_are_the_same(
+        text in proptest::collection::vec(prop::sample::select(b"ab\n\n\r\xe4\xef\xbb\xbf".to_vec()), 0..80),
+        mut cuts in proptest::collection::vec(0..=80_usize, 0..6),
+        size in 1..40_usize,
+        limit in prop::sample::select(vec![3, 10, 1 << 20]),
+        count in any::<bool>(),
+    ) {
+        cuts.retain(|cut| *cut <= text.len());
+        cuts.sort_unstable();
+        let mut request = ParseRequest { batch_rows: 3, ..request() };
+        if count {
+            request = ParseRequest { projection: Vec::new(), lines: false, ..request };
+        }
+        let apart = same_apart(&lines(json!({"max_record": limit})), &text, &request, &cuts, size);
+        prop_assert!(apart, "lines can be cut");
+    }
+
     #[test]
     fn lines_are_those_of_a_plain_split(text in "[ab\n\rä]{0,200}", size in 1..50_usize) {
         let cuts: Vec<usize> = (0..text.len()).step_by(size).collect();

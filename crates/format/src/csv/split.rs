@@ -1,0 +1,459 @@
+//! Cuts a csv text where a record ends.
+//!
+//! Where there is no quote, every line end ends a record: such a stretch is only searched for its last line end.
+//! Otherwise a small machine goes from mark to mark, and the delimiters, of which there are most, are no marks of it:
+//! whether a quote stands at the beginning of a field is seen by looking back from the quote.
+//!
+//! ```text
+//!             ┌───────────────── delimiter ────────────────┐
+//!             ▼                                            │
+//!   record ─▶ Plain ─ quote at a field's beginning ─▶ Quoted ─ quote ─▶ Closed ─ line end ─▶ record is complete
+//!             │  └─ line end ─▶ record is complete                       │
+//!             └─ any other quote ─▶ Rest, to the end of the line ◀─ text ┘
+//! ```
+//! It must find the same ends as [`super::scan`], which also says what is wrong: a test compares them.
+
+use bytes::Bytes;
+use memchr::{memchr, memchr_iter, memchr2, memrchr2};
+use millstream_core::format::{Splitter, TextPiece};
+
+use super::marks::{MarkSet, Marks};
+use super::spec::Dialect;
+use crate::split::Pending;
+
+/// A stretch without quotes is worth a search of its own if it is at least this long; so much text is also walked
+/// through record by record before the next quote is looked for.
+const STRETCH: usize = if cfg!(test) { 8 } else { 16 << 10 };
+
+/// The least by which the carry buffer grows.
+const CARRY_STEP: usize = 256;
+
+/// How far behind the limit of a record the text must reach before the record counts as too long: so much may be
+/// undecided at the end of a text.
+const SLACK: usize = 8;
+
+/// Where in a record we are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    /// At its first byte.
+    Start,
+    /// Outside of quotes.
+    Plain,
+    Quoted,
+    /// Behind a closing quote.
+    Closed,
+    /// In a record that is bad, or a comment: nothing counts but the end of the line.
+    Rest,
+}
+
+/// A record on the way.
+#[derive(Debug, Clone, Copy)]
+struct Walk {
+    inside: Inside,
+    start: usize,
+    /// Where to go on.
+    position: usize,
+    /// Where the first field begins that has not been looked at: a quote's field begins there or behind a delimiter.
+    field: usize,
+    /// Line ends inside quotes so far.
+    newlines: u64,
+    comment: bool,
+    /// Whether the record ends with a CR alone.
+    lone_cr: bool,
+}
+
+impl Walk {
+    fn at(start: usize) -> Self {
+        Walk {
+            inside: Inside::Start,
+            start,
+            position: start,
+            field: start,
+            newlines: 0,
+            comment: false,
+            lone_cr: false,
+        }
+    }
+
+    fn rebase(mut self) -> Self {
+        self.position -= self.start;
+        self.field -= self.start;
+        self.start = 0;
+        self
+    }
+}
+
+/// Finds the end of one record after the other.
+struct Walker {
+    dialect: Dialect,
+    marks: MarkSet,
+}
+
+impl Walker {
+    fn new(dialect: Dialect) -> Self {
+        let mut marks = vec![b'\n', b'\r'];
+        marks.extend(dialect.quote);
+        marks.extend(dialect.escape);
+        Walker { marks: MarkSet::new(&marks), dialect }
+    }
+
+    /// Where the next record begins; `None` if that takes more text.
+    #[inline]
+    fn next(&self, text: &[u8], walk: &mut Walk, marks: &mut Marks<'_>) -> Option<usize> {
+        loop {
+            match walk.inside {
+                Inside::Start => {
+                    let first = text.get(walk.start)?;
+                    walk.comment = Some(*first) == self.dialect.comment;
+                    walk.inside = if walk.comment { Inside::Rest } else { Inside::Plain };
+                }
+                Inside::Plain => match self.plain(text, walk, marks)? {
+                    0 => {}
+                    next => return Some(next),
+                },
+                Inside::Quoted => self.quoted(text, walk, marks)?,
+                Inside::Closed => match self.closed(text, walk)? {
+                    0 => marks.skip_to(walk.position),
+                    next => return Some(next),
+                },
+                Inside::Rest => {
+                    while let Some(at) = marks.next() {
+                        if matches!(text[at], b'\n' | b'\r') {
+                            return line_end(text, at, walk);
+                        }
+                    }
+                    walk.position = text.len();
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// To the end of the record, or (0) to another phase.
+    #[inline]
+    fn plain(&self, text: &[u8], walk: &mut Walk, marks: &mut Marks<'_>) -> Option<usize> {
+        while let Some(at) = marks.next() {
+            let byte = text[at];
+            if byte == b'\n' || byte == b'\r' {
+                return line_end(text, at, walk);
+            }
+            if Some(byte) == self.dialect.quote {
+                walk.inside = if self.begins_field(text, walk.field, at) { Inside::Quoted } else { Inside::Rest };
+                walk.position = at + 1;
+                return Some(0);
+            }
+        }
+        walk.position = text.len();
+        None
+    }
+
+    /// Whether what is at `at` is the first of its field; the first field that comes into question begins at `field`.
+    fn begins_field(&self, text: &[u8], field: usize, mut at: usize) -> bool {
+        while self.dialect.trim && at > field && self.dialect.is_blank(text[at - 1]) {
+            at -= 1;
+        }
+        at == field || text[field..at].ends_with(&self.dialect.delimiter)
+    }
+
+    /// Behind the closing quote.
+    fn quoted(&self, text: &[u8], walk: &mut Walk, marks: &mut Marks<'_>) -> Option<()> {
+        while let Some(at) = marks.next() {
+            let byte = text[at];
+            let follows = text.get(at + 1).copied();
+            walk.position = at;
+            if Some(byte) == self.dialect.quote {
+                if self.dialect.escape.is_none() && follows? == byte {
+                    marks.skip_to(at + 2);
+                    continue;
+                }
+                walk.position = at + 1;
+                walk.inside = Inside::Closed;
+                return Some(());
+            }
+            if Some(byte) == self.dialect.escape {
+                let follows = Some(follows?);
+                if follows == self.dialect.quote || follows == self.dialect.escape {
+                    marks.skip_to(at + 2);
+                }
+            } else if byte == b'\n' {
+                walk.newlines += 1;
+            } else {
+                // The line feed behind it is counted instead.
+                walk.newlines += u64::from(follows? != b'\n');
+            }
+        }
+        walk.position = text.len();
+        None
+    }
+
+    /// To the end of the record, or (0) to another phase.
+    fn closed(&self, text: &[u8], walk: &mut Walk) -> Option<usize> {
+        let mut at = walk.position;
+        while self.dialect.trim && text.get(at).is_some_and(|byte| self.dialect.is_blank(*byte)) {
+            at += 1;
+        }
+        let rest = text.get(at..).filter(|rest| !rest.is_empty())?;
+        if matches!(rest[0], b'\n' | b'\r') {
+            return line_end(text, at, walk);
+        }
+        if rest.starts_with(&self.dialect.delimiter) {
+            walk.inside = Inside::Plain;
+            walk.field = at + self.dialect.delimiter.len();
+            walk.position = walk.field;
+        } else if self.dialect.delimiter.starts_with(rest) {
+            return None;
+        } else {
+            walk.inside = Inside::Rest;
+            walk.position = at;
+        }
+        Some(0)
+    }
+}
+
+/// Behind the line end at `at`: LF, CR LF or CR.
+#[inline]
+fn line_end(text: &[u8], at: usize, walk: &mut Walk) -> Option<usize> {
+    walk.position = at;
+    if text[at] == b'\n' {
+        return Some(at + 1);
+    }
+    walk.lone_cr = *text.get(at + 1)? != b'\n';
+    Some(at + 2 - usize::from(walk.lone_cr))
+}
+
+/// Line ends in a text that begins behind one and ends with one.
+fn count_lines(text: &[u8]) -> u64 {
+    let feeds = memchr_iter(b'\n', text).count();
+    if memchr(b'\r', text).is_none() {
+        return feeds as u64;
+    }
+    let lone = text.iter().zip(text[1..].iter().chain([&0])).filter(|pair| *pair.0 == b'\r' && *pair.1 != b'\n');
+    (feeds + lone.count()) as u64
+}
+
+/// Where the first line end in `text[from..to]` ends; none if it takes more text to see.
+fn first_end(text: &[u8], from: usize, to: usize) -> Option<usize> {
+    let at = from + memchr2(b'\n', b'\r', text.get(from..to)?)?;
+    line_end(text, at, &mut Walk::at(at))
+}
+
+/// Where the last line end in `text[from..to]` ends; none if there is none, or if it takes more text to see.
+fn last_end(text: &[u8], from: usize, to: usize) -> Option<usize> {
+    let at = from + memrchr2(b'\n', b'\r', text.get(from..to)?)?;
+    line_end(text, at, &mut Walk::at(at)).or_else(|| last_end(text, from, at))
+}
+
+/// What the first piece must still get, so that its parser knows the header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Header {
+    Wanted,
+    /// Something behind it, to show that its CR has no LF.
+    AfterCr,
+    Complete,
+}
+
+/// Cuts one unit.
+pub(crate) struct CsvSplitter {
+    walker: Walker,
+    pending: Pending,
+    /// Line ends since the last cut, up to the record that we are in.
+    lines: u64,
+    /// Bytes of a byte order mark that are still to come.
+    mark: usize,
+    /// Lines that are still to be skipped; whether the last byte was a CR, whose LF belongs to it.
+    skip: (u64, bool),
+    header: Header,
+    /// The record that is incomplete, and how far it has been looked at.
+    carry: Vec<u8>,
+    walk: Walk,
+    /// A record is too long: its piece is an error, and what comes behind it does not matter.
+    broken: bool,
+}
+
+impl CsvSplitter {
+    /// At the beginning of a unit that has a byte order mark of `mark` bytes.
+    pub fn new(dialect: Dialect, header: bool, skip_lines: u64, mark: usize) -> Self {
+        CsvSplitter {
+            walker: Walker::new(dialect),
+            pending: Pending::new(),
+            lines: 0,
+            mark,
+            skip: (skip_lines, false),
+            header: if header { Header::Wanted } else { Header::Complete },
+            carry: Vec::new(),
+            walk: Walk::at(0),
+            broken: false,
+        }
+    }
+
+    /// Where the first record begins, as far as it is in `text`: behind the byte order mark and the skipped lines.
+    fn beginning(&mut self, text: &[u8]) -> usize {
+        let mut at = self.mark.min(text.len());
+        self.mark -= at;
+        while (self.skip.0 > 0 || self.skip.1) && at < text.len() {
+            if self.skip.1 {
+                at += usize::from(text[at] == b'\n');
+                self.skip.1 = false;
+                continue;
+            }
+            match memchr2(b'\n', b'\r', &text[at..]) {
+                None => at = text.len(),
+                Some(end) => {
+                    self.skip = (self.skip.0 - 1, text[at + end] == b'\r');
+                    self.lines += 1;
+                    at += end + 1;
+                }
+            }
+        }
+        at
+    }
+
+    /// A record is complete: the header is, if it is one.
+    fn take(&mut self, walk: &Walk) {
+        self.lines += walk.newlines + 1;
+        let empty = walk.position == walk.start;
+        self.header = match self.header {
+            Header::Wanted if walk.comment || empty => Header::Wanted,
+            Header::Wanted if walk.lone_cr => Header::AfterCr,
+            _ => Header::Complete,
+        };
+    }
+
+    fn too_long(&self, length: usize) -> bool {
+        length > self.walker.dialect.max_record.saturating_add(SLACK)
+    }
+}
+
+/// A pushed text while it is cut.
+struct Cutting<'a> {
+    text: &'a Bytes,
+    size: usize,
+    pieces: &'a mut Vec<TextPiece>,
+    /// What is before this belongs to pieces.
+    taken: usize,
+}
+
+impl CsvSplitter {
+    /// The least position at which the piece may end.
+    fn target(&self, cutting: &Cutting<'_>) -> usize {
+        cutting.taken + self.pending.least(cutting.size).saturating_sub(self.pending.length())
+    }
+
+    /// Ends the piece at `at`, where a record begins, if it is long enough.
+    #[inline]
+    fn cut_at(&mut self, at: usize, cutting: &mut Cutting<'_>) {
+        if at >= self.target(cutting) && self.header == Header::Complete {
+            self.pending.append(cutting.text.slice(cutting.taken..at));
+            self.pending.cut(self.pending.length(), std::mem::take(&mut self.lines), cutting.pieces);
+            cutting.taken = at;
+        }
+    }
+
+    /// Completes the record in the carry buffer; where the next begins in the text.
+    fn complete_carry(&mut self, mut at: usize, cutting: &mut Cutting<'_>) -> usize {
+        let text = cutting.text;
+        while !self.carry.is_empty() && at < text.len() && !self.broken {
+            let before = self.carry.len();
+            let step = (text.len() - at).min(before.max(CARRY_STEP));
+            self.carry.extend_from_slice(&text[at..at + step]);
+            let mut walk = self.walk;
+            let mut marks = Marks::new(&self.carry, self.walker.marks, walk.position);
+            match self.walker.next(&self.carry, &mut walk, &mut marks) {
+                Some(next) => {
+                    self.carry.clear();
+                    self.take(&walk);
+                    // The record was incomplete before this step, so it ends in it.
+                    at += next.saturating_sub(before);
+                    self.cut_at(at, cutting);
+                }
+                None => {
+                    self.walk = walk;
+                    self.broken = self.too_long(self.carry.len());
+                    at += step;
+                }
+            }
+        }
+        at
+    }
+
+    /// Goes through the records that begin at or behind `at`.
+    fn records(&mut self, mut at: usize, cutting: &mut Cutting<'_>) {
+        let text = cutting.text;
+        let mut quote = at;
+        while at < text.len() {
+            if quote <= at {
+                let from = quote.max(at);
+                let found = self.walker.dialect.quote.and_then(|quote| memchr(quote, &text[from..]));
+                quote = found.map_or(text.len(), |found| from + found);
+            }
+            let mut walk = Walk::at(at);
+            if self.header == Header::Complete && (quote == text.len() || quote - at >= STRETCH) {
+                at = self.plain_records(at, quote, cutting);
+                walk = Walk::at(at);
+                if quote == text.len() {
+                    return self.carry_on(walk, cutting);
+                }
+            }
+            let until = at + STRETCH;
+            let mut marks = Marks::new(text, self.walker.marks, at);
+            while at < text.len() && (at < until || self.header != Header::Complete) {
+                let Some(next) = self.walker.next(text, &mut walk, &mut marks) else {
+                    return self.carry_on(walk, cutting);
+                };
+                marks.skip_to(next);
+                self.take(&walk);
+                at = next;
+                walk = Walk::at(at);
+                self.cut_at(at, cutting);
+            }
+        }
+    }
+
+    /// Goes through the records of `text[at..to]`, where there is no quote; where the one begins that goes on at `to`.
+    fn plain_records(&mut self, mut at: usize, to: usize, cutting: &mut Cutting<'_>) -> usize {
+        let text = cutting.text;
+        while let Some(end) = first_end(text, self.target(cutting).saturating_sub(1).max(at), to) {
+            self.lines += count_lines(&text[at..end]);
+            at = end;
+            self.cut_at(at, cutting);
+        }
+        match last_end(text, at, to) {
+            Some(end) => {
+                self.lines += count_lines(&text[at..end]);
+                end
+            }
+            None => at,
+        }
+    }
+
+    /// The record at the end of the text is incomplete.
+    fn carry_on(&mut self, walk: Walk, cutting: &Cutting<'_>) {
+        self.carry = cutting.text[walk.start..].to_vec();
+        self.walk = walk.rebase();
+        self.broken = self.too_long(self.carry.len());
+    }
+}
+
+impl Splitter for CsvSplitter {
+    fn push(&mut self, text: Bytes, size: usize, pieces: &mut Vec<TextPiece>) {
+        let mut cutting = Cutting { text: &text, size, pieces, taken: 0 };
+        if !self.broken {
+            let at = self.beginning(&text);
+            let at = self.complete_carry(at, &mut cutting);
+            if !self.broken {
+                self.records(at, &mut cutting);
+            }
+        }
+        self.pending.append(text.slice(cutting.taken..));
+        if self.broken {
+            self.carry = Vec::new();
+            if self.pending.length() >= size {
+                self.finish(pieces);
+            }
+        }
+    }
+
+    fn finish(&mut self, pieces: &mut Vec<TextPiece>) {
+        self.pending.cut(self.pending.length(), std::mem::take(&mut self.lines), pieces);
+    }
+}
