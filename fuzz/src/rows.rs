@@ -40,7 +40,7 @@ pub fn parse_apart(
     splitter.finish(&mut pieces);
     let mut first = format.parser(request).expect("the types can be read");
     let mut parsed = Parsed::default();
-    let mut parse = || {
+    let parse = || {
         for (index, piece) in pieces.into_iter().enumerate() {
             if index == 0 {
                 piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?;
