@@ -16,11 +16,24 @@ pub(crate) struct Place {
     pub(crate) tree: TempTree,
     /// What stands before an object's name.
     pub(crate) base: String,
+    /// What brings an object of the folder to the place, if it does not look there itself.
+    pub(crate) bring: Option<Bring>,
     /// Whatever has to live as long.
     pub(crate) _server: Option<Box<dyn std::any::Any>>,
 }
 
+/// Puts an object, by its name, with these bytes.
+pub(crate) type Bring = Box<dyn Fn(&str, &[u8])>;
+
 impl Place {
+    /// Puts an object there.
+    fn put(&self, name: &str, content: impl AsRef<[u8]>) {
+        self.tree.file(name, &content);
+        if let Some(bring) = &self.bring {
+            bring(name, content.as_ref());
+        }
+    }
+
     pub(crate) fn unit(&self, name: &str) -> Unit {
         Unit::new(format!("{}{name}", self.base))
     }
@@ -68,7 +81,7 @@ const LARGE: usize = 20 << 20;
 const BUDGET: usize = 64 << 20;
 
 pub(crate) fn an_object_is_listed_and_read(place: Place) {
-    place.tree.file("a.txt", "hello");
+    place.put("a.txt", "hello");
     with_context(BUDGET, |context| async move {
         let unit = place.list_one(&context, "a.txt").await;
         assert_eq!(unit.uri, place.unit("a.txt").uri);
@@ -79,7 +92,7 @@ pub(crate) fn an_object_is_listed_and_read(place: Place) {
 }
 
 pub(crate) fn an_empty_object_has_no_bytes(place: Place) {
-    place.tree.file("empty", "");
+    place.put("empty", "");
     with_context(BUDGET, |context| async move {
         let unit = place.list_one(&context, "empty").await;
         assert_eq!(read_all(place.source.open(&context, &unit).await).await.expect("readable"), b"");
@@ -106,7 +119,7 @@ pub(crate) fn a_missing_object_is_an_error_that_names_it(place: Place) {
 
 pub(crate) fn a_large_object_is_the_same_every_time(place: Place) {
     let content = noise(LARGE);
-    place.tree.file("large", &content);
+    place.put("large", &content);
     with_context(BUDGET, |context| async move {
         for _ in 0..3 {
             let unit = place.list_one(&context, "large").await;
@@ -120,7 +133,7 @@ pub(crate) fn a_large_object_is_the_same_every_time(place: Place) {
 
 pub(crate) fn any_range_can_be_read(place: Place) {
     let content = noise(LARGE);
-    place.tree.file("large", &content);
+    place.put("large", &content);
     with_context(BUDGET, |context| async move {
         let unit = place.list_one(&context, "large").await;
         for range in [0..1, 0..0, 7..7, 5..1000, 1_000_000..3_000_001, LARGE - 8..LARGE, 0..LARGE] {
@@ -141,7 +154,7 @@ pub(crate) fn any_range_can_be_read(place: Place) {
 }
 
 pub(crate) fn a_dropped_stream_leaves_nothing_behind(place: Place) {
-    place.tree.file("large", noise(LARGE));
+    place.put("large", noise(LARGE));
     with_context(BUDGET, |context| async move {
         for _ in 0..20 {
             let mut stream = place.source.open(&context, &place.unit("large")).await.expect("readable");
@@ -160,7 +173,7 @@ pub(crate) fn a_dropped_stream_leaves_nothing_behind(place: Place) {
 pub(crate) fn many_are_read_at_once_with_little_memory(place: Place) {
     let contents: Vec<_> = (0..64).map(|number| noise(number * 20_011)).collect();
     for (number, content) in contents.iter().enumerate() {
-        place.tree.file(&format!("many/{number:02}"), content);
+        place.put(&format!("many/{number:02}"), content);
     }
     // Far less than all of them hold: the readers wait for each other and still end.
     with_context(1 << 20, |context| async move {
@@ -182,7 +195,7 @@ pub(crate) fn many_are_read_at_once_with_little_memory(place: Place) {
 
 pub(crate) fn streams_can_be_read_in_any_order(place: Place) {
     for number in 0..12 {
-        place.tree.file(&format!("order/{number:02}"), noise(3_000_000 + number));
+        place.put(&format!("order/{number:02}"), noise(3_000_000 + number));
     }
     with_context(1 << 20, |context| async move {
         let mut streams = Vec::new();
@@ -196,7 +209,7 @@ pub(crate) fn streams_can_be_read_in_any_order(place: Place) {
 }
 
 pub(crate) fn a_changed_object_is_not_taken_for_the_listed_one(place: Place) {
-    place.tree.file("a", "old");
+    place.put("a", "old");
     with_context(BUDGET, |context| async move {
         let unit = Unit { etag: Some("\"another\"".into()), ..place.unit("a") };
         let error = read_all(place.source.open(&context, &unit).await).await.expect_err("another version");
@@ -205,17 +218,24 @@ pub(crate) fn a_changed_object_is_not_taken_for_the_listed_one(place: Place) {
     });
 }
 
-/// All tests of the suite, for the place that `$place` makes anew for each.
+/// All tests of the suite, for the place that the expression makes anew for each: as tests of their own, or `together` in
+/// one, where a server takes long to start.
 macro_rules! conformance {
-    ($place:expr) => {
-        crate::conformance::conformance!(
-            $place, an_object_is_listed_and_read, an_empty_object_has_no_bytes,
-            a_missing_object_is_an_error_that_names_it, a_large_object_is_the_same_every_time, any_range_can_be_read,
-            a_dropped_stream_leaves_nothing_behind, many_are_read_at_once_with_little_memory,
-            streams_can_be_read_in_any_order, a_changed_object_is_not_taken_for_the_listed_one
-        );
+    (together $place:expr) => {
+        crate::conformance::conformance!(@list (together $place))
     };
-    ($place:expr, $($test:ident),+) => {
+    ($place:expr) => {
+        crate::conformance::conformance!(@list (apart $place));
+    };
+    (@list $how:tt) => {
+        crate::conformance::conformance! {
+            @run $how an_object_is_listed_and_read an_empty_object_has_no_bytes
+            a_missing_object_is_an_error_that_names_it a_large_object_is_the_same_every_time any_range_can_be_read
+            a_dropped_stream_leaves_nothing_behind many_are_read_at_once_with_little_memory
+            streams_can_be_read_in_any_order a_changed_object_is_not_taken_for_the_listed_one
+        }
+    };
+    (@run (apart $place:expr) $($test:ident)+) => {
         mod conformance {
             $(
                 #[test]
@@ -225,5 +245,11 @@ macro_rules! conformance {
             )+
         }
     };
+    (@run (together $place:expr) $($test:ident)+) => {{
+        $(
+            println!("{}", stringify!($test));
+            crate::conformance::$test($place);
+        )+
+    }};
 }
 pub(crate) use conformance;

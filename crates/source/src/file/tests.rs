@@ -15,7 +15,7 @@ use crate::pattern::escape;
 fn place() -> Place {
     let tree = TempTree::new();
     let base = format!("{}/", tree.root().display());
-    Place { source: Arc::new(FileSource), tree, base, _server: None }
+    Place { source: Arc::new(FileSource), tree, base, bring: None, _server: None }
 }
 
 conformance!(super::place());

@@ -377,7 +377,7 @@ fn hint_of(status: StatusCode) -> Option<&'static str> {
 }
 
 /// The library's client: it keeps connections, speaks TLS and HTTP/2, and follows no redirects.
-fn library(spec: &HttpSpec) -> Result<reqwest::Client> {
+pub(crate) fn library(spec: &HttpSpec) -> Result<reqwest::Client> {
     let user_agent =
         spec.user_agent.clone().unwrap_or_else(|| concat!("millstream/", env!("CARGO_PKG_VERSION")).into());
     let connections = u32::try_from(spec.connections).unwrap_or(u32::MAX);

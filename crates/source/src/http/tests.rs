@@ -14,7 +14,13 @@ fn place() -> Place {
     let tree = TempTree::new();
     let server = Nginx::start(tree.root());
     let base = server.url("");
-    Place { source: Arc::new(HttpSource::new(HttpSpec::default())), tree, base, _server: Some(Box::new(server)) }
+    Place {
+        source: Arc::new(HttpSource::new(HttpSpec::default())),
+        tree,
+        base,
+        bring: None,
+        _server: Some(Box::new(server)),
+    }
 }
 
 conformance!(super::place());
