@@ -23,6 +23,7 @@ pub mod sink;
 pub mod source;
 pub mod spec;
 pub mod step;
+pub mod store;
 pub mod unit;
 
 pub use budget::{Budget, Reservation};

@@ -9,6 +9,7 @@ use crate::format::Format;
 use crate::sink::{Sink, SinkParts};
 use crate::source::Source;
 use crate::spec::{Fault, SpecInfo};
+use crate::store::Store;
 
 /// A component, or all faults of its settings.
 pub type Built<T> = Result<Arc<T>, Vec<Fault>>;
@@ -25,6 +26,17 @@ pub struct SourceEntry {
     pub check: fn(&str) -> Result<(), Fault>,
     /// Makes the source. Does no I/O.
     pub build: fn(&Value) -> Built<dyn Source>,
+}
+
+/// A kind of store: a place for objects that appear as a whole.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreEntry {
+    /// Its settings, which are those of the source of the same name.
+    pub spec: SpecInfo,
+    /// The URL schemes that it writes, without `://`.
+    pub schemes: &'static [&'static str],
+    /// Makes the store. Does no I/O.
+    pub build: fn(&Value) -> Built<dyn Store>,
 }
 
 /// A codec.

@@ -82,12 +82,19 @@ pub(crate) struct Room {
 }
 
 /// Bytes charged to the budget until dropped.
+#[derive(Debug)]
 pub(crate) enum Charge {
     Reserved(#[expect(dead_code, reason = "held for its drop")] Reservation),
     Forced(Arc<Budget>, usize),
 }
 
 impl Charge {
+    /// Charges `bytes` that are held already, whether they are free or not.
+    pub(crate) fn forced(budget: &Arc<Budget>, bytes: usize) -> Self {
+        budget.take(bytes);
+        Charge::Forced(Arc::clone(budget), bytes)
+    }
+
     /// Charges `bytes` if they are free.
     pub(crate) fn attempt(budget: &Arc<Budget>, bytes: usize) -> Option<Self> {
         budget.try_take(bytes).then(|| Charge::Forced(Arc::clone(budget), bytes))
@@ -114,8 +121,7 @@ impl Feeder {
         let charge = select_biased! {
             reservation = reserved => Charge::Reserved(reservation),
             () = hungry => {
-                self.budget.take(bytes);
-                Charge::Forced(Arc::clone(&self.budget), bytes)
+                Charge::forced(&self.budget, bytes)
             }
         };
         Room { _charge: charge, _window: window }

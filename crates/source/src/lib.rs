@@ -25,12 +25,15 @@ mod conformance;
 
 pub use list::{Listed, list_file};
 
-use millstream_core::registry::SourceEntry;
+use millstream_core::registry::{SourceEntry, StoreEntry};
 use millstream_core::spec::{Fault, Spec, parse};
 use serde_json::Value;
 
 /// All sources.
 pub const SOURCES: &[SourceEntry] = &[file::ENTRY, stdin::ENTRY, http::ENTRY, object::S3, object::GCS, object::AZURE];
+
+/// All places that objects can be written to as well.
+pub const STORES: &[StoreEntry] = &[object::S3_STORE, object::GCS_STORE, object::AZURE_STORE];
 
 /// The settings of a source; no block at all is an empty one.
 fn settings<S: Spec>(block: &Value) -> Result<S, Vec<Fault>> {

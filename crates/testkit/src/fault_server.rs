@@ -1,7 +1,7 @@
 //! A web server that goes wrong as planned: it speaks just enough HTTP/1.1, and counts and remembers what it is asked.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -154,7 +154,7 @@ impl Plan {
 /// A request as it came.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// `GET` or `HEAD`.
+    /// `GET`, `HEAD` or another, which is answered as `GET` is; a body is read and forgotten.
     pub method: String,
     /// The path with its query.
     pub path: String,
@@ -290,7 +290,12 @@ fn read_request(reader: &mut impl BufRead, connection: usize) -> std::io::Result
         }
         match line.trim_end().split_once(':') {
             Some((name, value)) => headers.push((name.to_ascii_lowercase(), value.trim().to_owned())),
-            None => return Ok(Some(Request { method, path, headers, connection })),
+            None => {
+                let request = Request { method, path, headers, connection };
+                let length = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+                std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
+                return Ok(Some(request));
+            }
         }
     }
 }

@@ -26,6 +26,7 @@ use reqwest::Response;
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, IF_MATCH, RANGE};
 use url::Url;
 
+use super::page;
 use crate::http::client::{Client, Question, find, root_cause};
 use crate::retry::Fault;
 
@@ -129,6 +130,11 @@ impl Bridge {
     async fn buffered(&self, answer: Response) -> Result<HttpResponse, Fault> {
         let (status, headers) = (answer.status(), answer.headers().clone());
         let body = self.client.body(answer, ANSWER_LIMIT).await?;
+        // S3 keeps the connection alive while it puts parts together, and may find out only then that it cannot.
+        if let Some(said) = page::error(&body) {
+            let fault = Fault::transient(format!("the server answers {} and then an error", status.as_u16()));
+            return Err(Fault { status: Some(status.as_u16()), text: Some(said), ..fault });
+        }
         let mut response = HttpResponse::new(HttpResponseBody::from(body));
         *response.status_mut() = status;
         *response.headers_mut() = headers;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use millstream_core::{Error, Result};
 use object_store::list::PaginatedListOptions;
+use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange};
+use object_store::{GetOptions, GetRange, PutOptions, PutPayload};
 use reqwest::{Method, Response};
 
-use super::bridge::{Bridge, Slot};
+use super::bridge::{Bridge, Slot, fault_of};
 use super::page::{self, Page};
 use super::stores::{Kind, Opened, Store};
 use crate::http::client::Client;
@@ -70,6 +71,44 @@ impl Bucket {
         })
     }
 
+    /// Begins an object of several parts: the name that the store gives its upload.
+    pub(crate) async fn begin_upload(&self, path: &Path) -> Result<String, Fault> {
+        self.store.create_multipart(path).await.map_err(|error| self.failure(&error))
+    }
+
+    /// Sends part `number`, from 0.
+    pub(crate) async fn put_part(
+        &self,
+        path: &Path,
+        upload: &str,
+        number: usize,
+        part: PutPayload,
+    ) -> Result<PartId, Fault> {
+        self.store.put_part(path, &upload.to_owned(), number, part).await.map_err(|error| self.failure(&error))
+    }
+
+    /// Makes the object of `parts` appear.
+    pub(crate) async fn complete_upload(&self, path: &Path, upload: &str, parts: Vec<PartId>) -> Result<(), Fault> {
+        let done = self.store.complete_multipart(path, &upload.to_owned(), parts).await;
+        done.map(drop).map_err(|error| self.failure(&error))
+    }
+
+    /// Gives the parts up.
+    pub(crate) async fn abort_upload(&self, path: &Path, upload: &str) -> Result<(), Fault> {
+        self.store.abort_multipart(path, &upload.to_owned()).await.map_err(|error| self.failure(&error))
+    }
+
+    /// Puts a whole object.
+    pub(crate) async fn put(&self, path: &Path, content: PutPayload) -> Result<(), Fault> {
+        let done = self.store.put_opts(path, content, PutOptions::default()).await;
+        done.map(drop).map_err(|error| self.failure(&error))
+    }
+
+    /// The fault of a step of an upload.
+    fn failure(&self, error: &object_store::Error) -> Fault {
+        self.explained(fault_of(error))
+    }
+
     /// What a refusal means: the store's own code and words instead of its XML, and what to do about it.
     pub(crate) fn explained(&self, mut fault: Fault) -> Fault {
         let Some(status) = fault.status else { return fault };
@@ -103,7 +142,7 @@ impl Bucket {
             (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "AuthenticationFailed" | "ExpiredToken")
             | (401, _) => "check the credentials: they are wrong, or have run out".into(),
             (403, _) => format!(
-                "check that the credentials may read and list `{}`; if everybody may, set `anonymous: true`",
+                "check that the credentials have the right to `{}`; if everybody may, set `anonymous: true`",
                 self.name
             ),
             (404, _) => format!("check the name; what there is can be read by a pattern: {}", self.uri("**")),

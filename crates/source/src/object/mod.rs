@@ -1,8 +1,8 @@
 //! Objects in buckets: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage.
 //!
 //! `stores.rs` sets up each kind, `bridge.rs` sends its signed requests by the client of `http/`, `bucket.rs` reads
-//! answers and refusals, `page.rs` their XML, `list.rs` finds objects, and `http/transfer.rs` brings one to its end.
-//! Here they are wired to the source's trait.
+//! answers and refusals, `page.rs` their XML, `list.rs` finds objects, `http/transfer.rs` brings one to its end, and
+//! `upload.rs` writes one. Here they are wired to the traits of sources and of stores.
 //!
 //! A URI is `s3://bucket/name`, with the name as the bucket has it: nothing in it is decoded, and `?`, `#` and spaces
 //! are characters as any other. In a pattern, `*`, `?`, `[` and `\` mean what they mean in paths.
@@ -13,6 +13,7 @@ mod list;
 mod page;
 pub mod spec;
 mod stores;
+mod upload;
 
 #[cfg(test)]
 mod servers;
@@ -27,9 +28,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use millstream_core::registry::SourceEntry;
+use millstream_core::registry::{SourceEntry, StoreEntry};
 use millstream_core::source::{Source, SourceContext};
 use millstream_core::spec::{Fault, SpecInfo};
+use millstream_core::store::{Store, Upload};
 use millstream_core::{ByteStream, Error, Result, Unit};
 use tokio::runtime::Id;
 
@@ -38,10 +40,11 @@ use crate::http::client::Client;
 use crate::http::transfer::{self, Remote};
 use crate::io::join;
 use crate::pattern;
-use bucket::{Bucket, Object};
+use bucket::{Bucket, Object, path_of};
 use list::Listing;
 use spec::{AzureSpec, GcsSpec, S3Spec};
 use stores::Kind;
+use upload::Writing;
 
 /// The source `s3`.
 pub const S3: SourceEntry = SourceEntry {
@@ -67,10 +70,31 @@ pub const AZURE: SourceEntry = SourceEntry {
     build: |settings| Ok(Arc::new(ObjectSource::<AzureSpec>::new(crate::settings(settings)?))),
 };
 
+/// S3, to write to.
+pub const S3_STORE: StoreEntry = StoreEntry {
+    spec: S3.spec,
+    schemes: S3.schemes,
+    build: |settings| Ok(Arc::new(ObjectSource::<S3Spec>::new(crate::settings(settings)?))),
+};
+
+/// Google Cloud Storage, to write to.
+pub const GCS_STORE: StoreEntry = StoreEntry {
+    spec: GCS.spec,
+    schemes: GCS.schemes,
+    build: |settings| Ok(Arc::new(ObjectSource::<GcsSpec>::new(crate::settings(settings)?))),
+};
+
+/// Azure Blob Storage, to write to.
+pub const AZURE_STORE: StoreEntry = StoreEntry {
+    spec: AZURE.spec,
+    schemes: AZURE.schemes,
+    build: |settings| Ok(Arc::new(ObjectSource::<AzureSpec>::new(crate::settings(settings)?))),
+};
+
 /// Buckets by name, and by the runtime that their connections live on.
 type Buckets = Arc<Mutex<HashMap<(Id, String), Arc<Bucket>>>>;
 
-/// Objects of one kind of store, read with one set of settings.
+/// Objects of one kind of store, read and written with one set of settings.
 #[derive(Debug)]
 struct ObjectSource<K> {
     kind: K,
@@ -164,6 +188,20 @@ impl<K: Kind> Source for ObjectSource<K> {
             return Ok(unit.size);
         }
         transfer::size(context, self.remote(context, unit).await?, unit).await
+    }
+}
+
+#[async_trait]
+impl<K: Kind> Store for ObjectSource<K> {
+    fn name(&self) -> &'static str {
+        K::NAME
+    }
+
+    async fn begin(&self, context: &SourceContext, uri: &str) -> Result<Box<dyn Upload>> {
+        let (name, key) = locate::<K>(uri)?;
+        let path = path_of(uri, key)?;
+        let bucket = self.opener().bucket(context, name).await.map_err(|error| error.in_unit(uri, None))?;
+        Ok(Box::new(Writing::new(context, bucket, path, uri)))
     }
 }
 

@@ -96,6 +96,14 @@ pub(crate) fn said(xml: &[u8]) -> Option<Said> {
     Some(said).filter(|said| !said.code.is_empty())
 }
 
+/// The text of `body` if it is an error.
+pub(crate) fn error(body: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(body).ok()?;
+    let root = text.trim_start_matches('\u{feff}').trim_start();
+    let root = if root.starts_with("<?") { root.split_once("?>")?.1.trim_start() } else { root };
+    (root.starts_with("<Error>") || root.starts_with("<Error ")).then(|| text.to_owned())
+}
+
 /// Calls `end` at the end of each element, with the names that lead to it and the text directly in it.
 fn each_element(xml: &[u8], mut end: impl FnMut(&[String], String) -> Result<(), String>) -> Result<(), String> {
     let mut reader = quick_xml::Reader::from_reader(xml);

@@ -372,7 +372,7 @@ fn nothing_found_no_bucket_and_no_rights_are_told_apart() {
         ] {
             assert_eq!((what(&error), error.kind()), ("the server answers 403 Forbidden", ErrorKind::Refused));
             assert!(error.cause_text().is_some_and(|cause| cause.starts_with("AccessDenied")), "{error:?}");
-            assert!(error.hint_text().is_some_and(|hint| hint.contains("may read and list")), "{error:?}");
+            assert!(error.hint_text().is_some_and(|hint| hint.contains("have the right to `bucket`")), "{error:?}");
         }
 
         let other = root.file("other", "wrong");
@@ -641,5 +641,147 @@ fn settings_of_the_environment_are_used_and_secrets_stay_there() {
         let output = child.output().expect("it runs again");
         let said = [output.stdout, output.stderr].concat();
         assert!(output.status.success(), "{mode}: {}", String::from_utf8_lossy(&said));
+    }
+}
+
+/// Writes `pieces` and completes them.
+async fn written(store: &dyn Store, context: &SourceContext, uri: &str, pieces: &[&[u8]], finish: bool) -> Result<u64> {
+    let mut upload = store.begin(context, uri).await?;
+    for piece in pieces {
+        upload.write(Bytes::copy_from_slice(piece)).await?;
+    }
+    if finish {
+        upload.finish().await?;
+    }
+    upload.complete().await
+}
+
+/// What every store has to do when it is written to.
+fn writing_conforms<P: Source + Store>(place: &P, base: &str) {
+    with_context(64 << 20, |context| async move {
+        let uri = |name: &str| format!("{base}{name}");
+        let read = async |name: &str| read_all(place.open(&context, &Unit::new(uri(name))).await).await;
+        // A part and a byte, in pieces that fit nowhere; an empty one; one that fits into a request.
+        let large = noise((8 << 20) + 1);
+        let pieces: Vec<&[u8]> = large.chunks(1_300_001).collect();
+        for (name, pieces, finish) in [
+            ("large", &pieces[..], false),
+            ("large too", &pieces, true),
+            ("empty", &[], false),
+            ("empty too", &[], true),
+            ("small/ä b", &[b"he", b"", b"llo"], false),
+            ("finished", &[b"hello"], true),
+        ] {
+            let bytes = pieces.concat();
+            let count = written(place, &context, &uri(name), pieces, finish).await.expect(name);
+            assert_eq!(count, bytes.len() as u64, "{name}");
+            assert!(read(name).await.expect(name) == bytes, "{name}");
+            assert_eq!(context.budget.used(), 0, "{name}");
+        }
+        // The old one is there until the new one is complete, and stays if that is given up.
+        for (name, dropped) in [("finished", true), ("finished", false), ("new", true), ("new", false)] {
+            let mut upload = place.begin(&context, &uri(name)).await.expect("it begins");
+            upload.write(Bytes::from(large.clone())).await.expect("it takes bytes");
+            upload.finish().await.expect("it brings them over");
+            match read(name).await {
+                Ok(bytes) => assert_eq!((name, bytes.as_slice()), ("finished", b"hello".as_slice())),
+                Err(error) => assert_eq!((name, error.kind()), ("new", ErrorKind::Refused)),
+            }
+            match dropped {
+                true => drop(upload),
+                false => upload.abort().await.expect("it can be given up"),
+            }
+            assert_eq!(read(name).await.is_ok(), name == "finished");
+            assert_eq!(context.budget.used(), 0);
+        }
+    });
+}
+
+#[test]
+fn objects_are_written_to_s3_whole_or_not_at_all() {
+    let tree = TempTree::new();
+    let (server, root) = serve_tree(&tree, true);
+    let parts = || {
+        let names = fs_err::read_dir(root.root()).expect("a folder");
+        names.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().contains(".part-"))).any(|part| part)
+    };
+    writing_conforms(&signing(&server, &root), "s3://bucket/");
+    let start = Instant::now();
+    while parts() && start.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!parts(), "parts that were given up are gone");
+}
+
+#[test]
+fn objects_are_written_to_azure_whole_or_not_at_all() {
+    let server = AzureServer::start();
+    server.make_container("bucket");
+    writing_conforms(&azure(&server), "az://bucket/");
+}
+
+#[test]
+fn what_is_written_is_held_within_bounds() {
+    let tree = TempTree::new();
+    let (server, root) = serve_tree(&tree, true);
+    let source = signing(&server, &root);
+    let content = noise(1 << 20);
+    for (budget, most) in [(64 << 20, 41 << 20), (9 << 20, 25 << 20)] {
+        let (source, content) = (&source, &content);
+        with_context(budget, |context| async move {
+            let pieces: Vec<&[u8]> = std::iter::repeat_n(content.as_slice(), 60).collect();
+            let count = written(source, &context, "s3://bucket/a", &pieces, false).await.expect("written");
+            assert_eq!(count, 60 << 20);
+            assert!(context.budget.peak() <= most, "{} of {budget}", context.budget.peak());
+        });
+    }
+    let length = fs_err::metadata(tree.path("a")).expect("a file").len();
+    assert_eq!(length, 60 << 20);
+}
+
+#[test]
+fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
+    const BEGIN: &str = "/bucket/a?uploads=";
+    const PART: &str = "/bucket/a?partNumber=1&uploadId=U";
+    const END: &str = "/bucket/a?uploadId=U";
+    let begun = "<InitiateMultipartUploadResult><UploadId>U</UploadId></InitiateMultipartUploadResult>";
+    let done = "<CompleteMultipartUploadResult><ETag>\"e\"</ETag></CompleteMultipartUploadResult>";
+    let slow =
+        Fault::Answer(Answer::status(503).header("retry-after", "0").body("<Error><Code>SlowDown</Code></Error>"));
+    let late =
+        Fault::Answer(Answer::status(200).body("<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code></Error>"));
+    let denied = Fault::Answer(Answer::status(403).body("<Error><Code>AccessDenied</Code></Error>"));
+    let write = |server: &FaultServer| {
+        let source = anonymous(server, json!({}));
+        with_context(64 << 20, |context| async move {
+            let error = written(&source, &context, "s3://bucket/a", &[b"text"], true).await;
+            // What is given up is so in the background.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            error
+        })
+    };
+    let server = FaultServer::start(
+        Plan::new()
+            .object(BEGIN, Object::new(begun).fault(1, slow.clone()))
+            .object(PART, Object::new("").etag("\"1\"").fault(1, slow).fault(1, Fault::Close))
+            .object(END, Object::new(done).fault(1, late)),
+    );
+    assert_eq!(write(&server).expect("it passes"), 4);
+    let asked: Vec<_> = server.requests().iter().map(|request| request.method.clone()).collect();
+    assert_eq!(asked, ["POST", "POST", "PUT", "PUT", "PUT", "POST", "POST"]);
+
+    for (path, requests) in [(BEGIN, 1), (PART, 3), (END, 4)] {
+        let plan = [(BEGIN, begun), (PART, ""), (END, done)].into_iter().fold(Plan::new(), |plan, (place, body)| {
+            let object = Object::new(body).etag("\"1\"");
+            plan.object(place, if place == path { object.fault(1, denied.clone()) } else { object })
+        });
+        let server = FaultServer::start(plan);
+        let error = write(&server).expect_err("it may not be written");
+        assert_eq!((what(&error), error.kind()), ("the server answers 403 Forbidden", ErrorKind::Refused), "{path}");
+        assert_eq!(error.place().uri.as_deref(), Some("s3://bucket/a"));
+        let asked = server.requests();
+        assert_eq!(asked.len(), requests, "{asked:?}");
+        let given_up = asked.last().is_some_and(|last| (last.method.as_str(), last.path.as_str()) == ("DELETE", END));
+        assert_eq!(given_up, path != BEGIN, "{asked:?}");
     }
 }
