@@ -751,13 +751,15 @@ fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
     let late =
         Fault::Answer(Answer::status(200).body("<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code></Error>"));
     let denied = Fault::Answer(Answer::status(403).body("<Error><Code>AccessDenied</Code></Error>"));
-    let write = |server: &FaultServer| {
+    let write = |server: &FaultServer, requests: usize| {
         let source = anonymous(server, json!({}));
         with_context(64 << 20, |context| async move {
-            let error = written(&source, &context, "s3://bucket/a", &[b"text"], true).await;
+            let result = written(&source, &context, "s3://bucket/a", &[b"text"], true).await;
             // What is given up is so in the background.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            error
+            while server.requests().len() < requests {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            result
         })
     };
     let server = FaultServer::start(
@@ -766,7 +768,7 @@ fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
             .object(PART, Object::new("").etag("\"1\"").fault(1, slow).fault(1, Fault::Close))
             .object(END, Object::new(done).fault(1, late)),
     );
-    assert_eq!(write(&server).expect("it passes"), 4);
+    assert_eq!(write(&server, 7).expect("it passes"), 4);
     let asked: Vec<_> = server.requests().iter().map(|request| request.method.clone()).collect();
     assert_eq!(asked, ["POST", "POST", "PUT", "PUT", "PUT", "POST", "POST"]);
 
@@ -776,7 +778,7 @@ fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
             plan.object(place, if place == path { object.fault(1, denied.clone()) } else { object })
         });
         let server = FaultServer::start(plan);
-        let error = write(&server).expect_err("it may not be written");
+        let error = write(&server, requests).expect_err("it may not be written");
         assert_eq!((what(&error), error.kind()), ("the server answers 403 Forbidden", ErrorKind::Refused), "{path}");
         assert_eq!(error.place().uri.as_deref(), Some("s3://bucket/a"));
         let asked = server.requests();
