@@ -230,7 +230,7 @@ fn place_name(detail: &str) -> &str {
         "stdin" => "standard input",
         "stdout" => "standard output",
         "file" => "disk",
-        "http" => "network",
+        "http" | "ftp" | "sftp" => "network",
         other => other,
     }
 }

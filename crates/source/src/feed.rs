@@ -127,6 +127,14 @@ impl Feeder {
         Room { _charge: charge, _window: window }
     }
 
+    /// Room for `bytes` if the window and the budget have some just now, for whoever already has something on its way.
+    pub(crate) fn spare(&self, bytes: usize) -> Option<Room> {
+        let permits = u32::try_from(bytes.min(self.window_bytes)).unwrap_or(u32::MAX);
+        let window = Arc::clone(&self.window).try_acquire_many_owned(permits).ok()?;
+        futures::FutureExt::now_or_never(self.budget.admitted())?;
+        Some(Room { _charge: Charge::attempt(&self.budget, bytes)?, _window: Some(window) })
+    }
+
     /// Hands `bytes` to the consumer. An empty chunk is left out. If the consumer has gone, the task is about to be
     /// stopped, so nothing is said.
     pub(crate) fn send(&self, bytes: Bytes, room: Room) {

@@ -6,17 +6,20 @@ use millstream_core::source::SourceContext;
 use millstream_core::{Error, ErrorKind, Result};
 use tokio::task::JoinHandle;
 
+/// Stops a task when dropped.
+pub(crate) struct Stop(pub(crate) tokio::task::AbortHandle);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Runs `work` on the runtime of the network; it is stopped if nobody waits for it any more.
 pub(crate) async fn on_io<T: Send + 'static>(
     context: &SourceContext,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    struct Stop(tokio::task::AbortHandle);
-    impl Drop for Stop {
-        fn drop(&mut self) {
-            self.0.abort();
-        }
-    }
     let task = context.io.spawn(work);
     let _stop = Stop(task.abort_handle());
     join(task).await

@@ -1,8 +1,8 @@
-//! Where Millstream reads from: files, standard input, HTTP, buckets.
+//! Where Millstream reads from: files, standard input, HTTP, FTP, SFTP, buckets.
 //!
 //! ```text
 //!  pattern ─expand─▶ paths and URLs ─list─▶ units ─open─▶ bytes
-//!          pattern                   file · stdin · http · object
+//!          pattern                   file · stdin · http · ftp · sftp · object
 //! ```
 //!
 //! This crate owns names (braces, wildcards, lists of URLs), connections, retries and reading ahead. What the bytes
@@ -11,11 +11,13 @@
 
 mod feed;
 pub mod file;
+pub mod ftp;
 pub mod http;
 mod io;
 pub mod list;
 pub mod object;
 pub mod pattern;
+mod remote;
 mod retry;
 pub mod stdin;
 mod tls;
@@ -30,7 +32,8 @@ use millstream_core::spec::{Fault, Spec, parse};
 use serde_json::Value;
 
 /// All sources.
-pub const SOURCES: &[SourceEntry] = &[file::ENTRY, stdin::ENTRY, http::ENTRY, object::S3, object::GCS, object::AZURE];
+pub const SOURCES: &[SourceEntry] =
+    &[file::ENTRY, stdin::ENTRY, http::ENTRY, ftp::ENTRY, object::S3, object::GCS, object::AZURE];
 
 /// All places that objects can be written to as well.
 pub const STORES: &[StoreEntry] = &[object::S3_STORE, object::GCS_STORE, object::AZURE_STORE];

@@ -150,10 +150,16 @@ impl Tries {
         }
         self.failures += 1;
         let pause = self.policy.pause(self.failures, fault.retry_after, fastrand::f64());
-        pause.filter(|_| fault.transient).ok_or_else(|| self.error(fault))
+        pause.filter(|_| fault.transient).ok_or_else(|| self.given_up(fault))
     }
 
-    fn error(&self, fault: Fault) -> Error {
+    /// The try that was begun does not count.
+    pub(crate) fn uncount(&mut self) {
+        self.tries = self.tries.saturating_sub(1);
+    }
+
+    /// The error of a fault after which nothing more is tried.
+    pub(crate) fn given_up(&self, fault: Fault) -> Error {
         let kind = if fault.transient { ErrorKind::Transient } else { ErrorKind::Refused };
         let tries = if self.tries == 1 { "1 try".to_owned() } else { format!("{} tries", self.tries) };
         let seconds = self.started.elapsed().as_secs_f64();

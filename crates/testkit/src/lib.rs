@@ -1,16 +1,23 @@
-//! What the tests of several crates share: folders of test data, a real web server, a faulty one, certificates, and
-//! a thread without the rights of root.
+//! What the tests of several crates share: folders of test data, real servers (web, FTP, SSH), a faulty web server, a
+//! proxy that breaks connections, certificates, and a thread without the rights of root.
 //!
 //! It is for tests: what goes wrong here panics, with a message that says what to install or to look at.
 
 mod authority;
 mod fault_server;
 mod nginx;
+mod process;
+mod proftpd;
+mod proxy;
 mod rights;
+mod sshd;
 mod tree;
 
 pub use authority::{Authority, Certificate, Validity};
 pub use fault_server::{Answer, Fault, FaultServer, Object, Plan, Request};
 pub use nginx::{Nginx, free_port};
+pub use proftpd::{PASSWORD, Proftpd, ProftpdOptions, USER};
+pub use proxy::{Break, Proxy};
 pub use rights::without_rights;
+pub use sshd::{Agent, KeyPair, Sshd};
 pub use tree::TempTree;

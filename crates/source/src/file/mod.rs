@@ -245,8 +245,15 @@ fn unit_path(uri: &str) -> Arc<Path> {
 /// The pattern of a path: without its scheme, percent signs of a `file://` URL decoded. What they stand for is plain:
 /// `%2A` is a star, not a wildcard.
 fn pattern_path(pattern: &str) -> Result<String> {
-    let Some(encoded) = file_url(pattern) else { return Ok(without_scheme(pattern).to_owned()) };
-    let fault = || Error::job("this URL's percent signs do not stand for UTF-8").text(pattern);
+    match file_url(pattern) {
+        Some(encoded) => decode_pattern(encoded),
+        None => Ok(without_scheme(pattern).to_owned()),
+    }
+}
+
+/// The path of a URL with its percent signs decoded; what they stand for gets a backslash where it needs one.
+pub(crate) fn decode_pattern(encoded: &str) -> Result<String> {
+    let fault = || Error::job("this URL's percent signs do not stand for UTF-8").text(encoded);
     let mut decoded = String::new();
     let mut plain: Vec<u8> = Vec::new();
     let mut rest = encoded;

@@ -1,0 +1,292 @@
+//! What servers with folders have in common, whatever they speak (FTP, SFTP).
+//!
+//! ```text
+//!  pattern ─walk─▶ units ─transfer─▶ bytes
+//!            └─ pool: connections ─┘
+//!               └─ Protocol: connect · list · stat · open · read
+//! ```
+//!
+//! A protocol says how one connection does one thing, and what a failure means. Here are the rest: URLs
+//! (`address.rs`), connections that are kept (`pool.rs`), wildcards (`walk.rs`), and units that are brought to their
+//! end through as many connections as it takes (`transfer.rs`).
+
+mod address;
+mod pool;
+mod transfer;
+mod walk;
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use millstream_core::source::{Source, SourceContext};
+use millstream_core::spec::Fault as SpecFault;
+use millstream_core::{ByteStream, Result, Unit};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::feed::feed;
+use crate::io::{Stop, interrupted, join, on_io};
+use crate::retry::{Fault, Policy};
+pub(crate) use address::{Address, Target};
+pub(crate) use pool::{Server, reach, words};
+use transfer::{Output, Transfer};
+pub(crate) use transfer::{Piece, SMALL, changed};
+
+/// Units that were found wait up to this number to be taken.
+const FOUND_AHEAD: usize = 512;
+
+/// How one protocol does one thing over one connection.
+#[async_trait]
+pub(crate) trait Protocol: Debug + Send + Sync + Sized + 'static {
+    /// What the job file says.
+    type Spec: Clone + Debug + Send + Sync + 'static;
+    /// A connection, logged in.
+    type Connection: Send + 'static;
+    /// A file that is open.
+    type Opened: Send;
+    /// What it is called in reports, and the block of the job file.
+    const NAME: &'static str;
+    /// The schemes of its URLs and their usual ports.
+    const SCHEMES: &'static [(&'static str, u16)];
+
+    /// What is common to all protocols.
+    fn settings(spec: &Self::Spec) -> Settings;
+
+    /// Reads secrets and certificates. Blocks.
+    fn new(spec: &Self::Spec) -> Result<Self>;
+
+    /// What the server calls the path of a URL (which begins with a slash).
+    fn path(path: &[u8]) -> Vec<u8>;
+
+    /// Connects and logs in.
+    async fn connect(&self, address: &Address) -> Result<Self::Connection, Failure>;
+
+    /// All that is in a folder, in any order, except itself and the one above.
+    async fn list(&self, connection: &mut Self::Connection, folder: &[u8]) -> Result<Vec<Entry>, Failure>;
+
+    /// What is at `path`; links are followed.
+    async fn stat(&self, connection: &mut Self::Connection, path: &[u8]) -> Result<Facts, Failure>;
+
+    /// Opens a file and tells what it is now.
+    async fn open(&self, connection: &mut Self::Connection, path: &[u8]) -> Result<(Facts, Self::Opened), Failure>;
+
+    /// Reads from `piece.at()` to `piece.end()` (or to the end of the file) and closes the file. If the end comes
+    /// before, that is no failure: the caller sees it.
+    async fn read(
+        &self,
+        connection: &mut Self::Connection,
+        opened: Self::Opened,
+        path: &[u8],
+        piece: &mut Piece<'_>,
+    ) -> Result<(), Failure>;
+}
+
+/// Settings that all protocols have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    /// How many units are read at once.
+    pub(crate) connections: usize,
+    pub(crate) connect_timeout: Duration,
+    /// How long the server may be silent.
+    pub(crate) timeout: Duration,
+    pub(crate) policy: Policy,
+}
+
+/// What failed, and what that says besides.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) fault: Fault,
+    /// Whether nothing is there under the name.
+    pub(crate) absent: Absence,
+    /// Whether the connection can be used on: the server has answered, and nothing is on its way.
+    pub(crate) intact: bool,
+}
+
+/// Whether a failure means that nothing is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absence {
+    No,
+    /// The server does not tell absence from missing rights.
+    Perhaps,
+    Yes,
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Failure { fault, absent: Absence::No, intact: false }
+    }
+}
+
+/// What is known of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) kind: Kind,
+    pub(crate) size: Option<u64>,
+    /// Time of the last change, in milliseconds since 1970-01-01 UTC; only if exact to the second.
+    pub(crate) modified: Option<i64>,
+}
+
+impl Facts {
+    /// The version, where both size and time are known.
+    pub(crate) fn etag(&self) -> Option<String> {
+        Some(format!("{}-{}", self.size?, self.modified?))
+    }
+}
+
+/// The kind of what is under a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Folder,
+    /// To what is not known.
+    Link,
+    Other,
+}
+
+/// A name in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) name: Vec<u8>,
+    pub(crate) facts: Facts,
+}
+
+/// What is wrong with a pattern of URLs, for lints: its braces, the first URL that it stands for, and its wildcards.
+pub(crate) fn check<P: Protocol>(pattern: &str) -> Result<(), SpecFault> {
+    crate::pattern::check(pattern)?;
+    let first = crate::pattern::expand(pattern).ok().and_then(|mut urls| urls.next()).unwrap_or_default();
+    let fault = |what: &str, hint: &str| Err(SpecFault::new("", what).hint(hint));
+    match address::pattern(&first, P::SCHEMES) {
+        Ok(address::Pattern::One(_)) => Ok(()),
+        Ok(address::Pattern::Many(_, path)) => match crate::file::glob::check(&path) {
+            Ok(()) => Ok(()),
+            Err(what) => fault(&what, "to mean the character itself, write %5B"),
+        },
+        Err(error) => fault(error.what(), error.hint_text().unwrap_or(&format!("write {}://HOST/PATH", P::NAME))),
+    }
+}
+
+/// Files on servers that speak `P`, read with one set of settings.
+#[derive(Debug)]
+pub(crate) struct Remote<P: Protocol>(Arc<Shared<P>>);
+
+#[derive(Debug)]
+struct Shared<P: Protocol> {
+    spec: P::Spec,
+    /// Made at the first use: only then are secrets read. Connections live on one runtime.
+    server: Mutex<Option<(Id, Arc<Server<P>>)>>,
+}
+
+impl<P: Protocol> Shared<P> {
+    fn known(&self, runtime: Id) -> Option<Arc<Server<P>>> {
+        let known = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().filter(|(known, _)| *known == runtime).map(|(_, server)| Arc::clone(server))
+    }
+
+    async fn server(&self, io: &Handle) -> Result<Arc<Server<P>>> {
+        if let Some(server) = self.known(io.id()) {
+            return Ok(server);
+        }
+        let spec = self.spec.clone();
+        let protocol = join(io.spawn_blocking(move || P::new(&spec))).await?;
+        let mut shared = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*shared {
+            // Another task was faster.
+            Some((known, server)) if *known == io.id() => Ok(Arc::clone(server)),
+            _ => {
+                let made = Arc::new(Server::new(protocol, P::settings(&self.spec)));
+                *shared = Some((io.id(), Arc::clone(&made)));
+                Ok(made)
+            }
+        }
+    }
+}
+
+impl<P: Protocol> Remote<P> {
+    /// A source with these settings. Does no I/O.
+    pub(crate) fn new(spec: P::Spec) -> Self {
+        Remote(Arc::new(Shared { spec, server: Mutex::new(None) }))
+    }
+}
+
+#[async_trait]
+impl<P: Protocol> Source for Remote<P> {
+    fn name(&self) -> &'static str {
+        P::NAME
+    }
+
+    fn connections(&self) -> usize {
+        P::settings(&self.0.spec).connections
+    }
+
+    fn list(&self, context: &SourceContext, pattern: &str) -> BoxStream<'static, Result<Unit>> {
+        let (target, path) = match address::pattern(pattern, P::SCHEMES) {
+            // As for the web, a name without wildcards is a unit without asking: a list of them costs nothing.
+            Ok(address::Pattern::One(unit)) => return futures::stream::once(async { Ok(unit) }).boxed(),
+            Ok(address::Pattern::Many(target, path)) => (target, path),
+            Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
+        };
+        let (sender, receiver) = mpsc::channel(FOUND_AHEAD);
+        let (shared, io) = (Arc::clone(&self.0), context.io.clone());
+        let work = context.io.spawn(async move {
+            let walked = match shared.server(&io).await {
+                Ok(server) => walk::walk(&server, &target, &path, &sender).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = walked {
+                // The receiver has gone if this fails.
+                let _ = sender.send(Err(error)).await;
+            }
+        });
+        let stop = Stop(work.abort_handle());
+        futures::stream::unfold((receiver, stop), |(mut receiver, stop)| async {
+            let unit = receiver.recv().await?;
+            Some((unit, (receiver, stop)))
+        })
+        .boxed()
+    }
+
+    async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
+        let target = Target::parse(&unit.uri, P::SCHEMES)?;
+        let server = self.0.server(&context.io).await?;
+        let (sender, opened) = oneshot::channel();
+        let unit = unit.clone();
+        let stream = feed(context, SMALL as usize, move |feeder| async move {
+            Transfer::new(server, target, unit, Output::Stream(feeder, Some(sender))).run().await
+        });
+        match opened.await {
+            Ok(result) => result.map(|()| stream),
+            Err(_) => Err(interrupted()),
+        }
+    }
+
+    async fn read_range(&self, context: &SourceContext, unit: &Unit, range: Range<u64>) -> Result<Option<Bytes>> {
+        if range.start >= range.end {
+            return Ok(Some(Bytes::new()));
+        }
+        let target = Target::parse(&unit.uri, P::SCHEMES)?;
+        let server = self.0.server(&context.io).await?;
+        let part = Unit { range: Some(range), ..unit.clone() };
+        let transfer = Transfer::new(server, target, part, Output::Buffer(BytesMut::new()));
+        on_io(context, transfer.collect()).await.map(Some)
+    }
+
+    async fn size(&self, context: &SourceContext, unit: &Unit) -> Result<Option<u64>> {
+        if unit.size.is_some() {
+            return Ok(unit.size);
+        }
+        let target = Target::parse(&unit.uri, P::SCHEMES)?;
+        let server = self.0.server(&context.io).await?;
+        let uri = unit.uri.clone();
+        on_io(context, async move {
+            let facts = server.stat(&target.address, &uri, &P::path(&target.path)).await?;
+            transfer::is_file(&facts, &uri).map(|()| facts.size)
+        })
+        .await
+    }
+}

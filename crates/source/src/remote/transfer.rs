@@ -1,0 +1,314 @@
+//! The bytes of one unit, to its end, through as many connections as it takes.
+//!
+//! ```text
+//!  open ──▶ size, time ── bytes 0…k ──✗ broken
+//!  pause
+//!  open ──▶ size, time: the same? ──▶ read from k ──▶ end
+//!                       another? error
+//! ```
+//!
+//! What tells versions apart is the size and the time of the last change, as far as the server tells them: a file
+//! that is replaced by one of the same size within the same second is not seen.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use millstream_core::{Error, Result, Unit};
+use tokio::sync::oneshot;
+
+use super::{Facts, Failure, Kind, Protocol, Server, Target};
+use crate::feed::{Feeder, Room};
+use crate::retry::{Fault, Tries};
+
+/// Files up to this size are handed over in one piece.
+pub(crate) const SMALL: u64 = 512 << 10;
+
+/// Where the bytes go.
+pub(crate) enum Output {
+    /// Into a stream; the sender is told once whether it begins.
+    Stream(Feeder, Option<oneshot::Sender<Result<()>>>),
+    /// Into one buffer.
+    Buffer(BytesMut),
+}
+
+/// Room for bytes that are about to come.
+pub(crate) enum Space {
+    Stream(Room),
+    Buffer,
+}
+
+/// What is known of the file's version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Version {
+    size: Option<u64>,
+    modified: Option<i64>,
+}
+
+/// A unit on its way.
+pub(crate) struct Transfer<P: Protocol> {
+    server: Arc<Server<P>>,
+    target: Target,
+    unit: Unit,
+    output: Output,
+    /// The next byte of the file.
+    at: u64,
+    /// The byte behind the last one that is wanted, once known.
+    end: Option<u64>,
+    version: Option<Version>,
+    tries: Tries,
+}
+
+/// What a protocol reads into.
+pub(crate) struct Piece<'a> {
+    output: &'a mut Output,
+    at: &'a mut u64,
+    end: Option<u64>,
+    tries: &'a mut Tries,
+    /// A small file's pieces, until it is whole.
+    gathered: Option<Vec<Bytes>>,
+}
+
+impl<P: Protocol> Transfer<P> {
+    /// A transfer of the unit's range, or of all of it.
+    pub(crate) fn new(server: Arc<Server<P>>, target: Target, unit: Unit, output: Output) -> Self {
+        let (at, end) = unit.range.as_ref().map_or((0, None), |range| (range.start, Some(range.end)));
+        let tries = Tries::new(server.settings.policy);
+        Transfer { server, target, unit, output, at, end, version: None, tries }
+    }
+
+    /// Runs to the end. An error before the first byte goes to whoever opens the unit.
+    pub(crate) async fn run(mut self) -> Result<()> {
+        let result = self.repeat().await;
+        match (&mut self.output, result) {
+            (Output::Stream(_, opened), result) if opened.is_some() => {
+                if let Some(opened) = opened.take() {
+                    // Nobody may be waiting any more.
+                    let _ = opened.send(result);
+                }
+                Ok(())
+            }
+            (_, result) => result,
+        }
+    }
+
+    /// Runs to the end and returns the bytes.
+    pub(crate) async fn collect(mut self) -> Result<Bytes> {
+        self.repeat().await?;
+        match self.output {
+            Output::Buffer(buffer) => Ok(buffer.freeze()),
+            Output::Stream(..) => Ok(Bytes::new()),
+        }
+    }
+
+    async fn repeat(&mut self) -> Result<()> {
+        loop {
+            self.tries.begin();
+            let before = self.at;
+            let result = match self.server.lease(&self.target.address).await {
+                Ok(mut lease) => {
+                    let result = self.attempt(&mut lease.connection).await;
+                    // What has brought bytes was alive.
+                    lease.kept &= self.at == before;
+                    Arc::clone(&self.server).settle(&self.target.address, lease, result)
+                }
+                Err(failure) => Some(Err(failure)),
+            };
+            match result {
+                Some(Ok(())) => return Ok(()),
+                None => self.tries.uncount(),
+                Some(Err(failure)) => {
+                    let pause =
+                        self.tries.failed(failure.fault).map_err(|error| error.in_unit(&self.unit.uri, None))?;
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        }
+    }
+
+    /// Opens the file and reads as much as comes.
+    async fn attempt(&mut self, connection: &mut P::Connection) -> Result<(), Failure> {
+        let server = Arc::clone(&self.server);
+        let path = P::path(&self.target.path);
+        let (facts, opened) = server.protocol.open(connection, &path).await?;
+        if let Err(fault) = self.accept(&facts) {
+            return Err(fault.into());
+        }
+        self.opened();
+        let small = self.end.is_some_and(|end| end.saturating_sub(self.at) <= SMALL);
+        let mut piece = Piece {
+            output: &mut self.output,
+            at: &mut self.at,
+            end: self.end,
+            tries: &mut self.tries,
+            gathered: small.then(Vec::new),
+        };
+        let result = server.protocol.read(connection, opened, &path, &mut piece).await;
+        piece.finish().await;
+        result?;
+        match self.end {
+            Some(end) if self.at < end => {
+                Err(Fault::transient(format!("the body ended at byte {} of {end}", self.at)).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes sure that this is still the file that was listed and begun, and has the bytes that are wanted.
+    fn accept(&mut self, facts: &Facts) -> Result<(), Fault> {
+        if let Some((what, hint)) = no_file(facts, &self.unit.uri) {
+            return Err(Fault::permanent(what).hint(hint));
+        }
+        let found = Version { size: facts.size, modified: facts.modified };
+        match &self.version {
+            Some(known) if !known.is(&found) => return Err(changed("while it was read")),
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        let listed = Version { size: self.unit.size, modified: self.unit.modified };
+        let same_etag = match (&self.unit.etag, facts.etag()) {
+            (Some(listed), Some(found)) => *listed == found,
+            _ => true,
+        };
+        if !same_etag || !listed.is(&found) {
+            return Err(changed("since it was listed"));
+        }
+        self.version = Some(found);
+        match (self.end, facts.size) {
+            (Some(end), Some(size)) if end > size => {
+                return Err(Fault::permanent(format!(
+                    "bytes {} to {end} are wanted of an object of {size} bytes",
+                    self.at
+                ))
+                .hint("the object has become shorter, or what names the range is wrong"));
+            }
+            (None, Some(size)) => self.end = Some(size),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Tells whoever opened the unit that its bytes are coming.
+    fn opened(&mut self) {
+        if let Output::Stream(_, opened) = &mut self.output
+            && let Some(opened) = opened.take()
+        {
+            let _ = opened.send(Ok(()));
+        }
+    }
+}
+
+/// The fault of a file that is not the one that it was.
+pub(crate) fn changed(when: &str) -> Fault {
+    Fault::permanent(format!("the object has changed {when}")).hint("run again when nothing writes to it")
+}
+
+/// What is wrong with what is no file.
+fn no_file(facts: &Facts, uri: &str) -> Option<(&'static str, String)> {
+    match facts.kind {
+        Kind::Folder => {
+            let shown = millstream_core::redact::url(uri);
+            let hint = format!("to read all files below it, add /**: {}/**", shown.trim_end_matches('/'));
+            Some(("this is a folder, not a file", hint))
+        }
+        Kind::Other => Some(("this is no file", "pipes and devices on a server cannot be read".into())),
+        Kind::File | Kind::Link => None,
+    }
+}
+
+/// An error if it is a folder.
+pub(crate) fn is_file(facts: &Facts, uri: &str) -> Result<()> {
+    match no_file(facts, uri) {
+        Some((what, hint)) => Err(Error::refused(what).in_unit(uri, None).hint(hint)),
+        None => Ok(()),
+    }
+}
+
+impl Version {
+    /// Whether `other` can be the same version, as far as both tell.
+    fn is(&self, other: &Version) -> bool {
+        fn agree<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+            one.is_none() || other.is_none() || one == other
+        }
+        agree(self.size, other.size) && agree(self.modified, other.modified)
+    }
+}
+
+impl Piece<'_> {
+    /// The next byte of the file.
+    pub(crate) fn at(&self) -> u64 {
+        *self.at
+    }
+
+    /// The byte behind the last one that is wanted; unknown if the server does not tell sizes.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.end
+    }
+
+    /// Whether the file is handed over in one piece.
+    pub(crate) fn is_small(&self) -> bool {
+        self.gathered.is_some()
+    }
+
+    /// Hands over the next bytes. Waits until there is room.
+    pub(crate) async fn take(&mut self, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.progressed(bytes.len());
+        match &mut self.gathered {
+            Some(gathered) => gathered.push(bytes),
+            None => {
+                let space = self.room(bytes.len()).await;
+                self.hand_over(bytes, space);
+            }
+        }
+    }
+
+    /// Waits for room for `bytes`.
+    pub(crate) async fn room(&self, bytes: usize) -> Space {
+        match &*self.output {
+            Output::Stream(feeder, _) => Space::Stream(feeder.room(bytes).await),
+            Output::Buffer(_) => Space::Buffer,
+        }
+    }
+
+    /// Room for `bytes` if there is some.
+    #[expect(dead_code, reason = "what answers several questions at once needs it")]
+    pub(crate) fn spare(&self, bytes: usize) -> Option<Space> {
+        match &*self.output {
+            Output::Stream(feeder, _) => feeder.spare(bytes).map(Space::Stream),
+            Output::Buffer(_) => Some(Space::Buffer),
+        }
+    }
+
+    /// Hands over the next bytes, for which there is room. Not for small files.
+    #[expect(dead_code, reason = "what answers several questions at once needs it")]
+    pub(crate) fn put(&mut self, bytes: Bytes, space: Space) {
+        self.progressed(bytes.len());
+        self.hand_over(bytes, space);
+    }
+
+    fn progressed(&mut self, bytes: usize) {
+        *self.at += bytes as u64;
+        self.tries.progressed(bytes);
+    }
+
+    fn hand_over(&mut self, bytes: Bytes, space: Space) {
+        match (&mut *self.output, space) {
+            (Output::Stream(feeder, _), Space::Stream(room)) => feeder.send(bytes, room),
+            (Output::Buffer(buffer), _) => buffer.extend_from_slice(&bytes),
+            // Space is made by `room` and `spare` only, for this very output.
+            (Output::Stream(..), Space::Buffer) => {}
+        }
+    }
+
+    /// Hands over what was gathered.
+    async fn finish(mut self) {
+        let Some(mut gathered) = self.gathered.take() else { return };
+        let bytes = if gathered.len() == 1 { gathered.swap_remove(0) } else { gathered.concat().into() };
+        if !bytes.is_empty() {
+            let space = self.room(bytes.len()).await;
+            self.hand_over(bytes, space);
+        }
+    }
+}
