@@ -4,7 +4,11 @@
 //! a decoder of a whole unit: one frame after the other, padding where the format allows it, and an error for
 //! anything else that follows. The zip container uses the bare frames for its members.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use millstream_core::codec::Decoder;
+use millstream_core::crew::Crew;
 use millstream_core::{Error, Result};
 
 /// One self-ending piece of compressed data.
@@ -18,6 +22,21 @@ pub(crate) trait Frame: Send {
 
     /// What is missing if the input ends where the frame is now, as a sentence.
     fn missing(&self) -> String;
+
+    /// As [`Decoder::look_ahead`].
+    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        let _ = (crew, at, coming);
+    }
+
+    /// As [`Decoder::wants`].
+    fn wants(&self) -> usize {
+        0
+    }
+
+    /// As [`Decoder::held`].
+    fn held(&self) -> usize {
+        0
+    }
 }
 
 /// What one call of [`Frame::decode`] did.
@@ -165,6 +184,18 @@ impl Decoder for Framed {
                 return Ok(used);
             }
         }
+    }
+
+    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        self.frame.look_ahead(crew, at, coming);
+    }
+
+    fn wants(&self) -> usize {
+        self.frame.wants()
+    }
+
+    fn held(&self) -> usize {
+        self.frame.held()
     }
 
     fn finish(&mut self) -> Result<()> {

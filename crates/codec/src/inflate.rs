@@ -1,56 +1,245 @@
 //! Deflate without a wrapping (RFC 1951), as gzip members and zip members carry it.
 //!
-//! The one place that knows which inflate is underneath: flate2's raw interface over zlib-rs.
+//! The one place that knows how it is inflated: by a decoder of our own (see [`crate::deflate`]), and, where others
+//! have nothing to do, by them (see [`crate::ahead`]).
 
-use flate2::{Decompress, FlushDecompress, Status};
+use std::sync::Arc;
+
+use bytes::Bytes;
 use millstream_core::Result;
+use millstream_core::crew::Crew;
 
+use crate::ahead::Ahead;
+use crate::deflate::{Fault, Inflater, Links, Resolver, Segment, Stop, Symbols};
 use crate::frame::{Frame, Progress, corrupt};
-use crate::room;
 
 /// Decodes one deflate stream.
 #[derive(Debug)]
 pub(crate) struct Inflate {
-    state: Decompress,
-    begin: u64,
+    decoder: Inflater<u8>,
+    /// Bytes of the unit used so far.
+    position: u64,
+    /// Whether the stream ends where the decoder is.
+    ended: bool,
+    jump: Option<Box<Jump>>,
+    ahead: Option<Box<Ahead>>,
+    /// Bytes of the unit, and of text, that the ratio between them is taken from.
+    seen: (u64, u64),
+}
+
+/// A segment that others have decoded, while its text is given.
+struct Jump {
+    text: Text,
+    given: usize,
+    /// The decoder behind it; none if the stream ends there.
+    decoder: Option<Inflater<u8>>,
+    /// Compressed bytes: all of them, and those used so far. They are used in step with the text.
+    bytes: u64,
+    used: u64,
+}
+
+enum Text {
+    Marked(Vec<u16>, Resolver),
+    Bytes(Vec<u8>),
+}
+
+impl std::fmt::Debug for Jump {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Jump").field("given", &self.given).field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl Jump {
+    /// Over `segment`, from byte `at`, after the text in `window`.
+    fn over(segment: Segment, at: u64, window: &[u8]) -> Self {
+        let bytes = segment.end.saturating_sub(at);
+        let (text, decoder) = match segment.symbols {
+            Symbols::Bytes(text, decoder) => (Text::Bytes(text), decoder),
+            Symbols::Marked(symbols, decoder) => {
+                let resolver = Resolver::new(window);
+                let decoder = decoder.resolve(&resolver);
+                (Text::Marked(symbols, resolver), Some(decoder))
+            }
+        };
+        Jump { text, given: 0, decoder, bytes, used: 0 }
+    }
+
+    fn length(&self) -> usize {
+        match &self.text {
+            Text::Marked(symbols, _) => symbols.len(),
+            Text::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// Appends at most `room` bytes of the text to `output`.
+    fn give(&mut self, output: &mut Vec<u8>, room: usize) {
+        let end = self.length().min(self.given + room);
+        match &self.text {
+            Text::Marked(symbols, resolver) => resolver.resolve(&symbols[self.given..end], output),
+            Text::Bytes(bytes) => output.extend_from_slice(&bytes[self.given..end]),
+        }
+        self.given = end;
+    }
+
+    /// Uses as much of `available` bytes as belongs to the text given so far.
+    fn consume(&mut self, available: usize) -> usize {
+        let share = match self.length() {
+            0 => self.bytes,
+            length => (u128::from(self.bytes) * self.given as u128 / length as u128) as u64,
+        };
+        let used = (share - self.used).min(available as u64);
+        self.used += used;
+        used as usize
+    }
+
+    fn is_over(&self) -> bool {
+        self.given == self.length() && self.used == self.bytes
+    }
 }
 
 impl Inflate {
     /// A decoder; [`Frame::begin`] says where its data begins.
     pub(crate) fn new() -> Self {
-        Inflate { state: Decompress::new(false), begin: 0 }
+        Inflate { decoder: Inflater::new(), position: 0, ended: false, jump: None, ahead: None, seen: (0, 0) }
+    }
+
+    /// As [`Frame::look_ahead`], for streams with `links` around them.
+    pub(crate) fn look_ahead(
+        &mut self,
+        crew: &Arc<dyn Crew>,
+        links: Links,
+        at: u64,
+        coming: &mut dyn Iterator<Item = &Bytes>,
+    ) {
+        if self.ahead.is_none() && crew.idle() > 0 {
+            self.ahead = Some(Box::new(Ahead::new(Arc::clone(crew), links)));
+        }
+        if let Some(ahead) = &mut self.ahead {
+            ahead.see(at, coming);
+        }
+    }
+
+    /// As [`Frame::wants`].
+    pub(crate) fn wants(&self) -> usize {
+        self.ahead.as_ref().map_or(0, |ahead| ahead.wants())
+    }
+
+    /// As [`Frame::held`].
+    pub(crate) fn held(&self) -> usize {
+        let jump = self.jump.as_ref().map_or(0, |jump| match &jump.text {
+            Text::Marked(symbols, _) => 2 * symbols.capacity(),
+            Text::Bytes(bytes) => bytes.capacity(),
+        });
+        jump + self.ahead.as_ref().map_or(0, |ahead| ahead.held())
+    }
+
+    /// The bit of the unit that comes next.
+    fn bit(&self) -> u64 {
+        self.position * 8 - u64::from(self.decoder.bits_left())
+    }
+
+    /// Jumps if a block begins here that others have decoded. `fresh`: it is the first of the stream.
+    fn try_jump(&mut self, fresh: bool) {
+        let bit = self.bit();
+        let Some(ahead) = &mut self.ahead else { return };
+        let Some(segment) = ahead.segment_at(bit) else { return };
+        let fits = match segment.symbols {
+            // Nothing came before it.
+            Symbols::Bytes(..) => fresh,
+            // A marker must not reach before the beginning.
+            Symbols::Marked(..) => !fresh && self.decoder.window().len() == crate::deflate::WINDOW,
+        };
+        if !fits {
+            ahead.refuse();
+            return;
+        }
+        #[cfg(test)]
+        crate::ahead::JUMPS.with(|jumps| {
+            let (marked, whole) = jumps.get();
+            jumps.set(if fresh { (marked, whole + 1) } else { (marked + 1, whole) });
+        });
+        self.jump = Some(Box::new(Jump::over(segment, self.position, self.decoder.window())));
+        self.share();
+    }
+
+    /// Gives work to those who have nothing to do.
+    fn share(&mut self) {
+        let end = self.jump.as_ref().map_or(self.position, |jump| self.position + jump.bytes - jump.used);
+        let ratio = self.seen.1 / self.seen.0.max(1);
+        if let Some(ahead) = &mut self.ahead {
+            ahead.share(end, ratio);
+        }
+    }
+
+    /// Gives the text of a jump; returns how much of `input` was used. At its end, the decoder is the one behind it.
+    fn give(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize) -> usize {
+        let Some(jump) = &mut self.jump else { return 0 };
+        jump.give(output, room);
+        let used = jump.consume(input.len());
+        self.position += used as u64;
+        if jump.is_over()
+            && let Some(jump) = self.jump.take()
+        {
+            match jump.decoder {
+                Some(decoder) => self.decoder = decoder,
+                None => self.ended = true,
+            }
+        }
+        used
+    }
+
+    fn fault(&self, fault: Fault) -> millstream_core::Error {
+        corrupt("the deflate data is corrupt", self.bit() / 8).cause(fault)
+    }
+
+    fn count(&mut self, used: usize, given: usize) {
+        self.seen.0 += used as u64;
+        self.seen.1 += given as u64;
     }
 }
 
 impl Frame for Inflate {
     fn begin(&mut self, at: u64) {
-        self.state.reset(false);
-        self.begin = at;
+        self.decoder.begin();
+        self.position = at;
+        self.ended = false;
+        self.jump = None;
+        self.try_jump(true);
     }
 
     fn decode(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize) -> Result<Progress> {
-        let before_in = self.state.total_in();
-        let before_out = self.state.total_out();
-        let state = &mut self.state;
-        // SAFETY: `total_out` grows by the bytes that inflate has written to the slice, from its beginning.
-        let status = unsafe {
-            room::append(output, room, |spare| {
-                let status = state.decompress_uninit(input, spare, FlushDecompress::None);
-                ((state.total_out() - before_out) as usize, status)
-            })
-        };
-        let used = (self.state.total_in() - before_in) as usize;
-        match status {
-            Ok(status) => Ok(Progress { used, ended: status == Status::StreamEnd }),
-            Err(error) => {
-                let fault = corrupt("the deflate data is corrupt", self.begin + self.state.total_in());
-                // In its fast loop inflate forgets what it found, and says only that it is in a bad state.
-                Err(match error.message().filter(|message| !message.contains("bad state")) {
-                    Some(message) => fault.cause(message),
-                    None => fault,
-                })
+        let full = output.len() + room;
+        let start = output.len();
+        let mut used = 0;
+        if self.ahead.is_some() {
+            self.share();
+        }
+        loop {
+            if self.jump.is_some() {
+                used += self.give(&input[used..], output, full - output.len());
+                if self.jump.is_some() {
+                    break;
+                }
+            }
+            if self.ended {
+                break;
+            }
+            let watches = self.ahead.as_ref().is_some_and(|ahead| ahead.watches());
+            let decoded = self.decoder.decode(&input[used..], output, full - output.len(), watches);
+            let (now, stop) = match decoded {
+                Ok((now, stop)) => (now, Ok(stop)),
+                Err((now, fault)) => (now, Err(fault)),
+            };
+            used += now;
+            self.position += now as u64;
+            match stop.map_err(|fault| self.fault(fault))? {
+                Stop::Block => self.try_jump(false),
+                Stop::End => self.ended = true,
+                Stop::Input | Stop::Room => break,
             }
         }
+        self.count(used, output.len() - start);
+        Ok(Progress { used, ended: self.ended })
     }
 
     fn missing(&self) -> String {

@@ -6,10 +6,14 @@
 //!
 //! Where the bytes come from is left to the sources, what the text means to the formats.
 
+mod ahead;
 mod buffers;
 mod bzip2;
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod crews;
+mod deflate;
 mod frame;
 mod gzip;
 mod inflate;

@@ -1,12 +1,14 @@
 //! The codec traits: bytes to bytes, pushed, so that nobody ever blocks on input inside a decoder.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
+use crate::crew::Crew;
 use crate::spec::Size;
 
 /// Text below this many bytes (64 MiB) is never held against [`Limits::ratio`]: it does no harm, and small files of
@@ -74,6 +76,22 @@ pub trait Decoder: Send {
 
     /// There is no more input: an error unless the unit ended where it should.
     fn finish(&mut self) -> Result<()>;
+
+    /// Shows what will be given to the next calls of [`Decoder::decode`]: `coming` are the bytes from byte `at` of the
+    /// unit on, as far as they are here. A decoder may let the idle of `crew` work on them; what it gives is the same.
+    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        let _ = (crew, at, coming);
+    }
+
+    /// How many bytes it could use if they were shown to it by [`Decoder::look_ahead`].
+    fn wants(&self) -> usize {
+        0
+    }
+
+    /// Bytes of memory that hold text which was decoded ahead.
+    fn held(&self) -> usize {
+        0
+    }
 }
 
 /// Encodes one file.

@@ -5,9 +5,14 @@
 //!  ────────── Fixed ───────────── │ ── only if their flags are set ─────────────────── │ Body     │ Trailer
 //! ```
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use crc32fast::Hasher;
 use millstream_core::Result;
+use millstream_core::crew::Crew;
 
+use crate::deflate::Links;
 use crate::frame::{Frame, Progress, corrupt};
 use crate::inflate::Inflate;
 
@@ -19,6 +24,32 @@ const HAS_EXTRA: u8 = 1 << 2;
 const HAS_NAME: u8 = 1 << 3;
 const HAS_COMMENT: u8 = 1 << 4;
 const RESERVED: u8 = 0b1110_0000;
+
+/// What is around the deflate data, for whoever looks for a member in the middle of a unit.
+const LINKS: Links = Links { header: header_length, trailer: TRAILER };
+
+/// The length of the header that `bytes` begin with, if it is whole and plausible.
+fn header_length(bytes: &[u8]) -> Option<usize> {
+    let (fixed, _) = bytes.split_at_checked(FIXED)?;
+    let flags = fixed[3];
+    if fixed[..2] != super::MAGIC || fixed[2] != 8 || flags & RESERVED != 0 {
+        return None;
+    }
+    let mut length = FIXED;
+    if flags & HAS_EXTRA != 0 {
+        let extra = bytes.get(length..length + 2)?;
+        length += 2 + usize::from(u16::from_le_bytes([extra[0], extra[1]]));
+    }
+    for flag in [HAS_NAME, HAS_COMMENT] {
+        if flags & flag != 0 {
+            length += memchr::memchr(0, bytes.get(length..)?)? + 1;
+        }
+    }
+    if flags & HAS_CHECK != 0 {
+        length += 2;
+    }
+    (length <= bytes.len()).then_some(length)
+}
 
 /// The part that the next byte belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,6 +287,18 @@ impl Frame for Member {
                 return Ok(Progress { used, ended: false });
             }
         }
+    }
+
+    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        self.inflate.look_ahead(crew, LINKS, at, coming);
+    }
+
+    fn wants(&self) -> usize {
+        self.inflate.wants()
+    }
+
+    fn held(&self) -> usize {
+        self.inflate.held()
     }
 
     fn missing(&self) -> String {

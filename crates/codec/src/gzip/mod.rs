@@ -7,6 +7,8 @@ mod decode;
 mod encode;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_ahead;
 mod whole;
 
 use std::sync::Arc;

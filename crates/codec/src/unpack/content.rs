@@ -1,11 +1,15 @@
 //! The content of one unit or of one member of an archive: found out by its first bytes, then decoded or handed on.
 
+use std::sync::Arc;
+
 use bytes::{Buf, Bytes, BytesMut};
 use millstream_core::codec::Decoder;
+use millstream_core::crew::Crew;
 use millstream_core::{Error, Result};
 
 use crate::CODECS;
 use crate::frame::corrupt;
+use crate::unpack::Input;
 
 /// Text is handed on in pieces of at most this many bytes.
 pub(crate) const PIECE: usize = 512 * 1024;
@@ -105,6 +109,30 @@ impl Content {
         joined.extend_from_slice(&self.pending);
         joined.extend_from_slice(&chunk);
         self.pending = joined.freeze();
+    }
+
+    /// Shows the decoder what is here and will be pushed: `input`, behind what is pending.
+    pub(super) fn look_ahead(&mut self, crew: &Arc<dyn Crew>, input: &Input) {
+        if let Kind::Compressed { decoder, .. } = &mut self.kind {
+            let at = input.position() - self.pending.len() as u64;
+            decoder.look_ahead(crew, at, &mut std::iter::once(&self.pending).chain(input.chunks()));
+        }
+    }
+
+    /// As [`Decoder::wants`].
+    pub(super) fn wants(&self) -> usize {
+        match &self.kind {
+            Kind::Compressed { decoder, .. } => decoder.wants(),
+            _ => 0,
+        }
+    }
+
+    /// As [`Decoder::held`].
+    pub(super) fn held(&self) -> usize {
+        match &self.kind {
+            Kind::Compressed { decoder, .. } => decoder.held(),
+            _ => 0,
+        }
     }
 
     /// There are no more bytes.

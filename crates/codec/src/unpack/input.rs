@@ -48,6 +48,11 @@ impl Input {
         self.chunks.front().map_or(&[], |chunk| chunk.as_ref())
     }
 
+    /// Everything that is here.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = &Bytes> {
+        self.chunks.iter()
+    }
+
     /// The next bytes in one piece: `count`, or as many as there are.
     pub(crate) fn head(&mut self, count: usize) -> &[u8] {
         let count = count.min(self.available);

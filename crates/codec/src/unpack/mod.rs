@@ -14,8 +14,11 @@ mod input;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use millstream_core::codec::{Limits, RATIO_APPLIES_FROM};
+use millstream_core::crew::{Alone, Crew};
 use millstream_core::spec::Fault;
 use millstream_core::{Error, Result};
 
@@ -118,6 +121,8 @@ enum Raw {
 /// ```
 pub struct Unpack {
     options: UnpackOptions,
+    /// Who may decode parts of a large unit ahead while they have nothing else to do.
+    crew: Arc<dyn Crew>,
     input: Input,
     container: Container,
     content: Option<Content>,
@@ -147,6 +152,7 @@ impl Unpack {
     pub fn new(options: UnpackOptions) -> Self {
         Unpack {
             options,
+            crew: Arc::new(Alone),
             input: Input::default(),
             container: Container::Unknown,
             content: None,
@@ -158,6 +164,12 @@ impl Unpack {
             furthest: 0,
             failed: None,
         }
+    }
+
+    /// Lets those of `crew` who have nothing to do decode parts of the unit ahead. What comes out is the same.
+    pub fn with_crew(mut self, crew: Arc<dyn Crew>) -> Self {
+        self.crew = crew;
+        self
     }
 
     /// The next bytes of the unit.
@@ -198,6 +210,19 @@ impl Unpack {
         self.furthest.max(self.position())
     }
 
+    /// How many more bytes it could use if they were fed now, before it is hungry: helpers of the crew could decode
+    /// them ahead. 0 while nobody has nothing to do.
+    pub fn wants(&self) -> usize {
+        let here = self.input.available() + self.content.as_ref().map_or(0, Content::waiting);
+        self.content.as_ref().map_or(0, Content::wants).saturating_sub(here)
+    }
+
+    /// Bytes of memory that hold text which helpers have decoded ahead. The bytes that were fed and are not used yet
+    /// come on top.
+    pub fn held(&self) -> usize {
+        self.content.as_ref().map_or(0, Content::held)
+    }
+
     fn position(&self) -> u64 {
         let waiting = match (&self.container, &self.content) {
             (Container::Raw(_), Some(content)) => content.waiting() as u64,
@@ -216,6 +241,9 @@ impl Unpack {
     fn step(&mut self) -> Result<Unpacked> {
         loop {
             if let Some(content) = &mut self.content {
+                if let Container::Raw(_) = self.container {
+                    content.look_ahead(&self.crew, &self.input);
+                }
                 let pulled = content.pull().map_err(|error| match &self.container {
                     // The byte of a codec inside of a member would be that of the member.
                     Container::Zip(_) => error.byte(self.input.position()),

@@ -1,0 +1,232 @@
+//! Others decode a deflate stream ahead of its owner, and the owner jumps over what they have finished.
+//!
+//! ```text
+//!            owner                    helper
+//!  unit ├──────▶ known ────┤  gap   ├── search ── markers ──────▶ … ┤
+//!                 the owner arrives ▲ exactly here? It stops the helper, takes the text, and goes on behind it
+//! ```
+//!
+//! The owner never waits for more than a step of the helper (64 Ki symbols), never decodes what is known the slow way,
+//! and gives the same text and the same faults as if it were alone: what a helper decoded counts only if the owner
+//! arrives at its first bit at the beginning of a block, and then the data in between is what the owner would have
+//! decoded itself. Checksums are the business of whoever is around the stream, over the text as it comes out.
+//!
+//! How much is decoded ahead is bounded: a few regions of at most [`Sizes::gap`] bytes, each of at most [`Sizes::most`]
+//! symbols.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millstream_core::crew::{Crew, Shared};
+
+use crate::deflate::{Control, Links, NOWHERE, Region, Segment, Symbols, decode_ahead};
+
+/// The most helpers at a time.
+const MOST_JOBS: usize = 16;
+
+/// How far and how much.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    /// Compressed bytes between the owner and its first helper, and between helpers: at most so many…
+    pub(crate) gap: usize,
+    /// …and at least so many, where the text is many times larger.
+    pub(crate) least: usize,
+    /// Text between them, in bytes.
+    pub(crate) text: usize,
+    /// The most symbols that a helper decodes.
+    pub(crate) most: usize,
+}
+
+/// A helper's share is some milliseconds of work: much more than it costs to hand it over and to search for a block,
+/// and little memory (at most 8 MB, at two bytes a symbol).
+const USUAL: Sizes = Sizes { gap: 1 << 20, least: 64 << 10, text: 3 << 20, most: 4 << 20 };
+
+#[cfg(test)]
+thread_local! {
+    /// What tests with small data set.
+    pub(crate) static TEST_SIZES: std::cell::Cell<Option<Sizes>> = const { std::cell::Cell::new(None) };
+    /// How often an owner of this thread has jumped over markers, and over whole streams.
+    pub(crate) static JUMPS: std::cell::Cell<(usize, usize)> = const { std::cell::Cell::new((0, 0)) };
+}
+
+fn sizes() -> Sizes {
+    #[cfg(test)]
+    if let Some(sizes) = TEST_SIZES.get() {
+        return sizes;
+    }
+    USUAL
+}
+
+/// A share of the work, handed to a helper.
+struct Job {
+    /// The byte of the unit where its search begins.
+    from: u64,
+    control: Arc<Control>,
+    shared: Option<Shared<Vec<Segment>>>,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.control.stop();
+        if let Some(shared) = self.shared.take() {
+            shared.cancel();
+        }
+    }
+}
+
+/// What is decoded ahead of an owner.
+pub(crate) struct Ahead {
+    crew: Arc<dyn Crew>,
+    links: Links,
+    sizes: Sizes,
+    /// The bytes that the owner has not passed yet, each chunk with its place in the unit.
+    chunks: VecDeque<(u64, Bytes)>,
+    /// The byte behind the last of them.
+    end: u64,
+    /// In the order of their places.
+    jobs: VecDeque<Job>,
+    /// Segments of a job that has been taken, which begin with streams.
+    ready: VecDeque<Segment>,
+}
+
+impl fmt::Debug for Ahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ahead").field("end", &self.end).field("jobs", &self.jobs.len()).finish_non_exhaustive()
+    }
+}
+
+impl Ahead {
+    /// Nothing is decoded ahead yet.
+    pub(crate) fn new(crew: Arc<dyn Crew>, links: Links) -> Self {
+        Ahead {
+            crew,
+            links,
+            sizes: sizes(),
+            chunks: VecDeque::new(),
+            end: 0,
+            jobs: VecDeque::new(),
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// Looks at the bytes that will come, the first of them byte `at` of the unit. It is cheap where nobody is idle.
+    pub(crate) fn see(&mut self, mut at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        if self.end < at || (self.jobs.is_empty() && self.crew.idle() == 0) {
+            self.chunks.clear();
+            self.end = at;
+        }
+        if self.jobs.is_empty() && self.crew.idle() == 0 {
+            return;
+        }
+        for chunk in coming {
+            let next = at + chunk.len() as u64;
+            if next > self.end {
+                let from = self.end.max(at);
+                self.chunks.push_back((from, chunk.slice((from - at) as usize..)));
+                self.end = next;
+            }
+            at = next;
+        }
+    }
+
+    /// How many compressed bytes behind byte `at` are of use.
+    pub(crate) fn wants(&self) -> usize {
+        let helpers = (self.jobs.len() + self.crew.idle()).min(MOST_JOBS);
+        if helpers == 0 { 0 } else { (helpers + 1) * self.sizes.gap + self.sizes.least }
+    }
+
+    /// Bytes of memory that hold text.
+    pub(crate) fn held(&self) -> usize {
+        let ready = self.ready.iter().map(|segment| match &segment.symbols {
+            Symbols::Marked(symbols, _) => 2 * symbols.capacity(),
+            Symbols::Bytes(bytes, _) => bytes.capacity(),
+        });
+        ready.sum::<usize>() + self.jobs.iter().map(|job| job.control.held()).sum::<usize>()
+    }
+
+    /// Whether the owner is to say when it comes to the beginning of a block.
+    pub(crate) fn watches(&self) -> bool {
+        !self.jobs.is_empty() || !self.ready.is_empty()
+    }
+
+    /// The owner is at byte `at`, and every byte so far has given `ratio` bytes of text. Idle helpers get work.
+    pub(crate) fn share(&mut self, at: u64, ratio: u64) {
+        self.pass(at);
+        let mut idle = self.crew.idle().min(MOST_JOBS);
+        let waiting = self.jobs.iter().filter(|job| job.shared.as_ref().is_some_and(|shared| !shared.is_taken()));
+        idle = idle.saturating_sub(waiting.count());
+        let gap = (self.sizes.text as u64 / ratio.max(1)) as usize;
+        let gap = gap.clamp(self.sizes.least, self.sizes.gap) as u64;
+        while idle > 0 && self.jobs.len() < MOST_JOBS {
+            let ahead = self.ready.back().map_or(at, |segment| segment.end).max(at);
+            let from = self.jobs.back().map_or(ahead, |job| job.from.max(ahead)) + gap;
+            if from + self.sizes.least as u64 > self.end {
+                return;
+            }
+            self.offer(from, (from + gap).min(self.end));
+            idle -= 1;
+        }
+    }
+
+    fn offer(&mut self, from: u64, to: u64) {
+        let chunks = self.chunks.iter().filter_map(|(at, chunk)| {
+            let start = from.max(*at);
+            let end = to.min(at + chunk.len() as u64);
+            (start < end).then(|| chunk.slice((start - at) as usize..(end - at) as usize))
+        });
+        let region = Region { from, chunks: chunks.collect(), most: self.sizes.most, links: self.links };
+        let control = Arc::new(Control::default());
+        let theirs = Arc::clone(&control);
+        let shared = Shared::offer(&*self.crew, move || decode_ahead(&region, &theirs));
+        self.jobs.push_back(Job { from, control, shared: Some(shared) });
+    }
+
+    /// Forgets what the owner, at byte `at`, has passed.
+    fn pass(&mut self, at: u64) {
+        while self.chunks.front().is_some_and(|(start, chunk)| start + chunk.len() as u64 <= at) {
+            self.chunks.pop_front();
+        }
+        while self.jobs.front().is_some_and(|job| is_behind(job, at)) {
+            self.jobs.pop_front();
+        }
+    }
+
+    /// The owner is at the beginning of a block, or of a stream, at bit `bit` of the unit: the segment that begins
+    /// there, if there is one.
+    pub(crate) fn segment_at(&mut self, bit: u64) -> Option<Segment> {
+        while self.ready.front().is_some_and(|segment| segment.start < bit) {
+            self.ready.pop_front();
+        }
+        if self.ready.front().is_some_and(|segment| segment.start == bit) {
+            return self.ready.pop_front();
+        }
+        self.pass(bit / 8);
+        while let Some(start) = self.jobs.front().and_then(|job| job.control.start()) {
+            if start > bit {
+                return None;
+            }
+            let mut job = self.jobs.pop_front()?;
+            if start == bit {
+                job.control.stop();
+                self.ready = job.shared.take()?.take()?.into();
+                return self.ready.pop_front();
+            }
+        }
+        None
+    }
+
+    /// The segment was of no use, and what follows it is not either.
+    pub(crate) fn refuse(&mut self) {
+        self.ready.clear();
+    }
+}
+
+/// Whether the owner, at byte `at`, has gone past `job`: nobody has begun it, or it begins before.
+fn is_behind(job: &Job, at: u64) -> bool {
+    match job.control.start() {
+        Some(start) => start == NOWHERE || start / 8 + 1 < at,
+        None => job.from <= at && job.shared.as_ref().is_none_or(|shared| !shared.is_taken()),
+    }
+}

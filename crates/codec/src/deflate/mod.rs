@@ -1,0 +1,71 @@
+//! Inflate (RFC 1951): a decoder of our own that can stop and go on anywhere, begin at any bit, and decode without
+//! knowing what came before.
+//!
+//! ```text
+//!            ┌───────────┐  unknown to a decoder that begins in the middle: markers stand for it
+//!            │ window    │ ──▶ output
+//!  input ──▶ bits ──▶ codes ──▶ literals, copies
+//! ```
+//!
+//! It is generic over its output. Bytes are what everyone wants. 16-bit symbols hold what may be a byte of the unknown
+//! window before the place where it began: a value from 256 on names the byte of the window. Copies copy markers like
+//! anything else, and when the window becomes known [`Resolver`] puts the bytes in their place. (M. Kerbiriou, R. Chikhi:
+//! Parallel decompression of gzip-compressed files and random access to DNA sequences, 2019; M. Knespel, H. Brunst:
+//! Rapidgzip, 2023.)
+//!
+//! - `table`: prefix codes.
+//! - `inflate`: the decoder.
+//! - `marker`: symbols that stand for what is not known yet.
+//! - `find`: where a block may begin.
+//! - `ahead`: decodes from somewhere in the middle.
+//!
+//! What is around the data (gzip, zip), and the errors that users see, are left to the callers.
+
+mod ahead;
+mod find;
+mod inflate;
+mod marker;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use ahead::{Control, Links, NOWHERE, Region, Segment, Symbols, decode_ahead};
+pub(crate) use inflate::{Inflater, Stop};
+pub(crate) use marker::Resolver;
+
+/// How far back a copy may reach.
+pub(crate) const WINDOW: usize = 32 * 1024;
+
+/// What is wrong with the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    BlockType,
+    StoredLength,
+    TooManySymbols,
+    LengthCode,
+    Repeat,
+    NoEnd,
+    LiteralCode,
+    DistanceCode,
+    Literal,
+    Distance,
+    TooFar,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Fault::BlockType => "there is no such type of block",
+            Fault::StoredLength => "the two lengths of a stored block differ",
+            Fault::TooManySymbols => "a code has too many symbols",
+            Fault::LengthCode => "the code of the lengths is none",
+            Fault::Repeat => "a length is repeated too often, or before there is one",
+            Fault::NoEnd => "a block has no code for its end",
+            Fault::LiteralCode => "the code of literals and lengths is none",
+            Fault::DistanceCode => "the code of distances is none",
+            Fault::Literal => "bits that are no literal or length",
+            Fault::Distance => "bits that are no distance",
+            Fault::TooFar => "a copy from before the beginning",
+        })
+    }
+}

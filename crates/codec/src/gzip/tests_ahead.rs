@@ -1,0 +1,213 @@
+//! A unit that helpers decode ahead gives what it gives alone, whoever helps, and whatever is in it.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use millstream_core::crew::{Alone, Crew};
+use millstream_core::{Error, ErrorKind};
+use proptest::prelude::*;
+
+use crate::ahead::{JUMPS, Sizes, TEST_SIZES};
+use crate::conformance::some_text;
+use crate::crews::Helpers;
+use crate::{Limits, Unpack, UnpackOptions, Unpacked};
+
+/// Sizes for which a small unit is large.
+fn small_sizes(gap: usize, most: usize) {
+    TEST_SIZES.set(Some(Sizes { gap, least: gap / 4 + 1, text: gap * 4, most }));
+    JUMPS.set((0, 0));
+}
+
+fn member(text: &[u8], level: u32, flush_every: usize) -> Vec<u8> {
+    let mut writer = GzEncoder::new(Vec::new(), Compression::new(level));
+    for part in text.chunks(flush_every) {
+        writer.write_all(part).expect("memory");
+        writer.flush().expect("memory");
+    }
+    writer.finish().expect("memory")
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    member(text, 6, usize::MAX)
+}
+
+/// What comes out, and the error that ends it. It is fed as much as it asks for, in chunks of `chunk`.
+fn unpack(data: &[u8], chunk: usize, crew: Arc<dyn Crew>, limits: Limits) -> (Vec<u8>, Option<Error>) {
+    let options = UnpackOptions { expected: Some("gzip"), limits, ..UnpackOptions::default() };
+    let mut unpack = Unpack::new(options).with_crew(crew);
+    let mut chunks = data.chunks(chunk);
+    let (mut text, mut fed, mut position) = (Vec::new(), 0, 0);
+    loop {
+        while unpack.wants() > 0
+            && let Some(chunk) = chunks.next()
+        {
+            fed += chunk.len() as u64;
+            unpack.feed(Bytes::copy_from_slice(chunk));
+        }
+        let next = unpack.next();
+        assert!((position..=fed).contains(&unpack.compressed_position()));
+        position = unpack.compressed_position();
+        match next {
+            Ok(Unpacked::Hungry) => match chunks.next() {
+                Some(chunk) => {
+                    fed += chunk.len() as u64;
+                    unpack.feed(Bytes::copy_from_slice(chunk));
+                }
+                None => unpack.end(),
+            },
+            Ok(Unpacked::Text(piece)) => {
+                assert!(!piece.is_empty());
+                text.extend_from_slice(&piece);
+            }
+            Ok(Unpacked::Done) => {
+                assert_eq!(position, data.len() as u64);
+                assert_eq!(unpack.held(), 0);
+                return (text, None);
+            }
+            Ok(_) => {}
+            Err(error) => return (text, Some(error)),
+        }
+    }
+}
+
+fn alone(data: &[u8]) -> (Vec<u8>, Option<Error>) {
+    unpack(data, 1 << 16, Arc::new(Alone), Limits::default())
+}
+
+/// The same text and no error, or the same error after text that agrees as far as it goes.
+fn same(one: &(Vec<u8>, Option<Error>), other: &(Vec<u8>, Option<Error>)) -> Result<(), TestCaseError> {
+    let common = one.0.len().min(other.0.len());
+    prop_assert!(one.0[..common] == other.0[..common], "the text differs");
+    match (&one.1, &other.1) {
+        (None, None) => prop_assert_eq!(one.0.len(), other.0.len()),
+        (Some(one), Some(other)) => {
+            prop_assert_eq!(one.to_string(), other.to_string());
+            prop_assert_eq!(one.offending_text(), other.offending_text());
+            prop_assert_eq!(one.kind(), other.kind());
+        }
+        (one, other) => prop_assert!(false, "{:?} and {:?}", one, other),
+    }
+    Ok(())
+}
+
+#[test]
+fn one_large_member_is_jumped_over_by_every_kind_of_helper() {
+    let text = some_text(4_000_000);
+    // Level 1 of zlib-rs has fixed codes only, in one block, of which no beginning is found.
+    // The other blocks are of 170 kB, unless they are flushed.
+    for (level, flush, gap) in [(2, 60_000, 40_000), (6, usize::MAX, 250_000), (9, 100_000, 40_000)] {
+        let data = member(&text, level, flush);
+        for kind in 0..6 {
+            for chunk in [usize::MAX, 50_000, 3001] {
+                small_sizes(gap, 1 << 20);
+                let (given, error) = unpack(&data, chunk, Helpers::of_kind(kind), Limits::default());
+                assert!(error.is_none() && given == text, "{error:?}");
+                // Helpers that come at once are always in time; threads may not be.
+                assert!(kind != 0 || JUMPS.get().0 >= 2, "{:?} jumps at level {level}", JUMPS.get());
+                assert!(kind != 1 || JUMPS.get() == (0, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn many_members_are_jumped_over_whole() {
+    let text = some_text(2_000_000);
+    let data: Vec<u8> = text.chunks(20_000).flat_map(gzip).collect();
+    for kind in 0..6 {
+        small_sizes(40_000, 1 << 20);
+        let (given, error) = unpack(&data, 30_000, Helpers::of_kind(kind), Limits::default());
+        assert!(error.is_none() && given == text, "{error:?}");
+        assert!(kind != 0 || JUMPS.get().1 >= 20, "{:?} jumps", JUMPS.get());
+    }
+}
+
+#[test]
+fn what_helpers_hold_is_bounded() {
+    // A bomb: a thousand times its size, decoded ahead.
+    let data = gzip(&vec![b'x'; 60 << 20]);
+    TEST_SIZES.set(None);
+    let mut unpack = Unpack::new(UnpackOptions::default()).with_crew(Arc::new(Helpers::AtOnce));
+    unpack.feed(data.into());
+    let (mut held, mut length) = (0, 0);
+    loop {
+        match unpack.next().expect("good data") {
+            Unpacked::Hungry => unpack.end(),
+            Unpacked::Text(piece) => length += piece.len(),
+            Unpacked::Done => break,
+            _ => {}
+        }
+        held = held.max(unpack.held());
+    }
+    assert_eq!(length, 60 << 20);
+    assert!(held <= 16 * 2 * (4 << 20), "{held} bytes");
+}
+
+#[test]
+fn limits_hold_with_helpers() {
+    let text = some_text(2_000_000);
+    let data = member(&text, 6, 50_000);
+    small_sizes(40_000, 1 << 20);
+    let limits = Limits { bytes: Some(millstream_core::spec::Size(1_500_000)), ..Limits::default() };
+    let (given, error) = unpack(&data, usize::MAX, Helpers::of_kind(0), limits);
+    let error = error.expect("too much");
+    assert_eq!((error.kind(), error.what()), (ErrorKind::Refused, "the unit unpacks to more than 1500000 bytes"));
+    assert!(given.len() <= 1_500_000 && JUMPS.get().0 > 0);
+}
+
+#[test]
+fn a_unit_that_is_left_leaves_nobody_at_work() {
+    let data = member(&some_text(3_000_000), 6, 50_000);
+    for kind in 0..6 {
+        small_sizes(40_000, 1 << 20);
+        let mut unpack = Unpack::new(UnpackOptions::default()).with_crew(Helpers::of_kind(kind));
+        unpack.feed(data.clone().into());
+        for _ in 0..3 {
+            unpack.next().expect("good data");
+        }
+    }
+}
+
+#[test]
+fn gzip_inside_of_gzip_deceives_nobody() {
+    // Members that lie in a stored block look like members, and are none.
+    let inner: Vec<u8> = (0..40).flat_map(|index| gzip(&some_text(9_000 + index))).collect();
+    let data = [member(&inner, 0, usize::MAX), gzip(&some_text(300_000)), member(&inner, 0, 30_000)].concat();
+    for kind in 0..6 {
+        small_sizes(9_000, 1 << 20);
+        let helped = unpack(&data, 10_000, Helpers::of_kind(kind), Limits::default());
+        assert_eq!(helped.1.as_ref().map(ToString::to_string), None);
+        same(&alone(&data), &helped).expect("the same");
+    }
+}
+
+#[test]
+fn whatever_is_in_it_and_whoever_helps_it_is_the_same() {
+    let part = (0..60_000usize, 0..10u32, 200..40_000usize, 0..3u32);
+    let parts = prop::collection::vec(part, 1..8);
+    let changes = prop::collection::vec((any::<prop::sample::Index>(), 0..8u32), 0..3);
+    let cut = prop::option::of(any::<prop::sample::Index>());
+    let inputs = (parts, changes, cut, 0..6usize, 1000..30_000usize, (100..9_000usize, 500..60_000usize));
+    let config = ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() };
+    let run =
+        |(parts, changes, cut, kind, chunk, (gap, most)): (Vec<_>, Vec<(prop::sample::Index, u32)>, _, _, _, _)| {
+            let mut data = Vec::new();
+            for (length, level, flush, repeat) in parts {
+                let text: Vec<u8> = some_text(length + 5).repeat(1 + repeat as usize);
+                data.extend(member(&text[5..], level, flush));
+            }
+            for (index, bit) in changes {
+                let at = index.index(data.len());
+                data[at] ^= 1 << bit;
+            }
+            if let Some(cut) = cut {
+                let cut: prop::sample::Index = cut;
+                data.truncate(2 + cut.index(data.len()));
+            }
+            small_sizes(gap, most);
+            same(&alone(&data), &unpack(&data, chunk, Helpers::of_kind(kind), Limits::default()))
+        };
+    proptest::test_runner::TestRunner::new(config).run(&inputs, run).expect("all cases");
+}
