@@ -108,9 +108,9 @@ async fn write_all(
     let mut rows = 0;
     loop {
         let start = Instant::now();
-        let next = input.next().await;
+        // Waiting for the end is no waiting for rows: a partition may have none, and its task helps others meanwhile.
+        let Some(batch) = input.next().await else { break };
         step.add_waiting_input(start.elapsed());
-        let Some(batch) = next else { break };
         let batch = batch.map_err(fault::unwrap)?;
         let count = batch.num_rows() as u64;
         writer.write(batch).await?;

@@ -23,9 +23,12 @@ use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use datafusion::common::Statistics;
 use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
@@ -358,9 +361,28 @@ impl TeeExec {
     fn input_of(&self, round: usize) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let mut again = self.again.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         while again.len() < round {
-            again.push(reset_plan_states(Arc::clone(&self.tee.input))?);
+            again.push(self.anew()?);
         }
         Ok(Arc::clone(&again[round - 1]))
+    }
+
+    /// A copy of the input that shares no rows with any other: also the tees below it are run again.
+    fn anew(&self) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let copy = Arc::clone(&self.tee.input).transform_up(|node| match node.downcast_ref::<TeeExec>() {
+            Some(below) => Ok(Transformed::yes(below.projected(below.anew()?)?)),
+            None => Ok(Transformed::yes(node.reset_state()?)),
+        });
+        Ok(copy?.data)
+    }
+
+    /// `input` with this user's columns.
+    fn projected(&self, input: Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let schema = input.schema();
+        let columns = self.projection.iter().map(|&index| {
+            let name = schema.field(index).name();
+            (Arc::new(Column::new(name, index)) as Arc<dyn PhysicalExpr>, name.clone())
+        });
+        Ok(Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), input)?))
     }
 }
 
@@ -405,10 +427,7 @@ impl ExecutionPlan for TeeExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let round = self.rounds.begin(partition);
         if round > 0 {
-            let batches = self.input_of(round)?.execute(partition, context)?;
-            let projection = self.projection.clone();
-            let batches = batches.map(move |batch| Ok(batch?.project(&projection)?));
-            return Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)));
+            return self.projected(self.input_of(round)?)?.execute(partition, context);
         }
         let user = UserOf { tee: Arc::clone(&self.tee), partition, user: self.user };
         let projection = self.projection.clone();

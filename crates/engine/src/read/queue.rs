@@ -311,6 +311,12 @@ impl DisplayAs for UnitsExec {
 impl ExecutionPlan for UnitsExec {
     leaf!("UnitsExec");
 
+    /// With a queue of its own: two copies that are executed side by side must not take each other's units.
+    fn reset_state(self: Arc<Self>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let partitions = self.properties.output_partitioning().partition_count();
+        Ok(Arc::new(UnitsExec::new(Arc::clone(&self.reader), partitions)))
+    }
+
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let queue = self.queue(self.rounds.begin(partition));
         let units = async_stream::try_stream! {

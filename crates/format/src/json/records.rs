@@ -167,8 +167,7 @@ impl Splitter {
         if self.held.starts_with(b"\xef\xbb\xbf") {
             self.held.drain(..3);
             self.byte = 3;
-        }
-        if self.held.starts_with(b"\xff\xfe") || self.held.starts_with(b"\xfe\xff") {
+        } else if self.held.starts_with(b"\xff\xfe") || self.held.starts_with(b"\xfe\xff") {
             return Err(Error::data("the text is UTF-16, and JSON must be UTF-8")
                 .byte(0)
                 .line(1)

@@ -30,7 +30,13 @@ fn place_with(options: ProftpdOptions, settings: serde_json::Value) -> Place {
     let server = Proftpd::start_with(tree.root(), options);
     let base = server.url("");
     let (spec, secret) = spec(settings);
-    Place { source: Arc::new(Remote::<Ftp>::new(spec)), tree, base, _server: Some(Box::new((server, secret))) }
+    Place {
+        source: Arc::new(Remote::<Ftp>::new(spec)),
+        tree,
+        base,
+        bring: None,
+        _server: Some(Box::new((server, secret))),
+    }
 }
 
 fn place() -> Place {
