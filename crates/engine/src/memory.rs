@@ -116,6 +116,10 @@ impl MemoryPool for BudgetPool {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionResult<()> {
+        // Some operators report their size although it has not changed.
+        if additional == 0 {
+            return Ok(());
+        }
         let can_spill = reservation.consumer().can_spill();
         if can_spill && reservation.size() + additional > self.fair_share() {
             self.budget.refuse();

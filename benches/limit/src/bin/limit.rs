@@ -1,8 +1,10 @@
 //! The limit that Millstream is compared with: the least program that counts lines. No lists of places, no errors with
 //! places in them, no memory budget, nothing but decoding and looking for newlines.
 //!
-//!     limit whole N LIST     the files named in LIST, each inflated in one call (libdeflate; zstd in pieces), N threads
-//!     limit stream FILE      one gzip file, streamed through zlib-rs on one thread
+//! ```text
+//! limit whole N LIST     the files named in LIST, each inflated in one call (libdeflate; zstd in pieces), N threads
+//! limit stream FILE      one gzip file, streamed through zlib-rs on one thread
+//! ```
 //!
 //! It trusts its input: one gzip member a file, since libdeflate does not tell where a member ends.
 

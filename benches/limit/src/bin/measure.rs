@@ -1,6 +1,8 @@
 //! A stop-watch: runs a command and writes what it took as JSON.
 //!
-//!     measure FILE COMMAND [ARGUMENT…]
+//! ```text
+//! measure FILE COMMAND [ARGUMENT…]
+//! ```
 //!
 //! It exists because a process begins with the peak memory of the one that started it: started from the harness itself,
 //! nothing could take less than a Python interpreter does. Processes that the command started and waited for count

@@ -1,6 +1,8 @@
 //! An S3 server whose buckets are the folders of one folder, for everybody to read.
 //!
-//!     s3-server FOLDER
+//! ```text
+//! s3-server FOLDER
+//! ```
 //!
 //! It prints its port, serves on loopback with one thread for the network, and ends when its standard input does.
 

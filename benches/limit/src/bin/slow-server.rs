@@ -1,6 +1,8 @@
 //! A web server that is far away: it serves the files of a folder, each answer a fixed time after its request.
 //!
-//!     slow-server FOLDER ANSWER_MILLISECONDS CONNECT_MILLISECONDS
+//! ```text
+//! slow-server FOLDER ANSWER_MILLISECONDS CONNECT_MILLISECONDS
+//! ```
 //!
 //! A new connection costs CONNECT_MILLISECONDS once, as handshakes over a long way do. It prints its port, serves on
 //! loopback, and ends when its standard input does. `GET /.connections` tells how many connections were open at most

@@ -65,7 +65,7 @@ fn a_self_join_over_a_shared_step_ends_and_spills_where_memory_is_small() {
     let report = lab.report(&[]);
     assert_eq!(csv_rows(&lab.read("out.csv")), expected);
     assert_eq!(step(&report, "s", "fetch")["units"], 1, "read once");
-    let report = lab.report(&["--memory", "96MiB"]);
+    let report = lab.report(&["--memory", "112MiB"]);
     assert_eq!(csv_rows(&lab.read("out.csv")), expected);
     let steps = report["steps"].as_array().expect("steps");
     let spilled: u64 = steps.iter().filter_map(|step| step["spilled_bytes"].as_u64()).sum();
