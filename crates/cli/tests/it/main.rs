@@ -10,6 +10,7 @@ mod transcript;
 mod use_commands;
 mod use_demo;
 mod use_formats;
+mod use_large;
 mod use_memory;
 mod use_report;
 mod use_shared;

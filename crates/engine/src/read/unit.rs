@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use datafusion::common::runtime::SpawnedTask;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use millstream_codec::{Unpack, Unpacked};
 use millstream_core::format::Reading;
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
@@ -66,7 +66,11 @@ pub struct UnitText {
     unit: Unit,
     unpack: Unpack,
     input: Input,
+    /// Its bytes come in pieces.
+    streamed: bool,
     worker: Arc<Member>,
+    /// What helpers hold of this unit, and what was fed for them.
+    ahead: Option<Reservation>,
 }
 
 enum Input {
@@ -74,7 +78,7 @@ enum Input {
     Whole { _reservation: Reservation },
     /// More may come.
     Stream(ByteStream),
-    /// Nothing is unpacked.
+    /// No more comes.
     Nothing,
 }
 
@@ -84,7 +88,11 @@ impl UnitText {
         let mut unpack = Unpack::new(reader.unpack_options(&unit));
         let input = match bytes {
             UnitBytes::Ranged => Input::Nothing,
-            UnitBytes::Stream(stream) => Input::Stream(stream),
+            UnitBytes::Stream(stream) => {
+                let crew = Arc::clone(worker.crew());
+                unpack = unpack.with_crew(crew);
+                Input::Stream(stream)
+            }
             UnitBytes::Whole(bytes, _reservation) => {
                 reader.steps.fetch.add_bytes(bytes.len() as u64);
                 unpack.feed(bytes);
@@ -92,7 +100,8 @@ impl UnitText {
                 Input::Whole { _reservation }
             }
         };
-        UnitText { reader, unit, unpack, input, worker }
+        let streamed = matches!(input, Input::Stream(_));
+        UnitText { reader, unit, unpack, input, streamed, worker, ahead: None }
     }
 
     /// The unit.
@@ -107,7 +116,7 @@ impl UnitText {
 
     /// Whether the text may be long enough for several tasks.
     pub fn is_long(&self) -> bool {
-        matches!(self.input, Input::Stream(_))
+        self.streamed
     }
 
     /// `error`, in this unit.
@@ -119,6 +128,7 @@ impl UnitText {
     pub async fn next(&mut self) -> Result<Unpacked> {
         loop {
             self.worker.beat();
+            self.feed_ahead()?;
             let step = Arc::clone(&self.reader.steps.decode);
             let unpacked = step.busy(|| self.unpack.next()).map_err(|error| self.fault(error, None))?;
             match &unpacked {
@@ -143,13 +153,47 @@ impl UnitText {
         let start = Instant::now();
         let chunk = bytes.next().await.transpose();
         self.reader.steps.decode.add_waiting_input(start.elapsed());
-        match chunk? {
+        self.take(chunk?);
+        Ok(())
+    }
+
+    /// Feeds what helpers could decode ahead: bytes that are here without waiting, as far as the budget has room.
+    fn feed_ahead(&mut self) -> Result<()> {
+        while let wanted @ 1.. = self.unpack.wants() {
+            if !self.charge(self.unpack.held() + wanted) {
+                return Ok(());
+            }
+            let Input::Stream(bytes) = &mut self.input else { return Ok(()) };
+            let Some(chunk) = bytes.next().now_or_never() else { return Ok(()) };
+            self.take(chunk.transpose()?);
+        }
+        self.charge(self.unpack.held());
+        Ok(())
+    }
+
+    /// Takes `chunk`, or the end, which is told once: no stream is asked again behind its end.
+    fn take(&mut self, chunk: Option<Bytes>) {
+        match chunk {
             Some(chunk) => {
                 self.reader.steps.fetch.add_bytes(chunk.len() as u64);
                 self.unpack.feed(chunk);
             }
-            None => self.unpack.end(),
+            None => {
+                self.input = Input::Nothing;
+                self.unpack.end();
+            }
         }
-        Ok(())
+    }
+
+    /// Holds `bytes` of the budget for what is decoded ahead; `false` if there is no room for more.
+    fn charge(&mut self, bytes: usize) -> bool {
+        let held = self.ahead.as_ref().map_or(0, Reservation::bytes);
+        match &mut self.ahead {
+            Some(ahead) if bytes <= held => ahead.shrink(held - bytes),
+            Some(ahead) => return ahead.try_grow(bytes - held),
+            None if bytes == 0 => {}
+            None => self.ahead = self.reader.context.budget.try_reserve("decoding ahead", bytes).ok(),
+        }
+        bytes == 0 || self.ahead.is_some()
     }
 }
