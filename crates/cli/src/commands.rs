@@ -284,10 +284,14 @@ fn urls(urls: &arguments::Urls) -> Urls {
     Urls { patterns: urls.urls.clone(), members: urls.members.clone() }
 }
 
+fn all_without_job(failure: Failure) -> Failure {
+    Failure { errors: failure.errors.into_iter().map(without_job).collect(), ..failure }
+}
+
 fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Result<(), Failure> {
     let base = Base::new(machine(global)?)?;
     let counted = millstream_engine::urls::count(&base, &urls(&count.urls), count.by_unit);
-    let mut counts = counted.map_err(without_job)?;
+    let mut counts = counted.map_err(all_without_job)?;
     counts.units.sort_by(|a, b| a.unit.cmp(&b.unit));
     let lines = counts.lines;
     if output.json {
@@ -311,10 +315,10 @@ fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Res
 fn cat(global: &Global, arguments: &arguments::Urls) -> Result<(), Failure> {
     let base = Base::new(machine(global)?)?;
     let mut stdout = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-    let ended = millstream_engine::urls::cat(&base, &urls(arguments), &mut stdout).map_err(without_job);
+    let ended = millstream_engine::urls::cat(&base, &urls(arguments), &mut stdout).map_err(all_without_job);
     // What was decoded before a fault is worth having; a fault of the last write is told only if nothing else is.
     let flushed = stdout.flush().map_err(|cause| Error::io("standard output cannot be written", &cause));
-    Ok(ended.and(flushed)?)
+    ended.and(flushed.map_err(Failure::from))
 }
 
 fn completions(output: Output, shell: clap_complete::Shell) -> Result<(), Failure> {

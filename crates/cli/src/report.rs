@@ -29,6 +29,7 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
     for result in &report.results {
         text.push_str(&format!("  {}: {}\n", result.sink, grouped(&result.summary)));
     }
+    text.push_str(&skipped(report));
     text.push('\n');
     let shown: Vec<&StepSnapshot> = report.steps.iter().filter(|step| all || tells(step, report.seconds)).collect();
     text.push_str(&steps(&shown));
@@ -43,6 +44,23 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         words::size(report.memory_bytes)
     ));
     text.push_str(&format!("{}\n", output.paint(Role::Strong, &report.verdict.sentence)));
+    text
+}
+
+/// What was left out, by name as far as a person reads.
+fn skipped(report: &Report) -> String {
+    const NAMED: usize = 10;
+    if report.units_skipped == 0 {
+        return String::new();
+    }
+    let mut text = format!("left out, since they cannot be opened: {}\n", words::count(report.units_skipped));
+    for one in report.skipped.iter().take(NAMED) {
+        let uri = one.uri.as_deref().unwrap_or(&one.source);
+        text.push_str(&format!("  {uri}: {}\n", one.what));
+    }
+    if report.units_skipped > NAMED as u64 {
+        text.push_str("  … (--json tells the first hundred)\n");
+    }
     text
 }
 

@@ -10,11 +10,25 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::{Budget, Result, Unit};
 
 /// The bytes of one unit, in order, in chunks of any size above zero. After an error the stream ends.
 pub type ByteStream = BoxStream<'static, Result<Bytes>>;
+
+/// What a unit means that was listed and cannot be opened: it is gone, or may not be read. (One that breaks off or is
+/// damaged is always an error: rows of it may have gone on already.)
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// The others are read, so that all such units are named at the end; then the run fails.
+    #[default]
+    Fail,
+    /// It is left out, and reported at the end.
+    Skip,
+}
 
 /// What a source may use while it works.
 #[derive(Debug, Clone)]

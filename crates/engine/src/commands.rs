@@ -58,6 +58,7 @@ pub fn check(job: &Job, machine: Machine, offline: bool) -> Result<Checked, Fail
         if !offline {
             prepared.check_sinks(job).await?;
         }
+        Failure::of(prepared.unopened())?;
         Ok(Checked { unknown: prepared.unknown, warnings: prepared.warnings })
     })
 }
@@ -156,6 +157,7 @@ pub fn preview(
         while let Some(batch) = stream.next().await {
             batches.push(batch.map_err(fault::unwrap)?);
         }
+        Failure::of(prepared.unopened())?;
         Ok((schema, batches))
     })
 }

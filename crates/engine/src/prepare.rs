@@ -22,7 +22,9 @@ use crate::memory::{self, BudgetPool, Governor};
 use crate::plan::shared::{LogicalStep, Physical, Planner, StepTable, scan};
 use crate::plan::steps::{StepFault, StepPlanner};
 use crate::read::table::SourceTable;
+use crate::read::unopened::Unopened;
 use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, sample};
+use crate::report::Skipped;
 use crate::runtime::Runtimes;
 use crate::sql;
 
@@ -39,6 +41,11 @@ impl Failure {
     fn add(&mut self, other: Failure) {
         self.lints.extend(other.lints);
         self.errors.extend(other.errors);
+    }
+
+    /// What is wrong, if anything is.
+    pub fn of(errors: Vec<Error>) -> Result<(), Failure> {
+        Failure { lints: Vec::new(), errors }.none()
     }
 
     /// Nothing, if nothing was found.
@@ -190,6 +197,30 @@ fn is_remote(base: &Base, source: &SourceStep) -> bool {
 }
 
 impl Prepared<'_> {
+    /// How many units were left out since they could not be opened, and the first of them.
+    pub fn skipped(&self) -> (u64, Vec<Skipped>) {
+        let mut skipped = (0, Vec::new());
+        for reader in &self.readers {
+            let (count, errors) = reader.unopened.skipped();
+            skipped.0 += count;
+            skipped.1.extend(errors.into_iter().map(|error| Skipped {
+                source: reader.name.clone(),
+                uri: error.place().uri.clone(),
+                what: error.what().to_owned(),
+            }));
+        }
+        skipped
+    }
+
+    /// What could not be opened so far, in the order of the job.
+    pub fn unopened(&self) -> Vec<Error> {
+        let of = |reader: &Arc<Reader>| {
+            let name = reader.name.clone();
+            reader.unopened.faults().into_iter().map(move |error| error.in_step(&name))
+        };
+        self.readers.iter().flat_map(of).collect()
+    }
+
     /// Makes the rows of `plan` a table that later entries can use as `name`.
     fn add(&mut self, name: &str, plan: LogicalPlan) -> Result<()> {
         let table: Arc<dyn TableProvider> = Arc::new(StepTable::new(name, Arc::clone(plan.schema().inner())));
@@ -368,6 +399,7 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         limits: source.limits.clone(),
         allow_empty: source.allow_empty,
         on_drift: source.on_drift,
+        unopened: Unopened::new(source.on_error),
         validate: source.validate,
         provenance: source.add.iter().map(provenance).collect(),
         max_rejects: source.max_rejects,

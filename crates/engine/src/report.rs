@@ -23,6 +23,10 @@ pub struct Report {
     pub rows_written: u64,
     /// Records that were refused.
     pub rows_rejected: u64,
+    /// Units that could not be opened and were left out (`on_error: skip`).
+    pub units_skipped: u64,
+    /// The first of these, and why.
+    pub skipped: Vec<Skipped>,
     /// Bytes fetched, as stored.
     pub bytes_read: u64,
     /// Bytes handed to the targets.
@@ -41,6 +45,17 @@ pub struct Report {
     pub steps: Vec<StepSnapshot>,
     /// What limited the run.
     pub verdict: Verdict,
+}
+
+/// A unit that could not be opened.
+#[derive(Debug, Clone, Serialize)]
+pub struct Skipped {
+    /// The source's name.
+    pub source: String,
+    /// The unit.
+    pub uri: Option<String>,
+    /// Why.
+    pub what: String,
 }
 
 /// What a sink now holds.

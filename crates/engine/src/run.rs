@@ -19,7 +19,7 @@ use crate::load::LoadExec;
 use crate::memory;
 use crate::plan::shared::Physical;
 use crate::prepare::{Base, Failure, Prepared, Reach, check_scratch, prepare};
-use crate::report::{Progress, Report, SinkResult, Totals};
+use crate::report::{Progress, Report, SinkResult, Skipped, Totals};
 use crate::verdict::{Evidence, verdict};
 use crate::{fault, machine};
 
@@ -105,10 +105,10 @@ pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Rep
             () = ticking => unreachable!("progress is told until the work is done"),
         }
     });
-    let (run_name, results) = finished?;
+    let done = finished?;
     let elapsed = begun.elapsed();
     (watch.progress)(&Progress::of(&base.steps, elapsed, true));
-    Ok(report(&base, job, run_name, results, elapsed, ProcessorUse::now().since(before), governor.held()))
+    Ok(report(&base, job, done, elapsed, ProcessorUse::now().since(before), governor.held()))
 }
 
 fn interruption(job: &Job) -> Error {
@@ -128,21 +128,36 @@ struct Begun<'a> {
     load: Arc<dyn Load>,
 }
 
+/// What a run has left, beside the counters.
+struct Done {
+    run: String,
+    results: Vec<SinkResult>,
+    skipped: (u64, Vec<Skipped>),
+}
+
 async fn execute(
     base: &Base,
     job: &Job,
     prepared: &Prepared<'_>,
     watch: Watch<'_>,
     committing: &AtomicBool,
-) -> Result<(String, Vec<SinkResult>), Failure> {
+) -> Result<Done, Failure> {
     let physical = prepared.plan_sinks(job).await?;
     let run = run_name();
     let mut begun: Vec<Begun<'_>> = Vec::new();
     let ended = load_all(base, job, prepared, &physical, &run, watch.interrupt, &mut begun).await;
     physical.metered.iter().for_each(|metered| metered.settle());
+    let unopened = prepared.unopened();
     if let Err(error) = ended {
         take_back(&begun).await;
-        return Err(unfinished(job, error).into());
+        let error = unfinished(job, error);
+        let last = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
+        let errors = if last { vec![error] } else { unopened.into_iter().chain([error]).collect() };
+        return Err(Failure { lints: Vec::new(), errors });
+    }
+    if !unopened.is_empty() {
+        take_back(&begun).await;
+        return Err(Failure { lints: Vec::new(), errors: unopened });
     }
     // From here on the run is seen through: what remains is short, and half of it would be worse than either end.
     committing.store(true, Ordering::Relaxed);
@@ -152,7 +167,7 @@ async fn execute(
             return Err(error.in_step(&one.sink.name.value).into());
         }
     }
-    Ok((run, commit(&begun).await?))
+    Ok(Done { run, results: commit(&begun).await?, skipped: prepared.skipped() })
 }
 
 /// Whoever reads standard output may leave when they have what they want; but what goes elsewhere is then missing there.
@@ -285,33 +300,27 @@ async fn drive(
     first
 }
 
-fn report(
-    base: &Base,
-    job: &Job,
-    run: String,
-    results: Vec<SinkResult>,
-    elapsed: Duration,
-    used: ProcessorUse,
-    held: Duration,
-) -> Report {
+fn report(base: &Base, job: &Job, done: Done, elapsed: Duration, used: ProcessorUse, held: Duration) -> Report {
     let steps: Vec<StepSnapshot> = base.steps.all().iter().map(|step| step.snapshot()).collect();
     let totals = Totals::of(&steps);
     let ProcessorUse { processor, delayed } = used;
     let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, delayed, cores: base.machine.cores, held });
     Report {
         job: job.path().to_owned(),
-        run,
+        run: done.run,
         seconds: elapsed.as_secs_f64(),
         rows_read: totals.rows_read,
         rows_written: totals.rows_written,
         rows_rejected: totals.rows_rejected,
+        units_skipped: done.skipped.0,
+        skipped: done.skipped.1,
         bytes_read: totals.bytes_read,
         bytes_written: totals.bytes_written,
         peak_rss_bytes: memory::peak_resident(),
         memory_bytes: base.machine.memory,
         cores: base.machine.cores,
         cpu_seconds: processor.as_secs_f64(),
-        results,
+        results: done.results,
         steps,
         verdict,
     }

@@ -7,13 +7,15 @@ use std::sync::atomic::AtomicU64;
 use futures::TryStreamExt;
 use millstream_codec::{Limits, Unpacked};
 use millstream_core::format::{OnDrift, Validate};
-use millstream_core::{Error, Result, StepKind, Unit};
+use millstream_core::source::OnError;
+use millstream_core::{Error, Result, StepKind};
 use tokio::task::JoinSet;
 
-use crate::prepare::{Base, lines};
+use crate::prepare::{Base, Failure, lines};
 use crate::read::crew::ReadCrew;
 use crate::read::queue::{PORTION, UnitQueue, no_match};
 use crate::read::unit::{self, UnitText};
+use crate::read::unopened::Unopened;
 use crate::read::{Opened, PlaceSource, ReadSteps, Reader};
 
 /// What to read.
@@ -61,6 +63,7 @@ impl Urls {
             limits: Limits::default(),
             allow_empty: false,
             on_drift: OnDrift::default(),
+            unopened: Unopened::new(OnError::Fail),
             validate: Validate::default(),
             provenance: Vec::new(),
             max_rejects: 0,
@@ -91,7 +94,7 @@ pub struct Counts {
 }
 
 /// Counts the lines of all units; `by_unit` keeps those of each.
-pub fn count(base: &Base, urls: &Urls, by_unit: bool) -> Result<Counts> {
+pub fn count(base: &Base, urls: &Urls, by_unit: bool) -> Result<Counts, Failure> {
     let reader = urls.reader(base, "count")?;
     let _governor = base.govern()?;
     let queue = UnitQueue::new(Arc::clone(&reader));
@@ -114,6 +117,7 @@ pub fn count(base: &Base, urls: &Urls, by_unit: bool) -> Result<Counts> {
             counts.lines += part.lines;
             counts.units.extend(part.units);
         }
+        Failure::of(reader.unopened.faults())?;
         Ok(counts)
     })
 }
@@ -142,10 +146,11 @@ impl Counter {
         let mut counts = Counts::default();
         while let Some(open) = opened.try_next().await? {
             let text = UnitText::new(Arc::clone(&self.reader), open.unit, open.bytes, Arc::clone(&worker));
-            let (unit, lines) = lines_of(text).await?;
+            let unit = text.unit().name();
+            let lines = lines_of(text).await?;
             counts.lines += lines;
             if self.by_unit {
-                counts.units.push(UnitCount { unit: unit.name(), lines });
+                counts.units.push(UnitCount { unit, lines });
             }
         }
         drop(worker);
@@ -157,14 +162,14 @@ impl Counter {
 }
 
 /// The lines of all members of a unit.
-async fn lines_of(mut text: UnitText) -> Result<(Unit, u64)> {
+async fn lines_of(mut text: UnitText) -> Result<u64> {
     let mut lines = LineCount::default();
     loop {
         match text.next().await? {
             Unpacked::Text(piece) => lines.add(&piece),
             Unpacked::End => lines.end(),
             Unpacked::Hungry | Unpacked::Begin { .. } => {}
-            Unpacked::Done => return Ok((text.unit().clone(), lines.lines)),
+            Unpacked::Done => return Ok(lines.lines),
         }
     }
 }
@@ -188,7 +193,7 @@ impl LineCount {
 }
 
 /// Writes the decoded bytes of all units to `output`, in the order of the listing.
-pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<()> {
+pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<(), Failure> {
     let reader = urls.reader(base, "cat")?;
     let _governor = base.govern()?;
     base.runtimes.workers().block_on(async {
@@ -209,9 +214,10 @@ pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<()> {
             }
         }
         if empty {
-            return Err(no_match(&reader.patterns));
+            return Err(no_match(&reader.patterns).into());
         }
-        output.flush().map_err(unwritable)
+        output.flush().map_err(unwritable)?;
+        Failure::of(reader.unopened.faults())
     })
 }
 

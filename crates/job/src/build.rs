@@ -92,6 +92,7 @@ impl<'a> Builder<'a> {
             limits: keys.limits,
             allow_empty: keys.allow_empty,
             on_drift: keys.on_drift,
+            on_error: keys.on_error,
             validate: keys.validate,
             add: keys.add,
             max_rejects: keys.max_rejects,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use millstream_core::codec::Limits;
 use millstream_core::format::{OnDrift, Validate};
+use millstream_core::source::OnError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +77,9 @@ pub struct SourceKeys {
     /// Whether it is fine if a pattern matches nothing.
     #[serde(default)]
     pub allow_empty: bool,
+    /// What it means if a file or object cannot be opened.
+    #[serde(default)]
+    pub on_error: OnError,
     /// What it means if the files' columns differ.
     #[serde(default)]
     pub on_drift: OnDrift,

@@ -7,6 +7,7 @@ use millstream_core::codec::Limits;
 use millstream_core::format::{Format, OnDrift, Validate};
 use millstream_core::registry::{SinkEntry, SourceEntry};
 use millstream_core::sink::Sink;
+use millstream_core::source::OnError;
 use millstream_core::source::Source;
 use serde_json::Value;
 
@@ -155,6 +156,8 @@ pub struct SourceStep {
     pub allow_empty: bool,
     /// What it means if the files' columns differ.
     pub on_drift: OnDrift,
+    /// What a unit means that cannot be opened.
+    pub on_error: OnError,
     /// Which values are checked.
     pub validate: Validate,
     /// Columns that tell where a row is from, in the order in which they are wanted.

@@ -81,6 +81,38 @@ fn one_of_many_is_not_found() {
     assert_transcript!("server_one_404", place);
 }
 
+/// A list of many objects, a few of which are gone: all of these are named, and the run fails unless told otherwise.
+#[test]
+fn some_of_a_long_list_are_gone() {
+    let mut place = Place::new();
+    let gone = [5, 77, 200, 201, 555, 900, 999];
+    for number in (0..1000).filter(|number| !gone.contains(number)) {
+        place.tree.file(&format!("served/{number}.csv"), format!("id,name\n{number},a\n"));
+    }
+    let nginx = millstream_testkit::Nginx::start(&place.tree.path("served"));
+    let list: String = (0..1000).map(|number| format!("{}\n", nginx.url(&format!("{number}.csv")))).collect();
+    place.tree.file("list.txt", list);
+    let source = |more: &str| format!("rows: {{read: '@list.txt', {COLUMNS}{more}}}");
+    place.job(&source(""), "write: out/x.csv");
+    let ended = place.fails(1, &["run", "--quiet", "job.yaml"]);
+    for number in gone {
+        assert!(ended.stderr.contains(&format!("/{number}.csv\n")), "{number}: {}", ended.stderr);
+    }
+    assert_eq!(ended.stderr.matches("404 Not Found").count(), gone.len(), "{}", ended.stderr);
+    assert!(place.left().is_empty(), "nothing was written");
+    let counted = place.fails(1, &["count", "@list.txt"]);
+    assert_eq!(counted.stderr.matches("404 Not Found").count(), gone.len(), "{}", counted.stderr);
+    assert_eq!(counted.stdout, "", "no number that would be too small");
+
+    place.job(&source(", on_error: skip"), "write: out/x.csv");
+    let ended = place.run(&["run", "--json", "job.yaml"]);
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a report");
+    assert_eq!((ended.code, &report["units_skipped"]), (Some(0), &serde_json::json!(7)));
+    assert_eq!((&report["rows_written"], report["skipped"].as_array().map(Vec::len)), (&serde_json::json!(993), Some(7)));
+    let told = place.run(&["run", "job.yaml"]).stderr;
+    assert!(told.contains("left out, since they cannot be opened: 7\n"), "{told}");
+}
+
 #[test]
 fn not_allowed() {
     let refused = Fault::Answer(Answer::status(401));

@@ -15,6 +15,7 @@ pub mod sample;
 pub mod split;
 pub mod table;
 pub mod unit;
+pub mod unopened;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,6 +30,8 @@ use millstream_codec::{Limits, UnpackOptions};
 use millstream_core::format::{Format, OnDrift, Validate};
 use millstream_core::source::{Source, SourceContext};
 use millstream_core::{ByteStream, Error, Registry, Reservation, Result, Step, Unit};
+
+use self::unopened::Unopened;
 
 /// Columns that Millstream can add to every row of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +84,8 @@ pub struct Reader {
     pub allow_empty: bool,
     /// What files with other columns mean.
     pub on_drift: OnDrift,
+    /// What could not be opened.
+    pub unopened: Unopened,
     /// Which values are converted.
     pub validate: Validate,
     /// Columns added behind the format's own.
@@ -210,7 +215,14 @@ impl Reader {
         millstream_source::list_file(source, &self.context, list)
             .map_ok(move |listed| {
                 let units = reader.list_some(&listed.pattern);
-                units.map_err(move |error| listed.explain(error))
+                let reader = Arc::clone(&reader);
+                units.map_err(move |error| listed.explain(error)).filter_map(move |unit| {
+                    let kept = match unit {
+                        Ok(unit) => Some(Ok(unit)),
+                        Err(error) => reader.unopened.leave_out(error).err().map(Err),
+                    };
+                    std::future::ready(kept)
+                })
             })
             .try_flatten()
             .boxed()

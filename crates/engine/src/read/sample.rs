@@ -69,16 +69,26 @@ pub async fn columns(reader: &Arc<Reader>) -> Result<SchemaRef> {
 
 async fn stream_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Result<Unit>>) -> Result<SchemaRef> {
     let mut samples = Vec::new();
+    let mut unopened = None;
     while let Some(unit) = units.next().await.transpose()? {
         let uri = unit.name();
         // A few samples always fit. All of them, however many files there are, may not.
         let holder = "the beginnings of all files, to make out their columns,";
         let charged = (samples.len() >= SAMPLE_UNITS).then_some(holder);
-        let head = read_head(reader, unit, SAMPLE_BYTES, charged)
-            .await
-            .map_err(|error| if error.kind() == ErrorKind::Memory { error.hint(DECLARE) } else { error })?;
+        let head = match read_head(reader, unit, SAMPLE_BYTES, charged).await {
+            Ok(head) => head,
+            Err(error) if error.kind() == ErrorKind::Memory => return Err(error.hint(DECLARE)),
+            Err(error) => {
+                reader.unopened.leave_out(error.clone())?;
+                unopened.get_or_insert(error);
+                continue;
+            }
+        };
         let uri = head.member.as_ref().map_or(uri.clone(), |member| format!("{uri}, member {member}"));
         samples.push(Sample { uri, text: head.text, complete: head.complete });
+    }
+    if let (true, Some(error)) = (samples.is_empty(), unopened) {
+        return Err(error);
     }
     let format = stream_format(reader).ok_or_else(|| Error::internal("a stream format was expected"))?;
     format.infer(&samples, reader.on_drift)

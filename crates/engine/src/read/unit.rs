@@ -36,25 +36,36 @@ pub enum UnitBytes {
     Whole(Bytes, Reservation),
     /// As they come.
     Stream(ByteStream),
+    /// None: the unit cannot be opened, and is left out.
+    Missing,
 }
 
 /// Opens `unit` for the format of `reader`.
 pub async fn open(reader: Arc<Reader>, unit: Unit) -> Result<OpenUnit> {
     reader.context.budget.admitted().await;
+    match opened(&reader, &unit).await {
+        Ok(bytes) => Ok(OpenUnit { unit, bytes }),
+        Err(error) => {
+            reader.unopened.leave_out(error.in_unit(&unit.uri, None))?;
+            Ok(OpenUnit { unit, bytes: UnitBytes::Missing })
+        }
+    }
+}
+
+async fn opened(reader: &Arc<Reader>, unit: &Unit) -> Result<UnitBytes> {
     let ranged = matches!(reader.format.reading(), Reading::Ranges(_));
-    if !ranged && let Some(bytes) = reader.read_now(&unit, WHOLE) {
-        let (bytes, reservation) = bytes.map_err(|error| error.in_unit(&unit.uri, None))?;
-        return Ok(OpenUnit { unit, bytes: UnitBytes::Whole(bytes, reservation) });
+    if !ranged && let Some(bytes) = reader.read_now(unit, WHOLE) {
+        let (bytes, reservation) = bytes?;
+        return Ok(UnitBytes::Whole(bytes, reservation));
     }
     let task = {
-        let io = reader.context.io.clone();
+        let (reader, unit, io) = (Arc::clone(reader), unit.clone(), reader.context.io.clone());
         let _enter = io.enter();
         SpawnedTask::spawn(async move {
-            let bytes = match ranged && ranged_file(&reader, &unit).await?.is_some() {
+            Ok(match ranged && ranged_file(&reader, &unit).await?.is_some() {
                 true => UnitBytes::Ranged,
-                false => UnitBytes::Stream(reader.open(&unit).await.map_err(|error| error.in_unit(&unit.uri, None))?),
-            };
-            Ok(OpenUnit { unit, bytes })
+                false => UnitBytes::Stream(reader.open(&unit).await?),
+            })
         })
     };
     task.join().await.map_err(|join| Error::internal("a task failed").cause(join))?
@@ -66,6 +77,10 @@ pub struct UnitText {
     unit: Unit,
     unpack: Unpack,
     input: Input,
+    /// Bytes have come.
+    begun: bool,
+    /// It cannot be opened, and is left out.
+    missing: bool,
     /// Its bytes come in pieces.
     streamed: bool,
     worker: Arc<Member>,
@@ -86,8 +101,9 @@ impl UnitText {
     /// The text of `unit`, unpacked by `worker`.
     pub fn new(reader: Arc<Reader>, unit: Unit, bytes: UnitBytes, worker: Arc<Member>) -> Self {
         let mut unpack = Unpack::new(reader.unpack_options(&unit));
+        let missing = matches!(bytes, UnitBytes::Missing);
         let input = match bytes {
-            UnitBytes::Ranged => Input::Nothing,
+            UnitBytes::Ranged | UnitBytes::Missing => Input::Nothing,
             UnitBytes::Stream(stream) => {
                 let crew = Arc::clone(worker.crew());
                 unpack = unpack.with_crew(crew);
@@ -101,7 +117,7 @@ impl UnitText {
             }
         };
         let streamed = matches!(input, Input::Stream(_));
-        UnitText { reader, unit, unpack, input, streamed, worker, ahead: None }
+        UnitText { reader, unit, unpack, input, begun: false, missing, streamed, worker, ahead: None }
     }
 
     /// The unit.
@@ -124,9 +140,12 @@ impl UnitText {
         error.in_unit(&self.unit.uri, member)
     }
 
-    /// What unpacking gives next: never [`Unpacked::Hungry`].
+    /// What unpacking gives next: never [`Unpacked::Hungry`]. A unit that is left out is done at once.
     pub async fn next(&mut self) -> Result<Unpacked> {
         loop {
+            if self.missing {
+                return Ok(Unpacked::Done);
+            }
             self.worker.beat();
             self.feed_ahead()?;
             let step = Arc::clone(&self.reader.steps.decode);
@@ -153,7 +172,15 @@ impl UnitText {
         let start = Instant::now();
         let chunk = bytes.next().await.transpose();
         self.reader.steps.decode.add_waiting_input(start.elapsed());
-        self.take(chunk?);
+        match chunk {
+            Ok(chunk) => self.take(chunk),
+            // Many a place tells only now that there is nothing.
+            Err(error) if !self.begun => {
+                self.reader.unopened.leave_out(self.fault(error, None))?;
+                self.missing = true;
+            }
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 
@@ -175,6 +202,7 @@ impl UnitText {
     fn take(&mut self, chunk: Option<Bytes>) {
         match chunk {
             Some(chunk) => {
+                self.begun = true;
                 self.reader.steps.fetch.add_bytes(chunk.len() as u64);
                 self.unpack.feed(chunk);
             }

@@ -369,7 +369,7 @@ fn hint_of(status: StatusCode) -> Option<&'static str> {
     Some(match status.as_u16() {
         401 => "set `auth` in the source's `http` block, or check the secret that it names",
         403 => "check that whoever `auth` names may read it, or whether a signed URL has run out",
-        404 | 410 => "check the URL; to skip what is missing, list the objects that exist with @list.txt",
+        404 | 410 => "check the URL; `on_error: skip` of the source leaves out what is missing",
         407 => "put the proxy's user and password into HTTPS_PROXY",
         429 => "lower `connections`",
         _ => return None,
