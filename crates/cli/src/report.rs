@@ -38,8 +38,16 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         1 => text.push_str("1 more step without work worth telling (--verbose)\n"),
         hidden => text.push_str(&format!("{hidden} more steps without work worth telling (--verbose)\n")),
     }
+    text.push('\n');
+    if report.bytes_from_cache + report.bytes_from_disk > 0 {
+        text.push_str(&format!(
+            "read {} from the page cache and {} from the disk\n",
+            words::size(report.bytes_from_cache),
+            words::size(report.bytes_from_disk)
+        ));
+    }
     text.push_str(&format!(
-        "\npeak memory {} of {}\n",
+        "peak memory {} of {}\n",
         words::size(report.peak_rss_bytes),
         words::size(report.memory_bytes)
     ));

@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -37,6 +38,37 @@ pub struct SourceContext {
     pub io: tokio::runtime::Handle,
     /// What is fetched ahead is charged here.
     pub budget: Arc<Budget>,
+    /// Where the bytes of local files came from.
+    pub cache: Arc<CacheUse>,
+}
+
+/// How many bytes of local files were in the page cache when they were wanted, and how many had to come from the disk.
+#[derive(Debug, Default)]
+pub struct CacheUse {
+    cached: AtomicU64,
+    disk: AtomicU64,
+}
+
+impl CacheUse {
+    /// Adds bytes that were in the cache.
+    pub fn add_cached(&self, bytes: u64) {
+        self.cached.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds bytes that were not.
+    pub fn add_disk(&self, bytes: u64) {
+        self.disk.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that were in the cache.
+    pub fn cached(&self) -> u64 {
+        self.cached.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that came from the disk.
+    pub fn disk(&self) -> u64 {
+        self.disk.load(Ordering::Relaxed)
+    }
 }
 
 /// A place that bytes come from.

@@ -12,7 +12,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use millstream_core::format::{BATCH_ROWS, Format};
-use millstream_core::source::SourceContext;
+use millstream_core::source::{CacheUse, SourceContext};
 use millstream_core::{Budget, Error, Registry, Result, StepKind, Steps};
 use millstream_job::{AddColumn, Job, Lint, SinkStep, SourceStep, Transform};
 
@@ -74,6 +74,8 @@ pub struct Base {
     pub machine: Machine,
     /// The one budget.
     pub budget: Arc<Budget>,
+    /// Where the bytes of local files came from.
+    pub cache: Arc<CacheUse>,
     /// The counters of everything that runs.
     pub steps: Arc<Steps>,
     /// The SQL engine.
@@ -88,7 +90,15 @@ impl Base {
         let runtimes = Runtimes::new(machine.cores)?;
         let budget = Budget::new(memory::pool_size(machine.memory));
         let session = session(&machine, &budget)?;
-        Ok(Base { registry: crate::registry(), machine, budget, steps: Arc::default(), session, runtimes })
+        Ok(Base {
+            registry: crate::registry(),
+            machine,
+            budget,
+            cache: Arc::default(),
+            steps: Arc::default(),
+            session,
+            runtimes,
+        })
     }
 
     /// Holds the process to its budget until what comes back is dropped.
@@ -99,7 +109,7 @@ impl Base {
 
     /// What sources work with.
     pub fn source_context(&self) -> SourceContext {
-        SourceContext { io: self.runtimes.io(), budget: Arc::clone(&self.budget) }
+        SourceContext { io: self.runtimes.io(), budget: Arc::clone(&self.budget), cache: Arc::clone(&self.cache) }
     }
 }
 

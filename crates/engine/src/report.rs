@@ -29,6 +29,10 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
     /// Bytes fetched, as stored.
     pub bytes_read: u64,
+    /// Bytes of local files that were in the page cache when they were wanted.
+    pub bytes_from_cache: u64,
+    /// Bytes of local files that had to come from the disk.
+    pub bytes_from_disk: u64,
     /// Bytes handed to the targets.
     pub bytes_written: u64,
     /// The largest resident size of the process.

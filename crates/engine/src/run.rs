@@ -315,6 +315,8 @@ fn report(base: &Base, job: &Job, done: Done, elapsed: Duration, used: Processor
         units_skipped: done.skipped.0,
         skipped: done.skipped.1,
         bytes_read: totals.bytes_read,
+        bytes_from_cache: base.cache.cached(),
+        bytes_from_disk: base.cache.disk(),
         bytes_written: totals.bytes_written,
         peak_rss_bytes: memory::peak_resident(),
         memory_bytes: base.machine.memory,

@@ -222,7 +222,7 @@ mod tests {
     use std::time::Duration;
 
     fn context(budget: usize) -> SourceContext {
-        SourceContext { io: tokio::runtime::Handle::current(), budget: Budget::new(budget) }
+        SourceContext { io: tokio::runtime::Handle::current(), budget: Budget::new(budget), cache: Arc::default() }
     }
 
     fn blocks(context: &SourceContext, window: usize, sizes: &'static [usize]) -> ByteStream {

@@ -184,7 +184,11 @@ mod tests {
     use millstream_testkit::TempTree;
 
     async fn listed(tree: &TempTree, name: &str) -> Result<Vec<Listed>> {
-        let context = SourceContext { io: tokio::runtime::Handle::current(), budget: Budget::new(1 << 20) };
+        let context = SourceContext {
+            io: tokio::runtime::Handle::current(),
+            budget: Budget::new(1 << 20),
+            cache: Arc::default(),
+        };
         let source: Arc<dyn Source> = Arc::new(FileSource);
         list_file(&source, &context, &tree.text(name)).try_collect().await
     }

@@ -108,7 +108,10 @@ fn some_of_a_long_list_are_gone() {
     let ended = place.run(&["run", "--json", "job.yaml"]);
     let report: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a report");
     assert_eq!((ended.code, &report["units_skipped"]), (Some(0), &serde_json::json!(7)));
-    assert_eq!((&report["rows_written"], report["skipped"].as_array().map(Vec::len)), (&serde_json::json!(993), Some(7)));
+    assert_eq!(
+        (&report["rows_written"], report["skipped"].as_array().map(Vec::len)),
+        (&serde_json::json!(993), Some(7))
+    );
     let told = place.run(&["run", "job.yaml"]).stderr;
     assert!(told.contains("left out, since they cannot be opened: 7\n"), "{told}");
 }

@@ -272,6 +272,7 @@ impl Reader {
         let size = usize::try_from(unit.size?).ok().filter(|size| *size <= most)?;
         let reservation = self.context.budget.try_reserve(&self.name, size).ok()?;
         let bytes = self.source_of(&unit.uri).ok()?.read_now(unit, most)?;
+        self.context.cache.add_cached(size as u64);
         Some(bytes.map(|bytes| (bytes, reservation)))
     }
 

@@ -4,6 +4,7 @@
 //! how a path is written as a URI: as it is, or, where that would be read as something else (a name that is not UTF-8,
 //! or that begins like a URL), as `file:///…` with percent signs, or with `./` before it.
 
+mod cache;
 pub(crate) mod glob;
 pub(crate) mod read;
 pub mod spec;
@@ -83,10 +84,9 @@ impl Source for FileSource {
 
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
         let (path, unit) = (unit_path(&unit.uri), unit.clone());
-        let budget = Arc::clone(&context.budget);
         let start = on_io(context, {
-            let path = Arc::clone(&path);
-            move || start(&path, &unit, &budget)
+            let (path, context) = (Arc::clone(&path), context.clone());
+            move || start(&path, &unit, &context)
         });
         Ok(match start.await? {
             Start::Whole(bytes, charge) => whole(bytes, charge),
@@ -110,11 +110,11 @@ impl Source for FileSource {
     }
 
     async fn read_range(&self, context: &SourceContext, unit: &Unit, range: Range<u64>) -> Result<Option<Bytes>> {
-        let (path, unit) = (unit_path(&unit.uri), unit.clone());
+        let (path, unit, counted) = (unit_path(&unit.uri), unit.clone(), context.clone());
         on_io(context, move || {
             let Opened::Regular(file, stamp) = open_version(&path, &unit)? else { return Ok(None) };
             let range = inside(&path, &stamp, range)?;
-            let bytes = read::read_range(&file, &path, range)?;
+            let bytes = read::read_range_once(&counted, &file, &path, range)?;
             read::verify(&file, &path, &stamp)?;
             Ok(Some(bytes))
         })
@@ -139,7 +139,7 @@ enum Start {
 
 /// Opens the unit, and reads it if it is small and there is memory: one visit to a blocking thread is most of the
 /// cost of a small file.
-fn start(path: &Path, unit: &Unit, budget: &Arc<millstream_core::Budget>) -> Result<Start> {
+fn start(path: &Path, unit: &Unit, context: &SourceContext) -> Result<Start> {
     let (file, stamp) = match open_version(path, unit)? {
         Opened::Regular(file, stamp) => (file, stamp),
         Opened::Stream(_) if unit.range.as_ref().is_some_and(|range| range.start < range.end) => {
@@ -149,11 +149,11 @@ fn start(path: &Path, unit: &Unit, budget: &Arc<millstream_core::Budget>) -> Res
     };
     let range = inside(path, &stamp, unit.range.clone().unwrap_or(0..stamp.size))?;
     let length = range.end - range.start;
-    let charge = if length <= SMALL { Charge::attempt(budget, length as usize) } else { None };
+    let charge = if length <= SMALL { Charge::attempt(&context.budget, length as usize) } else { None };
     if charge.is_none() {
         return Ok(Start::File(file, stamp, range));
     }
-    let bytes = read::read_range(&file, path, range)?;
+    let bytes = read::read_range_once(context, &file, path, range)?;
     read::verify(&file, path, &stamp)?;
     Ok(Start::Whole(bytes, charge))
 }

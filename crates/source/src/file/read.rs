@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::{io_error, uri_of};
+use super::{cache, io_error, uri_of};
 use crate::feed::feed;
 
 /// Files up to this size are read at once.
@@ -127,6 +127,16 @@ pub(crate) fn read_range(file: &File, path: &Path, range: Range<u64>) -> Result<
     Ok(Bytes::from(bytes))
 }
 
+/// [`read_range`] of bytes that nobody reads again soon: they do not stay in the cache where it is full.
+pub(crate) fn read_range_once(context: &SourceContext, file: &File, path: &Path, range: Range<u64>) -> Result<Bytes> {
+    let cold = cache::look(context, file, &range);
+    let bytes = read_range(file, path, range.clone())?;
+    if cold && cache::is_full(context) {
+        cache::let_go(file, &range);
+    }
+    Ok(bytes)
+}
+
 /// The first `size` bytes of the file, if all of them are in the page cache: it does not block.
 pub(crate) fn read_cached(file: &File, size: u64) -> Option<Bytes> {
     let mut bytes = vec![0; usize::try_from(size).ok()?];
@@ -156,7 +166,9 @@ pub(crate) fn stream_file(
     stamp: Stamp,
     range: Range<u64>,
 ) -> ByteStream {
+    let counted = context.clone();
     feed(context, 2 * BLOCK as usize, move |feeder| async move {
+        let cold = cache::look(&counted, &file, &range);
         advise(&file, range.start, range.end - range.start, Advice::Sequential);
         advise(&file, range.start, AHEAD, Advice::WillNeed);
         let mut at = range.start;
@@ -164,9 +176,13 @@ pub(crate) fn stream_file(
             let end = range.end.min(at + BLOCK);
             let room = feeder.room((end - at) as usize).await;
             let (file, path) = (Arc::clone(&file), Arc::clone(&path));
+            let lets_go = cold && cache::is_full(&counted);
             let bytes = blocking(move || {
                 advise(&file, at + AHEAD, BLOCK, Advice::WillNeed);
                 let bytes = read_range(&file, &path, at..end)?;
+                if lets_go {
+                    cache::let_go(&file, &(at..end));
+                }
                 verify(&file, &path, &stamp).map(|()| bytes)
             });
             feeder.send(bytes.await?, room);
