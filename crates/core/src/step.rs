@@ -121,6 +121,11 @@ impl Step {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// The bytes counted so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Bytes that the step wrote to scratch because memory was short.
     pub fn add_spilled(&self, bytes: u64) {
         self.spilled.fetch_add(bytes, Ordering::Relaxed);

@@ -103,12 +103,8 @@ pub fn count(base: &Base, urls: &Urls, by_unit: bool) -> Result<Counts, Failure>
     workers.block_on(async {
         let mut tasks = JoinSet::new();
         for _ in 0..base.machine.cores {
-            let counter = Counter {
-                reader: Arc::clone(&reader),
-                queue: Arc::clone(&queue),
-                ahead: reader.open_ahead().div_ceil(base.machine.cores).max(1),
-                by_unit,
-            };
+            let counter =
+                Counter { reader: Arc::clone(&reader), queue: Arc::clone(&queue), tasks: base.machine.cores, by_unit };
             tasks.spawn_on(counter.count(Arc::clone(&crew)), &workers);
         }
         let mut counts = Counts::default();
@@ -126,8 +122,8 @@ pub fn count(base: &Base, urls: &Urls, by_unit: bool) -> Result<Counts, Failure>
 struct Counter {
     reader: Arc<Reader>,
     queue: Arc<UnitQueue>,
-    /// Units that it opens at once.
-    ahead: usize,
+    /// Of so many.
+    tasks: usize,
     by_unit: bool,
 }
 
@@ -140,8 +136,7 @@ impl Counter {
             let more = (!portion.is_empty()).then_some(portion);
             Ok::<_, Error>(more.map(|portion| (futures::stream::iter(portion.into_iter().map(Ok)), queue)))
         });
-        let opened = units.try_flatten().map_ok(move |unit| unit::open(Arc::clone(&reader), unit));
-        let opened = opened.try_buffered(self.ahead);
+        let opened = unit::opened(reader, units.try_flatten(), self.tasks);
         tokio::pin!(opened);
         let mut counts = Counts::default();
         while let Some(open) = opened.try_next().await? {
@@ -198,8 +193,7 @@ pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<(), Failu
     let _governor = base.govern()?;
     base.runtimes.workers().block_on(async {
         let worker = Arc::new(Arc::new(ReadCrew::default()).join());
-        let ahead = reader.open_ahead().max(1);
-        let opened = reader.list().map_ok(|unit| unit::open(Arc::clone(&reader), unit)).try_buffered(ahead);
+        let opened = unit::opened(Arc::clone(&reader), reader.list(), 1);
         tokio::pin!(opened);
         let mut empty = true;
         while let Some(open) = opened.try_next().await? {

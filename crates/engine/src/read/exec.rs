@@ -16,13 +16,13 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
-use futures::{Stream, TryFutureExt, TryStreamExt};
+use futures::{TryStreamExt, stream};
 
 use super::Reader;
 use super::crew::ReadCrew;
 use super::queue::from_batch;
 use super::rows::{self, RowsRequest};
-use super::unit::{self, OpenUnit};
+use super::unit;
 use crate::fault;
 
 /// Reads the units that its input hands it.
@@ -132,13 +132,16 @@ impl ExecutionPlan for ReadExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let units = self.units.execute(partition, context)?;
         let partitions = self.units.output_partitioning().partition_count().max(1);
-        let ahead = self.reader.open_ahead().div_ceil(partitions).max(1);
         let (reader, request, crew) = (Arc::clone(&self.reader), Arc::clone(&self.request), Arc::clone(&self.crew));
         let batches = async_stream::try_stream! {
             let member = Arc::new(crew.join());
             let mut small = BatchCoalescer::new(Arc::clone(&request.output_schema), request.parse.batch_rows)
                 .with_biggest_coalesce_batch_size(Some(request.parse.batch_rows / 2));
-            let opened = opened(Arc::clone(&reader), units, ahead);
+            let name = reader.name.clone();
+            let units = units.map_err(fault::unwrap);
+            let units = units.map_ok(|batch| stream::iter(from_batch(&batch).into_iter().map(Ok))).try_flatten();
+            let opened = unit::opened(Arc::clone(&reader), units, partitions);
+            let opened = opened.map_err(|error| fault::carry(error.in_step(&name)));
             tokio::pin!(opened);
             while let Some(open) = opened.try_next().await? {
                 let rows = rows::rows(Arc::clone(&reader), Arc::clone(&request), open, Arc::clone(&member));
@@ -163,20 +166,4 @@ impl ExecutionPlan for ReadExec {
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
     }
-}
-
-/// The units that `units` names, opened, up to `ahead` of them at once.
-fn opened(
-    reader: Arc<Reader>,
-    units: SendableRecordBatchStream,
-    ahead: usize,
-) -> impl Stream<Item = DataFusionResult<OpenUnit>> + Send {
-    units
-        .map_ok(|batch| futures::stream::iter(from_batch(&batch).into_iter().map(DataFusionResult::Ok)))
-        .try_flatten()
-        .map_ok(move |unit| {
-            let name = reader.name.clone();
-            unit::open(Arc::clone(&reader), unit).map_err(move |error| fault::carry(error.in_step(&name)))
-        })
-        .try_buffered(ahead)
 }

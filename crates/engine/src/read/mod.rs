@@ -9,6 +9,7 @@
 
 pub mod crew;
 pub mod exec;
+pub mod pace;
 pub mod queue;
 pub mod rows;
 pub mod sample;
@@ -20,7 +21,7 @@ pub mod unopened;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
@@ -31,6 +32,7 @@ use millstream_core::format::{Format, OnDrift, Validate};
 use millstream_core::source::{Source, SourceContext};
 use millstream_core::{ByteStream, Error, Registry, Reservation, Result, Step, Unit};
 
+use self::pace::Pace;
 use self::unopened::Unopened;
 
 /// Columns that Millstream can add to every row of a source.
@@ -102,13 +104,15 @@ pub struct Reader {
     pub opened: Opened,
 }
 
-/// What a look at a source has left for its reading.
+/// What has been opened of a source, or will be.
 #[derive(Default)]
 pub struct Opened {
     /// Units that were opened and cannot be opened again, by their URI.
     streams: Mutex<HashMap<String, ByteStream>>,
     /// All units, if they are few enough to be kept.
     units: Mutex<Option<Vec<Unit>>>,
+    /// Made when the first unit is opened.
+    pace: OnceLock<Pace>,
 }
 
 impl Opened {
@@ -284,7 +288,12 @@ impl Reader {
         }
     }
 
-    /// How many units are worth opening at once.
+    /// How many units are opened at once.
+    pub fn pace(&self) -> &Pace {
+        self.opened.pace.get_or_init(|| Pace::new(self.open_ahead()))
+    }
+
+    /// The most units that are worth opening at once.
     pub fn open_ahead(&self) -> usize {
         let schemes = self.patterns.iter().filter_map(|pattern| self.source_of(pattern.trim_start_matches('@')).ok());
         schemes.map(|source| source.connections()).max().unwrap_or(1)

@@ -4,11 +4,13 @@
 //! would cost more than the reading. Everything else is fetched where waiting is done.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
 use bytes::Bytes;
 use datafusion::common::runtime::SpawnedTask;
-use futures::{FutureExt, StreamExt};
+use futures::stream::FuturesOrdered;
+use futures::{FutureExt, Stream, StreamExt};
 use millstream_codec::{Unpack, Unpacked};
 use millstream_core::format::Reading;
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
@@ -40,10 +42,38 @@ pub enum UnitBytes {
     Missing,
 }
 
+/// `units`, opened some time before they are read, in their order. One of `tasks` tasks of the source opens its part of
+/// what may be open at once.
+pub fn opened<S>(reader: Arc<Reader>, units: S, tasks: usize) -> impl Stream<Item = Result<OpenUnit>> + Send
+where
+    S: Stream<Item = Result<Unit>> + Send + 'static,
+{
+    let mut units = units.boxed().fuse();
+    let mut waiting = FuturesOrdered::new();
+    futures::stream::poll_fn(move |context| {
+        while waiting.len() < reader.pace().limit().div_ceil(tasks) {
+            match units.poll_next_unpin(context) {
+                Poll::Ready(Some(Ok(unit))) => waiting.push_back(open(Arc::clone(&reader), unit)),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(None) if waiting.is_empty() => return Poll::Ready(None),
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        match waiting.is_empty() {
+            true => Poll::Pending,
+            false => {
+                let next = std::task::ready!(waiting.poll_next_unpin(context));
+                reader.pace().opened(reader.steps.fetch.bytes());
+                Poll::Ready(next)
+            }
+        }
+    })
+}
+
 /// Opens `unit` for the format of `reader`.
 pub async fn open(reader: Arc<Reader>, unit: Unit) -> Result<OpenUnit> {
     reader.context.budget.admitted().await;
-    match opened(&reader, &unit).await {
+    match bytes_of(&reader, &unit).await {
         Ok(bytes) => Ok(OpenUnit { unit, bytes }),
         Err(error) => {
             reader.unopened.leave_out(error.in_unit(&unit.uri, None))?;
@@ -52,7 +82,7 @@ pub async fn open(reader: Arc<Reader>, unit: Unit) -> Result<OpenUnit> {
     }
 }
 
-async fn opened(reader: &Arc<Reader>, unit: &Unit) -> Result<UnitBytes> {
+async fn bytes_of(reader: &Arc<Reader>, unit: &Unit) -> Result<UnitBytes> {
     let ranged = matches!(reader.format.reading(), Reading::Ranges(_));
     if !ranged && let Some(bytes) = reader.read_now(unit, WHOLE) {
         let (bytes, reservation) = bytes?;

@@ -85,8 +85,11 @@ mod tests {
         let path = tree.file("a", "");
         let mut file = fs_err::OpenOptions::new().read(true).write(true).open(&path).expect("the file opens");
         file.write_all(&vec![7; 1 << 20]).expect("it is written");
-        let context =
-            SourceContext { io: tokio::runtime::Handle::current(), budget: Budget::new(1 << 20), cache: Arc::default() };
+        let context = SourceContext {
+            io: tokio::runtime::Handle::current(),
+            budget: Budget::new(1 << 20),
+            cache: Arc::default(),
+        };
         let range = 0..1 << 20;
         // Before Linux 6.5 nobody can tell.
         if cached_bytes(&file, &range).is_none() {

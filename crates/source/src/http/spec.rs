@@ -19,7 +19,8 @@ pub struct HttpSpec {
     /// The path of a PEM file with certificates of authorities to trust besides the system's.
     #[schemars(length(min = 1))]
     pub ca: Option<String>,
-    /// How many objects are fetched at once, from 1 to 64. Many small objects from far away gain from more.
+    /// The most objects that are fetched at once, from 1 to 64. It begins with eight, and more follow while more comes
+    /// in by them.
     #[schemars(range(min = 1, max = 64))]
     pub connections: usize,
     /// How long a connection may take to be made.
@@ -72,7 +73,7 @@ impl Default for HttpSpec {
             headers: BTreeMap::new(),
             auth: None,
             ca: None,
-            connections: 8,
+            connections: 32,
             connect_timeout: Duration::from_seconds(10),
             timeout: Duration::from_seconds(60),
             retries: 5,

@@ -22,7 +22,8 @@ macro_rules! store {
             /// The path of a PEM file with certificates of authorities to trust besides the system's.
             #[schemars(length(min = 1))]
             pub ca: Option<String>,
-            /// How many objects are fetched at once, from 1 to 64. Many small objects gain from more.
+            /// The most objects that are fetched at once, from 1 to 64. It begins with eight, and more follow while more comes
+            /// in by them.
             #[schemars(range(min = 1, max = 64))]
             pub connections: usize,
             /// How long a connection may take to be made.
@@ -46,7 +47,7 @@ macro_rules! store {
                     anonymous: false,
                     allow_http: false,
                     ca: None,
-                    connections: 16,
+                    connections: 64,
                     connect_timeout: web.connect_timeout,
                     timeout: web.timeout,
                     retries: web.retries,
