@@ -12,7 +12,7 @@
 //! sees no one at work for a while ends.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub struct ReadCrew {
     state: Mutex<State>,
     /// Grows while anyone is at work.
     beats: AtomicU64,
+    /// A job was offered, and nobody has yielded since.
+    offered: AtomicBool,
     changed: Notify,
 }
 
@@ -55,6 +57,7 @@ impl Crew for ReadCrew {
 
     fn offer(&self, job: Job) {
         self.lock().jobs.push_back(job);
+        self.offered.store(true, Ordering::Relaxed);
         self.changed.notify_one();
     }
 }
@@ -62,6 +65,14 @@ impl Crew for ReadCrew {
 impl ReadCrew {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Lets whoever was woken by an offer begin. A task that is woken by another runs next on the same thread, and no
+    /// other thread can take it from there: as long as the offering task goes on, nobody helps.
+    pub async fn let_begin(&self) {
+        if self.offered.swap(false, Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Counts the caller among those who may offer work, until what comes back is dropped.
