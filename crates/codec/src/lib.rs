@@ -2,7 +2,7 @@
 //!
 //! - [`CODECS`]: the compressions of one stream (gzip, zstd, bzip2, xz), as the registry knows them.
 //! - [`Unpack`]: everything that lies between the bytes of a unit and its text: which codec it is (by its first
-//!   bytes), the zip container, decoding, and the limits against bombs. It does no I/O.
+//!   bytes), the archives zip and tar, decoding, and the limits against bombs. It does no I/O.
 //!
 //! Where the bytes come from is left to the sources, what the text means to the formats.
 
@@ -17,7 +17,9 @@ mod deflate;
 mod frame;
 mod gzip;
 mod inflate;
+mod members;
 mod room;
+mod tar;
 mod unpack;
 mod xz;
 mod zip;
@@ -26,7 +28,7 @@ mod zstd;
 use millstream_core::registry::CodecEntry;
 
 pub use millstream_core::codec::Limits;
-pub use unpack::{Unpack, UnpackOptions, Unpacked, check_members, codec_by_name};
+pub use unpack::{PACKED_HEAD, Unpack, UnpackOptions, Unpacked, check_members, codec_by_name, is_packed};
 
 /// All codecs. To add one is to add a folder and a line here.
 pub const CODECS: &[CodecEntry] = &[gzip::ENTRY, zstd::ENTRY, bzip2::ENTRY, xz::ENTRY];

@@ -1,5 +1,6 @@
 //! The content of one unit or of one member of an archive: found out by its first bytes, then decoded or handed on.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -7,9 +8,11 @@ use millstream_core::codec::Decoder;
 use millstream_core::crew::Crew;
 use millstream_core::{Error, Result};
 
-use crate::CODECS;
-use crate::frame::corrupt;
+use super::promise;
+use crate::frame::{corrupt, cut};
+use crate::tar::{BLOCK, Judged, has_magic, judge};
 use crate::unpack::Input;
+use crate::{CODECS, zip};
 
 /// Text is handed on in pieces of at most this many bytes.
 pub(crate) const PIECE: usize = 512 * 1024;
@@ -34,6 +37,11 @@ pub(crate) const HEAD: usize = 16;
 pub(super) enum Pulled {
     /// Nothing before more is pushed.
     Hungry,
+    /// First of all: it is known what the content is.
+    Begun {
+        /// Its text is a tar, as only that of a unit may be.
+        is_tar: bool,
+    },
     /// Text, not empty.
     Text(Bytes),
     /// The content is complete.
@@ -55,6 +63,12 @@ enum Kind {
 /// The content of one unit or member.
 pub(super) struct Content {
     kind: Kind,
+    /// Whether it has been told what the content is.
+    told: bool,
+    /// Text that was decoded to find out whether it is a tar, and is to be given.
+    first: VecDeque<Bytes>,
+    /// Its first bytes, while they are too few to tell.
+    head: Vec<u8>,
     codec: &'static str,
     /// What its name suggests; breaks ties only.
     expected: Option<&'static str>,
@@ -76,6 +90,9 @@ impl Content {
     pub(super) fn new(expected: Option<&'static str>, in_archive: bool, whole_text: usize) -> Self {
         Content {
             kind: Kind::Unknown,
+            told: false,
+            first: VecDeque::new(),
+            head: Vec::new(),
             codec: "",
             expected,
             in_archive,
@@ -140,8 +157,80 @@ impl Content {
         self.ended = true;
     }
 
-    /// The next text.
+    /// What the content is, then its text.
     pub(super) fn pull(&mut self) -> Result<Pulled> {
+        if !self.told {
+            return self.tell();
+        }
+        match self.first.pop_front() {
+            Some(text) => Ok(Pulled::Text(text)),
+            None => self.pull_text(),
+        }
+    }
+
+    /// Decodes as much as it takes to know whether the text is a tar.
+    fn tell(&mut self) -> Result<Pulled> {
+        let promised = promise::is_tar(self.expected);
+        let is_tar = loop {
+            let judged = match self.pull_text()? {
+                Pulled::Text(text) => {
+                    let judged = self.judge(&text, promised);
+                    self.first.push_back(text);
+                    judged
+                }
+                Pulled::End => break self.judge_all(promised)?,
+                pulled => return Ok(pulled),
+            };
+            match judged {
+                Judged::Maybe => {}
+                Judged::No => {
+                    self.check_text()?;
+                    break false;
+                }
+                Judged::Yes => break true,
+            }
+        };
+        self.told = true;
+        self.head = Vec::new();
+        if is_tar && self.in_archive {
+            return Err(archive_inside("tar"));
+        }
+        Ok(Pulled::Begun { is_tar })
+    }
+
+    fn judge(&mut self, text: &[u8], promised: bool) -> Judged {
+        if self.head.is_empty() && text.len() >= BLOCK {
+            return judge(text, promised);
+        }
+        let missing = BLOCK - self.head.len();
+        self.head.extend_from_slice(&text[..text.len().min(missing)]);
+        judge(&self.head, promised)
+    }
+
+    /// Judges the text, all of which is in `first`, and too short to be a tar.
+    fn judge_all(&self, promised: bool) -> Result<bool> {
+        let used = self.pushed - self.pending.len() as u64;
+        if promised && self.head.is_empty() {
+            return Err(corrupt("the data unpacks to nothing, but the file's name promises a tar", used));
+        }
+        // A line may be data under an odd name; the beginning of a member's name is none.
+        let is_text = looks_like_text(&self.head) && self.head.contains(&b'\n');
+        if has_magic(&self.head) || (promised && !is_text) {
+            return Err(cut("tar", "its first header breaks off", used));
+        }
+        Ok(false)
+    }
+
+    /// What was decoded is no tar: if its name promises one, it is at least to be text.
+    fn check_text(&self) -> Result<()> {
+        if !promise::is_tar(self.expected) {
+            return Ok(());
+        }
+        let head: Vec<u8> = self.first.iter().flatten().copied().take(HEAD).collect();
+        if looks_like_text(&head) { Ok(()) } else { Err(self.not_as_promised(&head)) }
+    }
+
+    fn pull_text(&mut self) -> Result<Pulled> {
         if let Kind::Unknown = self.kind {
             if self.pending.len() < HEAD && !self.ended {
                 return Ok(Pulled::Hungry);
@@ -151,8 +240,10 @@ impl Content {
             {
                 return Ok(Pulled::Text(text));
             }
-            if let Kind::Unknown = self.kind {
-                self.detect()?;
+            if let Kind::Unknown = self.kind
+                && !self.detect()?
+            {
+                return Ok(Pulled::Hungry);
             }
         }
         let text = match &mut self.kind {
@@ -214,40 +305,52 @@ impl Content {
         Some(text)
     }
 
-    /// Finds out what the content is by its first bytes.
-    fn detect(&mut self) -> Result<()> {
+    /// Finds out what the content is by its first bytes; `false` if more are needed.
+    fn detect(&mut self) -> Result<bool> {
         let head = &self.pending[..self.pending.len().min(HEAD)];
         for entry in CODECS {
             let codec = (entry.build)();
             if codec.recognises(head) {
                 self.codec = entry.name;
                 self.kind = Kind::Compressed { decoder: codec.decoder()?, more: false };
-                return Ok(());
+                return Ok(true);
             }
         }
-        if self.in_archive && crate::zip::recognises(head, false) {
-            return Err(Error::refused("a member of the archive is itself a zip archive")
-                .hint("leave it out by `members`, or unpack the outer archive first"));
+        if self.in_archive && zip::recognises(head, false) {
+            return Err(archive_inside("zip"));
+        }
+        // The name of its first member may look like anything.
+        let promised = promise::is_tar(self.expected);
+        let judged = judge(&self.pending, promised);
+        if judged == Judged::Maybe && !self.ended {
+            return Ok(false);
+        }
+        let is_cut = judged == Judged::Maybe && (has_magic(&self.pending) || (promised && !head.is_empty()));
+        if judged == Judged::Yes || is_cut {
+            self.codec = "plain";
+            self.kind = Kind::Plain;
+            return Ok(true);
         }
         if let Some(name) = unsupported(head) {
             return Err(Error::refused(format!("the data is {name}, which is not supported"))
                 .text(head)
-                .hint("supported are plain text, gzip, zstd, bzip2, xz and zip; unpack it first"));
+                .hint("supported are plain text, gzip, zstd, bzip2, xz, zip and tar; unpack it first"));
         }
         if let Some(codec) = self.cut_in_its_head(head)? {
             self.codec = codec.0;
             self.kind = Kind::Compressed { decoder: codec.1, more: false };
-            return Ok(());
+            return Ok(true);
         }
         self.check_expected(head)?;
         self.codec = "plain";
         self.kind = Kind::Plain;
-        Ok(())
+        Ok(true)
     }
 
     /// A unit of a few bytes that begins as its name promises was cut before it could be recognised ("BZ").
     fn cut_in_its_head(&self, head: &[u8]) -> Result<Option<(&'static str, Box<dyn Decoder>)>> {
-        let entry = CODECS.iter().find(|entry| Some(entry.name) == self.expected);
+        let expected = promise::codec_of(self.expected);
+        let entry = CODECS.iter().find(|entry| Some(entry.name) == expected);
         let Some(entry) = entry.filter(|_| !head.is_empty() && head.len() < HEAD) else {
             return Ok(None);
         };
@@ -267,8 +370,18 @@ impl Content {
         if looks_like_text(head) {
             return Ok(());
         }
-        Err(corrupt(format!("the data is not {expected}, as its name promises, and no text either"), 0).text(head))
+        Err(self.not_as_promised(head))
     }
+
+    fn not_as_promised(&self, head: &[u8]) -> Error {
+        let expected = self.expected.unwrap_or("what it was");
+        corrupt(format!("the data is not {expected}, as its name promises, and no text either"), 0).text(head)
+    }
+}
+
+fn archive_inside(kind: &str) -> Error {
+    Error::refused(format!("a member of the archive is itself a {kind} archive"))
+        .hint("leave it out by `members`, or unpack the outer archive first")
 }
 
 /// Whether `head`, the beginning of a content, may be text: no control characters but white space, in UTF-8, UTF-16

@@ -3,14 +3,22 @@
 //! ```text
 //!  feed ─▶ Input ─▶ container ─────────▶ content ────────────▶ limits ─▶ Begin, Text…, End, …, Done
 //!                   raw: the unit itself  plain, or a codec,
-//!                   zip: member by member by its first bytes
+//!                   zip, tar: member by   by its first bytes
+//!                   member                   │ of the unit itself
+//!                          ▲                 │
+//!                          └── tape ◀────────┘ its text is a tar
 //! ```
+//!
+//! A zip is known by the first bytes of the unit. A tar is known by the first bytes of its text: the unit's own content
+//! becomes a tape, whose text is walked through, and the contents that are given are those of its members.
 //!
 //! It is pulled: each call of [`Unpack::next`] does a bounded piece of work and holds a bounded amount of memory,
 //! whatever the data says.
 
 mod content;
 mod input;
+mod promise;
+mod tape;
 #[cfg(test)]
 mod tests;
 
@@ -24,34 +32,41 @@ use millstream_core::{Error, Result};
 
 pub(crate) use content::{HEAD, PIECE};
 pub(crate) use input::Input;
+pub use promise::codec_by_name;
 
-use crate::CODECS;
-use crate::zip::{Walk, names};
+use crate::{CODECS, members, tar, zip};
 use content::{Content, Pulled, WHOLE};
+use tape::Tape;
 
 /// How a unit is unpacked.
 #[derive(Debug, Clone, Default)]
 pub struct UnpackOptions {
     /// Globs of the members of an archive that are wanted, as for paths: `*` stays inside a folder, `**` does not.
-    /// Empty: all files, without what macOS adds of its own (`__MACOSX/…`, `.DS_Store`).
+    /// Empty: all files, without what macOS adds of its own (`__MACOSX/…`, `.DS_Store`, in a tar `._…`).
     pub members: Vec<String>,
     /// Limits against bombs.
     pub limits: Limits,
-    /// The codec (or `zip`) that the unit's name suggests, see [`codec_by_name`]. It only breaks ties: bytes that are
-    /// neither a known codec nor text are then an error, and so is an empty file.
+    /// The codec or archive that the unit's name suggests, see [`codec_by_name`]. It only breaks ties: bytes that are
+    /// neither a known codec nor text are then an error, and so is an empty file; a tar without a magic is one if it
+    /// is promised.
     pub expected: Option<&'static str>,
 }
 
-/// The codec, or `zip`, that the ending of `path` (a path or URL) suggests.
-pub fn codec_by_name(path: &str) -> Option<&'static str> {
-    let path = path.split(['?', '#']).next().unwrap_or(path).to_ascii_lowercase();
-    let codec = CODECS.iter().find(|entry| entry.extensions.iter().any(|ending| path.ends_with(ending)));
-    codec.map(|entry| entry.name).or_else(|| path.ends_with(".zip").then_some("zip"))
+/// Bytes that [`is_packed`] needs, where the unit has as many.
+pub const PACKED_HEAD: usize = tar::BLOCK;
+
+/// Whether a unit that begins with `head` is compressed or an archive, so that parts of its text cannot be read by
+/// ranges. `expected` is what its name suggests.
+pub fn is_packed(head: &[u8], expected: Option<&str>) -> bool {
+    let start = &head[..head.len().min(HEAD)];
+    zip::recognises(start, expected == Some("zip"))
+        || CODECS.iter().any(|entry| (entry.build)().recognises(start))
+        || tar::judge(head, promise::is_tar(expected)) == tar::Judged::Yes
 }
 
 /// All faults of the globs of `members`; their paths are indices into the list.
 pub fn check_members(globs: &[String]) -> Vec<Fault> {
-    names::check(globs)
+    members::check(globs)
 }
 
 /// What unpacking a unit gives next.
@@ -94,7 +109,8 @@ pub(crate) enum Piece {
 enum Container {
     Unknown,
     Raw(Raw),
-    Zip(Box<Walk>),
+    Zip(Box<zip::Walk>),
+    Tar(Box<Tape>),
 }
 
 /// The unit is its own only content.
@@ -103,6 +119,33 @@ enum Raw {
     Begin,
     Inside,
     Ended,
+}
+
+impl Raw {
+    /// The next bytes of `input`.
+    fn next(&mut self, input: &mut Input) -> Piece {
+        match self {
+            Raw::Begin => {
+                *self = Raw::Inside;
+                Piece::Begin(None)
+            }
+            Raw::Inside if input.ended() && input.position() == 0 && is_small(input) => {
+                *self = Raw::Ended;
+                let all = input.available();
+                input.head(all);
+                Piece::Last(input.take(usize::MAX).unwrap_or_default())
+            }
+            Raw::Inside => match input.take(usize::MAX) {
+                Some(chunk) => Piece::Bytes(chunk),
+                None if !input.ended() => Piece::Hungry,
+                None => {
+                    *self = Raw::Ended;
+                    Piece::End
+                }
+            },
+            Raw::Ended => Piece::Done,
+        }
+    }
 }
 
 /// Unpacks one unit. Errors name the byte of the unit (and the member); the caller adds the unit.
@@ -127,7 +170,7 @@ pub struct Unpack {
     container: Container,
     content: Option<Content>,
     member: Option<String>,
-    /// Where the content begins.
+    /// Where the content begins: in a tar, the byte of the tar.
     content_at: u64,
     content_text: u64,
     unit_text: u64,
@@ -200,7 +243,8 @@ impl Unpack {
         })
     }
 
-    /// How the unit is compressed: `plain`, `gzip`, `zstd`, `bzip2`, `xz` or `zip`; empty until it is known.
+    /// How the unit is packed: `plain`, `gzip`, `zstd`, `bzip2`, `xz`, `zip`, `tar`, or (compressed as a whole) `tar.gz`,
+    /// `tar.zst`, `tar.bz2` or `tar.xz`; empty until it is known.
     pub fn codec(&self) -> &'static str {
         self.codec
     }
@@ -213,29 +257,48 @@ impl Unpack {
     /// How many more bytes it could use if they were fed now, before it is hungry: helpers of the crew could decode
     /// them ahead. 0 while nobody has nothing to do.
     pub fn wants(&self) -> usize {
-        let here = self.input.available() + self.content.as_ref().map_or(0, Content::waiting);
-        self.content.as_ref().map_or(0, Content::wants).saturating_sub(here)
+        let here = self.input.available() + self.unit_content().map_or(0, Content::waiting);
+        self.unit_content().map_or(0, Content::wants).saturating_sub(here)
     }
 
     /// Bytes of memory that hold text which helpers have decoded ahead. The bytes that were fed and are not used yet
     /// come on top.
     pub fn held(&self) -> usize {
-        self.content.as_ref().map_or(0, Content::held)
+        self.unit_content().map_or(0, Content::held)
+    }
+
+    /// The content that the bytes of the unit are pushed to.
+    fn unit_content(&self) -> Option<&Content> {
+        match &self.container {
+            Container::Tar(tape) => Some(tape.unit()),
+            _ => self.content.as_ref(),
+        }
     }
 
     fn position(&self) -> u64 {
-        let waiting = match (&self.container, &self.content) {
-            (Container::Raw(_), Some(content)) => content.waiting() as u64,
-            _ => 0,
-        };
-        self.input.position() - waiting
+        let taken = self.input.position();
+        match (&self.container, &self.content) {
+            (Container::Raw(_), Some(content)) => taken - content.waiting() as u64,
+            (Container::Tar(tape), _) => tape.unit_position(taken),
+            _ => taken,
+        }
+    }
+
+    /// The byte that contents are counted by.
+    fn content_position(&self) -> u64 {
+        match &self.container {
+            Container::Tar(tape) => tape.position(),
+            _ => self.position(),
+        }
     }
 
     fn current_member(&self) -> Option<&str> {
-        match &self.container {
-            Container::Zip(walk) => self.member.as_deref().or_else(|| walk.current_member()),
-            _ => None,
-        }
+        let walked = match &self.container {
+            Container::Zip(walk) => walk.current_member(),
+            Container::Tar(tape) => tape.current_member(),
+            _ => return None,
+        };
+        self.member.as_deref().or(walked)
     }
 
     fn step(&mut self) -> Result<Unpacked> {
@@ -247,12 +310,16 @@ impl Unpack {
                 let pulled = content.pull().map_err(|error| match &self.container {
                     // The byte of a codec inside of a member would be that of the member.
                     Container::Zip(_) => error.byte(self.input.position()),
+                    Container::Tar(tape) => error.byte(tape.unit_position(self.input.position())),
                     _ => error,
                 })?;
-                if let Container::Raw(_) = self.container {
-                    self.codec = content.codec();
-                }
                 match pulled {
+                    Pulled::Begun { is_tar } => {
+                        if self.unit_begins(is_tar)? {
+                            return Ok(Unpacked::Begin { member: None });
+                        }
+                        continue;
+                    }
                     Pulled::Text(text) => {
                         self.check_limits(text.len() as u64)?;
                         return Ok(Unpacked::Text(text));
@@ -271,10 +338,13 @@ impl Unpack {
                     let allowed = self.options.limits.bytes.map_or(u64::MAX, |most| most.0);
                     let whole_text = usize::try_from(allowed).unwrap_or(usize::MAX);
                     self.content = Some(Content::new(self.expected_content(), member.is_some(), whole_text));
-                    self.content_at = self.input.position();
+                    self.content_at = self.content_position();
                     self.content_text = 0;
                     self.member.clone_from(&member);
-                    return Ok(Unpacked::Begin { member });
+                    // Whether the unit itself is a content is only known when its text begins.
+                    if member.is_some() {
+                        return Ok(Unpacked::Begin { member });
+                    }
                 }
                 Piece::Bytes(bytes) => {
                     if let Some(content) = &mut self.content {
@@ -297,10 +367,28 @@ impl Unpack {
         }
     }
 
-    /// What the unit's name says of the content; a member's own checksum says more than its name.
+    /// It is known what the content is. Whether this is the beginning of the unit's own content.
+    fn unit_begins(&mut self, is_tar: bool) -> Result<bool> {
+        let Container::Raw(raw) = self.container else {
+            return Ok(false);
+        };
+        let codec = self.content.as_ref().map_or("", Content::codec);
+        if !is_tar {
+            self.codec = codec;
+            return Ok(true);
+        }
+        if let Some(unit) = self.content.take() {
+            let walk = tar::Walk::new(&self.options.members, self.options.limits.members)?;
+            self.codec = promise::tar_in(codec);
+            self.container = Container::Tar(Box::new(Tape::new(walk, unit, raw, self.options.limits.ratio)));
+        }
+        Ok(false)
+    }
+
+    /// What the unit's name says of the content; that of a member says nothing.
     fn expected_content(&self) -> Option<&'static str> {
         match self.container {
-            Container::Zip(_) => None,
+            Container::Zip(_) | Container::Tar(_) => None,
             _ => self.options.expected,
         }
     }
@@ -313,37 +401,18 @@ impl Unpack {
                     return Ok(Piece::Hungry);
                 }
                 let expects_zip = self.options.expected == Some("zip");
-                if crate::zip::recognises(input.head(HEAD), expects_zip) {
+                if zip::recognises(input.head(HEAD), expects_zip) {
                     self.codec = "zip";
-                    let walk = Walk::new(&self.options.members, self.options.limits.members)?;
+                    let walk = zip::Walk::new(&self.options.members, self.options.limits.members)?;
                     self.container = Container::Zip(Box::new(walk));
                 } else {
                     self.container = Container::Raw(Raw::Begin);
                 }
                 self.next_piece()
             }
-            Container::Raw(raw) => Ok(match raw {
-                Raw::Begin => {
-                    *raw = Raw::Inside;
-                    Piece::Begin(None)
-                }
-                Raw::Inside if input.ended() && input.position() == 0 && is_small(input) => {
-                    *raw = Raw::Ended;
-                    let all = input.available();
-                    input.head(all);
-                    Piece::Last(input.take(usize::MAX).unwrap_or_default())
-                }
-                Raw::Inside => match input.take(usize::MAX) {
-                    Some(chunk) => Piece::Bytes(chunk),
-                    None if !input.ended() => Piece::Hungry,
-                    None => {
-                        *raw = Raw::Ended;
-                        Piece::End
-                    }
-                },
-                Raw::Ended => Piece::Done,
-            }),
+            Container::Raw(raw) => Ok(raw.next(input)),
             Container::Zip(walk) => walk.next(input),
+            Container::Tar(tape) => tape.next(input, &self.crew),
         }
     }
 
@@ -360,17 +429,20 @@ impl Unpack {
                 .byte(position)
                 .hint("raise `limits: {bytes: …}` of the source if the data is honest"));
         }
-        let ratio = limits.ratio;
-        let is_bomb = |text: u64, bytes: u64| text > RATIO_APPLIES_FROM && text / bytes.max(1) > ratio;
-        if is_bomb(self.unit_text, position) || is_bomb(self.content_text, position.saturating_sub(self.content_at)) {
-            return Err(Error::refused(format!(
-                "the data unpacks to more than {ratio} times its size: it may be a bomb"
-            ))
-            .byte(position)
-            .hint("raise `limits: {ratio: …}` of the source if the data is honest"));
-        }
-        Ok(())
+        check_ratio(limits.ratio, self.unit_text, position, position)?;
+        let content = self.content_position().saturating_sub(self.content_at);
+        check_ratio(limits.ratio, self.content_text, content, position)
     }
+}
+
+/// Refuses `text` bytes out of `bytes` if that is more than `ratio` times as much; the unit is at byte `position`.
+fn check_ratio(ratio: u64, text: u64, bytes: u64, position: u64) -> Result<()> {
+    if text <= RATIO_APPLIES_FROM || text / bytes.max(1) <= ratio {
+        return Ok(());
+    }
+    Err(Error::refused(format!("the data unpacks to more than {ratio} times its size: it may be a bomb"))
+        .byte(position)
+        .hint("raise `limits: {ratio: …}` of the source if the data is honest"))
 }
 
 /// Whether the unit, all of which is in `input`, is to be decoded at once. Plain text in several chunks is not: it would

@@ -9,6 +9,7 @@ use super::record::{self, Descriptor, Facts, Header};
 use crate::bzip2::Bzip2Stream;
 use crate::frame::{Frame, corrupt, cut};
 use crate::inflate::Inflate;
+use crate::members::check_name;
 use crate::unpack::{Input, PIECE};
 use crate::xz::XzStream;
 use crate::zstd::ZstdFrame;
@@ -123,8 +124,8 @@ impl Member {
         if !skips && header.flags & record::FLAG_PATCH != 0 {
             return refused("the member is a patch of another file, which is not supported".to_owned());
         }
-        if wanted && name.contains('\0') {
-            return refused("the member's name holds a NUL: tools disagree on where it ends".to_owned());
+        if wanted {
+            check_name(&name).map_err(|error| error.in_member(&name).byte(at))?;
         }
         let body = match (skips, header.method, known) {
             (true, _, _) => Body::Skip,

@@ -17,7 +17,7 @@
 
 mod directory;
 mod member;
-pub(crate) mod names;
+mod names;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -25,14 +25,11 @@ mod tests;
 use millstream_core::{Error, Result};
 
 use crate::frame::{self, Frame, corrupt, cut};
+use crate::members::{Wanted, none_wanted, too_many};
 use crate::unpack::{Input, Piece};
 use directory::Directory;
 use member::{Data, Member};
-use names::Wanted;
 use record::Header;
-
-/// Names shown when none of the members is wanted.
-const NAMES_SHOWN: usize = 8;
 
 /// Whether a unit that begins with `head` is a zip archive: a member, or the end of an empty one. Two letters alone
 /// ("PK") are only taken for a cut archive if the unit's name promises one.
@@ -164,9 +161,7 @@ impl Walk {
         let header = Header::local(bytes);
         let size = bytes.len();
         if self.directory.members() >= self.max_members {
-            return Err(Error::refused(format!("the archive has more than {} members", self.max_members))
-                .byte(at)
-                .hint("raise `limits: {members: …}` of the source if the data is honest"));
+            return Err(too_many(self.max_members, at));
         }
         input.used(size);
         let name = names::decode(&header.name, header.flags, &header.extra);
@@ -243,21 +238,10 @@ impl Walk {
             return Ok(Some(Piece::Hungry));
         }
         if self.wanted.asks() && !self.any_wanted {
-            return Err(self.none_wanted());
+            let names = || self.directory.names();
+            return Err(none_wanted("zip", names(), names().count() as u64));
         }
         Ok(Some(Piece::Done))
-    }
-
-    fn none_wanted(&self) -> Error {
-        let error = Error::refused("no member of the zip matches `members`");
-        let shown: Vec<&str> = self.directory.names().take(NAMES_SHOWN).collect();
-        let more = self.directory.names().count() - shown.len();
-        if shown.is_empty() {
-            return error.hint("the archive has no members");
-        }
-        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let names = millstream_core::error::printable(shown.join(", ").as_bytes());
-        error.hint(format!("the archive has {names}{rest}; `*` stays inside a folder, `**/*` does not"))
     }
 }
 

@@ -1,13 +1,9 @@
-//! The names of members: how they are read, and which are wanted.
+//! The names of members: how they are read. Which are wanted is left to [`crate::members`].
 //!
 //! A name is data. It goes into messages and into the column that a source adds for it, and is never used as a path:
 //! nothing is written by a member's name. So `../../x`, `/etc/passwd` and `C:\x` are read like any other member
 //! (`zip ../x` makes such archives honestly), and whoever makes a path of it must check it. Only a NUL is refused:
 //! tools disagree on where such a name ends, so that two of them would see different members.
-
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use millstream_core::spec::Fault;
-use millstream_core::{Error, Result};
 
 use super::record::{EXTRA_UNICODE_NAME, FLAG_UTF8, extra_field, u32_at};
 
@@ -41,60 +37,4 @@ fn from_code_page_437(byte: u8) -> char {
         0..=127 => char::from(byte),
         high => CODE_PAGE_437.chars().nth(usize::from(high) - 128).unwrap_or(char::REPLACEMENT_CHARACTER),
     }
-}
-
-/// Which members are wanted.
-#[derive(Debug)]
-pub(super) struct Wanted {
-    /// `None`: all that are data.
-    globs: Option<GlobSet>,
-}
-
-impl Wanted {
-    /// Those that match one of `globs`; all if there are none.
-    pub(super) fn new(globs: &[String]) -> Result<Self> {
-        if globs.is_empty() {
-            return Ok(Wanted { globs: None });
-        }
-        let broken = |cause: globset::Error| Error::job("a glob of `members` is not valid").cause(cause);
-        let mut set = GlobSetBuilder::new();
-        for glob in globs {
-            set.add(build(glob).map_err(broken)?);
-        }
-        Ok(Wanted { globs: Some(set.build().map_err(broken)?) })
-    }
-
-    /// Whether the member of that name is wanted.
-    pub(super) fn wants(&self, name: &str) -> bool {
-        match &self.globs {
-            Some(globs) => globs.is_match(name),
-            None => !is_of_macos(name),
-        }
-    }
-
-    /// Whether some members were asked for by name, so that finding none is an error.
-    pub(super) fn asks(&self) -> bool {
-        self.globs.is_some()
-    }
-}
-
-fn build(glob: &str) -> std::result::Result<globset::Glob, globset::Error> {
-    GlobBuilder::new(glob).literal_separator(true).build()
-}
-
-/// All faults of `globs`; their paths are indices.
-pub(crate) fn check(globs: &[String]) -> Vec<Fault> {
-    let fault = |(index, glob): (usize, &String)| {
-        let cause = build(glob).err()?;
-        Some(
-            Fault::new(&index.to_string(), format!("`{glob}` is no valid glob: {}", cause.kind()))
-                .hint("`*` is any text inside a folder, `**` any folders, `?` one character, `{a,b}` a choice"),
-        )
-    };
-    globs.iter().enumerate().filter_map(fault).collect()
-}
-
-/// What the Finder of macOS adds to archives: attributes of the files, never data.
-fn is_of_macos(name: &str) -> bool {
-    name.starts_with("__MACOSX/") || name == ".DS_Store" || name.ends_with("/.DS_Store")
 }

@@ -1,0 +1,93 @@
+//! Which members of an archive are wanted, by their names. What a name is, and how it is read, is each archive's own.
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use millstream_core::error::printable;
+use millstream_core::spec::Fault;
+use millstream_core::{Error, Result};
+
+/// Names shown when none of the members is wanted.
+pub(crate) const NAMES_SHOWN: usize = 8;
+
+/// Which members are wanted.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// `None`: all that are data.
+    globs: Option<GlobSet>,
+}
+
+impl Wanted {
+    /// Those that match one of `globs`; all if there are none.
+    pub(crate) fn new(globs: &[String]) -> Result<Self> {
+        if globs.is_empty() {
+            return Ok(Wanted { globs: None });
+        }
+        let broken = |cause: globset::Error| Error::job("a glob of `members` is not valid").cause(cause);
+        let mut set = GlobSetBuilder::new();
+        for glob in globs {
+            set.add(build(glob).map_err(broken)?);
+        }
+        Ok(Wanted { globs: Some(set.build().map_err(broken)?) })
+    }
+
+    /// Whether the member of that name is wanted.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        match &self.globs {
+            Some(globs) => globs.is_match(name),
+            None => !is_of_macos(name),
+        }
+    }
+
+    /// Whether some members were asked for by name, so that finding none is an error.
+    pub(crate) fn asks(&self) -> bool {
+        self.globs.is_some()
+    }
+}
+
+fn build(glob: &str) -> std::result::Result<globset::Glob, globset::Error> {
+    GlobBuilder::new(glob).literal_separator(true).build()
+}
+
+/// All faults of `globs`; their paths are indices.
+pub(crate) fn check(globs: &[String]) -> Vec<Fault> {
+    let fault = |(index, glob): (usize, &String)| {
+        let cause = build(glob).err()?;
+        Some(
+            Fault::new(&index.to_string(), format!("`{glob}` is no valid glob: {}", cause.kind()))
+                .hint("`*` is any text inside a folder, `**` any folders, `?` one character, `{a,b}` a choice"),
+        )
+    };
+    globs.iter().enumerate().filter_map(fault).collect()
+}
+
+/// What the Finder of macOS adds to archives: attributes of the files, never data.
+fn is_of_macos(name: &str) -> bool {
+    name.starts_with("__MACOSX/") || name == ".DS_Store" || name.ends_with("/.DS_Store")
+}
+
+/// No member of an archive of this `kind` is wanted; it has those of `names`, which hold data.
+pub(crate) fn none_wanted<'a>(kind: &str, names: impl Iterator<Item = &'a str>, count: u64) -> Error {
+    let error = Error::refused(format!("no member of the {kind} matches `members`"));
+    let shown: Vec<&str> = names.take(NAMES_SHOWN).collect();
+    if shown.is_empty() {
+        return error.hint("the archive has no members");
+    }
+    let more = count.saturating_sub(shown.len() as u64);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let names = printable(shown.join(", ").as_bytes());
+    error.hint(format!("the archive has {names}{rest}; `*` stays inside a folder, `**/*` does not"))
+}
+
+/// The archive has more members than `most`, at byte `at`.
+pub(crate) fn too_many(most: u64, at: u64) -> Error {
+    Error::refused(format!("the archive has more than {most} members"))
+        .byte(at)
+        .hint("raise `limits: {members: …}` of the source if the data is honest")
+}
+
+/// Refuses a wanted member whose name holds a NUL.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if name.contains('\0') {
+        return Err(Error::refused("the member's name holds a NUL: tools disagree on where it ends"));
+    }
+    Ok(())
+}
