@@ -40,8 +40,11 @@ pub(crate) struct Sizes {
 }
 
 /// A helper's share is some milliseconds of work: much more than it costs to hand it over and to search for a block,
-/// and little memory (at most 8 MB, at two bytes a symbol).
-const USUAL: Sizes = Sizes { gap: 1 << 20, least: 64 << 10, text: 3 << 20, most: 4 << 20 };
+/// and little memory (at most 4 MB, at two bytes a symbol).
+const USUAL: Sizes = Sizes { gap: 512 << 10, least: 64 << 10, text: 3 << 19, most: 2 << 20 };
+
+/// Finished shares that wait for their owner while helpers get new ones.
+const MOST_READY: usize = 1;
 
 #[cfg(test)]
 thread_local! {
@@ -154,6 +157,10 @@ impl Ahead {
     /// The owner is at byte `at`, and every byte so far has given `ratio` bytes of text. Idle helpers get work.
     pub(crate) fn share(&mut self, at: u64, ratio: u64) {
         self.pass(at);
+        let ready = self.jobs.iter().filter(|job| job.shared.as_ref().is_some_and(Shared::is_done)).count();
+        if ready > MOST_READY {
+            return;
+        }
         let mut idle = self.crew.idle().min(MOST_JOBS);
         let waiting = self.jobs.iter().filter(|job| job.shared.as_ref().is_some_and(|shared| !shared.is_taken()));
         idle = idle.saturating_sub(waiting.count());

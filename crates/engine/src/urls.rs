@@ -98,7 +98,7 @@ pub fn count(base: &Base, urls: &Urls, by_unit: bool) -> Result<Counts, Failure>
     let reader = urls.reader(base, "count")?;
     let _governor = base.govern()?;
     let queue = UnitQueue::new(Arc::clone(&reader));
-    let crew = Arc::new(ReadCrew::default());
+    let crew = ReadCrew::new(reader.context.io.clone());
     let workers = base.runtimes.workers();
     workers.block_on(async {
         let mut tasks = JoinSet::new();
@@ -192,7 +192,7 @@ pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<(), Failu
     let reader = urls.reader(base, "cat")?;
     let _governor = base.govern()?;
     base.runtimes.workers().block_on(async {
-        let worker = Arc::new(Arc::new(ReadCrew::default()).join());
+        let worker = Arc::new(ReadCrew::new(reader.context.io.clone()).join());
         let opened = unit::opened(Arc::clone(&reader), reader.list(), 1);
         tokio::pin!(opened);
         let mut empty = true;

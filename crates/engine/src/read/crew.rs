@@ -12,25 +12,25 @@
 //! sees no one at work for a while ends.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use millstream_core::crew::{Crew, Job};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 /// How long someone waits who sees nobody at work.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The tasks that read one source.
-#[derive(Default)]
 pub struct ReadCrew {
+    /// Another runtime than that of the tasks.
+    io: Handle,
     state: Mutex<State>,
     /// Grows while anyone is at work.
     beats: AtomicU64,
-    /// A job was offered, and nobody has yielded since.
-    offered: AtomicBool,
-    changed: Notify,
+    changed: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -57,22 +57,21 @@ impl Crew for ReadCrew {
 
     fn offer(&self, job: Job) {
         self.lock().jobs.push_back(job);
-        self.offered.store(true, Ordering::Relaxed);
-        self.changed.notify_one();
+        // Woken from here, the helper would run next on this very thread, and no other could take it from there before
+        // the owner waits for something. Woken from another runtime, it runs where there is room.
+        let changed = Arc::clone(&self.changed);
+        self.io.spawn(async move { changed.notify_one() });
     }
 }
 
 impl ReadCrew {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// Nobody is there yet. `io` is another runtime than that of the tasks.
+    pub fn new(io: Handle) -> Arc<Self> {
+        Arc::new(ReadCrew { io, state: Mutex::default(), beats: AtomicU64::new(0), changed: Arc::default() })
     }
 
-    /// Lets whoever was woken by an offer begin. A task that is woken by another runs next on the same thread, and no
-    /// other thread can take it from there: as long as the offering task goes on, nobody helps.
-    pub async fn let_begin(&self) {
-        if self.offered.swap(false, Ordering::Relaxed) {
-            tokio::task::yield_now().await;
-        }
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Counts the caller among those who may offer work, until what comes back is dropped.
@@ -173,7 +172,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn whoever_waits_helps_until_nobody_can_offer_anything() {
-        let crew = Arc::new(ReadCrew::default());
+        let crew = ReadCrew::new(Handle::current());
         let member = crew.join();
         let helped = Arc::new(AtomicUsize::new(0));
         let helper = tokio::spawn({
@@ -198,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_for_someone_who_is_not_at_work() {
-        let crew = Arc::new(ReadCrew::default());
+        let crew = ReadCrew::new(Handle::current());
         let _member = crew.join();
         assert!(crew.next_within(Duration::from_millis(10)).await.is_none());
         assert_eq!(Crew::idle(crew.as_ref()), 0);
@@ -206,7 +205,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_wait_that_is_given_up_is_no_longer_counted() {
-        let crew = Arc::new(ReadCrew::default());
+        let crew = ReadCrew::new(Handle::current());
         let _member = crew.join();
         let wait = tokio::time::timeout(Duration::from_millis(10), crew.next());
         assert!(wait.await.is_err());

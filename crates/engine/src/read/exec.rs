@@ -50,7 +50,8 @@ impl ReadExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        ReadExec { reader, request, statistics, units, crew: Arc::default(), properties: Arc::new(properties) }
+        let crew = ReadCrew::new(reader.context.io.clone());
+        ReadExec { reader, request, statistics, units, crew, properties: Arc::new(properties) }
     }
 
     /// The source's name in the job.

@@ -177,7 +177,6 @@ impl UnitText {
                 return Ok(Unpacked::Done);
             }
             self.worker.beat();
-            self.worker.crew().let_begin().await;
             self.feed_ahead()?;
             let step = Arc::clone(&self.reader.steps.decode);
             let unpacked = step.busy(|| self.unpack.next()).map_err(|error| self.fault(error, None))?;
