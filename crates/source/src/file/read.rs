@@ -29,7 +29,7 @@ use crate::feed::feed;
 pub(crate) const SMALL: u64 = 1 << 20;
 
 /// Large files are read in blocks of this size.
-const BLOCK: u64 = 512 << 10;
+const BLOCK: u64 = 256 << 10;
 
 /// The kernel is told what will be needed this far ahead.
 const AHEAD: u64 = 4 << 20;
