@@ -143,6 +143,16 @@ pub struct Reject {
     pub reason: Error,
 }
 
+/// Text whose rows make a full batch, even if they are few: 4 MiB. A batch keeps the text alive that its values point
+/// into, and records may be long.
+pub const BATCH_BYTES: usize = 4 << 20;
+
+/// Memory that rejects may take before they are handed over: 4 MiB.
+const REJECT_BYTES: usize = 4 << 20;
+
+/// About what the reason of a reject takes. It can be a thousand times as long as the record.
+const REASON_BYTES: usize = 1 << 10;
+
 /// What came out of a parser.
 #[derive(Debug, Default)]
 pub struct Parsed {
@@ -150,15 +160,43 @@ pub struct Parsed {
     pub rows: Vec<Rows>,
     /// Records that were refused, in the order of the text.
     pub rejects: Vec<Reject>,
+    reject_bytes: usize,
+}
+
+impl Parsed {
+    /// Adds a record that was refused.
+    pub fn refuse(&mut self, reject: Reject) {
+        self.reject_bytes += reject.raw.len() + REASON_BYTES;
+        self.rejects.push(reject);
+    }
+
+    /// Whether the rejects take so much memory that they must be handed over before there are more.
+    pub fn is_full(&self) -> bool {
+        self.reject_bytes >= REJECT_BYTES
+    }
+
+    /// Adds what came out behind it.
+    pub fn append(&mut self, more: Parsed) {
+        self.rows.extend(more.rows);
+        self.rejects.extend(more.rejects);
+        self.reject_bytes += more.reject_bytes;
+    }
 }
 
 /// Parses one unit or member.
 pub trait Parser: Send {
     /// Takes the next piece of text (cut anywhere) and adds to `parsed` what is ready. An error is a fault after which
     /// there is no going on (the header lacks a column); a record that is bad becomes a [`Reject`].
+    ///
+    /// Where `parsed` becomes full, the rest of the text waits for the next push, which may be one of no text.
     fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()>;
 
-    /// The text is complete: adds the rest to `parsed`.
+    /// Whether text waits that was pushed.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// The text is complete: adds the rest to `parsed`, full or not. So nothing should wait any more.
     fn finish(&mut self, parsed: &mut Parsed) -> Result<()>;
 
     /// A parser of a later piece of the same text, which knows what this one has learned from the beginning (the

@@ -21,8 +21,8 @@ use futures::executor::block_on;
 use futures::stream::StreamExt;
 use millstream_core::Result;
 use millstream_core::format::{
-    Format, OnDrift, ParseRequest, Parsed, ReadAt, Reading, Reject, Rows, Sample, StreamFormat, TextPiece, TextPlace,
-    Validate,
+    BATCH_BYTES, Format, OnDrift, ParseRequest, Parsed, ReadAt, Reading, Reject, Rows, Sample, StreamFormat, TextPiece,
+    TextPlace, Validate,
 };
 
 /// A format and the rows it is checked with.
@@ -208,7 +208,9 @@ pub fn read(format: &dyn Format, text: &[u8], request: &ParseRequest) -> Result<
             let file = Arc::new(InMemory(Bytes::copy_from_slice(text)));
             let rows: Vec<Result<Rows>> = block_on(ranges.read(file, request).collect());
             let rows = rows.into_iter().collect::<Result<Vec<Rows>>>()?;
-            Ok(Outcome::new(request.output_schema(), Parsed { rows, rejects: Vec::new() }))
+            let mut parsed = Parsed::default();
+            parsed.rows = rows;
+            Ok(Outcome::new(request.output_schema(), parsed))
         }
     }
 }
@@ -227,6 +229,12 @@ impl Subject {
         self.a_bad_record_leaves_its_neighbours_alone();
         self.other_columns_are_matched_as_on_drift_says();
         self.pieces_can_follow_each_other();
+    }
+
+    /// Runs the checks of what stream formats hold at once, which take their time.
+    pub fn check_memory(&self) {
+        self.many_bad_records_are_handed_over_in_between();
+        self.long_records_end_a_batch();
     }
 
     fn schema(&self) -> SchemaRef {
@@ -385,6 +393,59 @@ impl Subject {
         assert_eq!(reject.reason.place().line, Some(line as u64));
         let at = reject.reason.place().byte.expect("a reject has its byte");
         assert!((byte as u64..(byte + bad.len()) as u64).contains(&at), "byte {at}, the record is at {byte}");
+    }
+
+    /// Nothing but bad records, many more than are held at once, pushed in one piece.
+    fn many_bad_records_are_handed_over_in_between(&self) {
+        let (Reading::Stream(stream), Some(bad)) = (self.format.reading(), self.bad_record) else { return };
+        let mut text = encode(self.format.as_ref(), &self.schema(), &[], true);
+        text.extend(bad.repeat(8_000));
+        let begun = text.len();
+        text.extend(encode(self.format.as_ref(), &self.schema(), &[self.batch.slice(0, 2)], false));
+        let mut parser = stream.parser(&self.request()).expect("the types can be read");
+        let (mut rejected, mut rows, mut handed_over) = (Vec::new(), 0, 0);
+        let mut waiting = Bytes::from(text.clone());
+        loop {
+            let mut parsed = Parsed::default();
+            parser.push(std::mem::take(&mut waiting), &mut parsed).expect("the text can be read");
+            handed_over += 1;
+            assert_eq!(parsed.is_full(), parser.waits(), "it goes on until there is too much, or nothing left");
+            assert!(parsed.rejects.len() < 8_000, "{} rejects at once", parsed.rejects.len());
+            rows += parsed.rows.iter().map(|rows| rows.batch.num_rows()).sum::<usize>();
+            rejected.extend(parsed.rejects);
+            if !parser.waits() {
+                break;
+            }
+        }
+        let mut parsed = Parsed::default();
+        parser.finish(&mut parsed).expect("the end can be read");
+        rows += parsed.rows.iter().map(|rows| rows.batch.num_rows()).sum::<usize>();
+        assert_eq!((rejected.len(), rows), (8_000, 2), "handed over {handed_over} times");
+        // Who does not ask whether text waits gets the same.
+        let whole = parse(stream, &text, &self.request(), &[begun / 3, begun]).expect("the text can be read");
+        let told = |rejects: &[Reject]| format!("{rejects:?}");
+        assert_eq!((told(&whole.rejects), whole.rows.num_rows()), (told(&rejected), 2));
+    }
+
+    /// However few they are: a batch holds no more than some megabytes of text.
+    fn long_records_end_a_batch(&self) {
+        let Reading::Stream(stream) = self.format.reading() else { return };
+        let Some(place) = self.schema().fields().iter().position(|field| *field.data_type() == DataType::Utf8View)
+        else {
+            return;
+        };
+        let long = "long ".repeat(100_000);
+        let row = self.batch.slice(0, 1);
+        let mut columns = row.columns().to_vec();
+        columns[place] = Arc::new(StringViewArray::from(vec![long.as_str()]));
+        let row = RecordBatch::try_new(self.schema(), columns).expect("one text for another");
+        let text = encode(self.format.as_ref(), &self.schema(), &vec![row; 30], true);
+        for cuts in [vec![], (1000..text.len()).step_by(200_000).collect()] {
+            let outcome = parse(stream, &text, &self.request(), &cuts).expect("the text can be read");
+            assert_eq!(outcome.rows.num_rows(), 30);
+            let most = outcome.batches.iter().map(RecordBatch::num_rows).max();
+            assert!(most.is_some_and(|most| most <= 3 * BATCH_BYTES / 2 / long.len()), "{most:?} rows of 500 kB");
+        }
     }
 
     fn other_columns_are_matched_as_on_drift_says(&self) {

@@ -252,6 +252,23 @@ fn rejects_are_counted_and_limited() {
 }
 
 #[test]
+fn rejects_are_counted_and_not_collected() {
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: in.csv, max_rejects: 1000000, csv: {columns: {id: int64, n: int64}}}\n\
+         sinks:\n  o: {from: s, write: out.csv}\n",
+    );
+    let good: Vec<String> = (0..20).map(|id| format!("{id},{}\n", id * id)).collect();
+    let bad = "x\n".repeat(30_000);
+    lab.file("in.csv", format!("id,n\n{bad}{}", good.join(&bad)));
+    let report = lab.report(&[]);
+    assert_eq!((&report["rows_written"], &report["rows_rejected"]), (&json!(20), &json!(600_000)));
+    assert_eq!(lab.read("out.csv"), format!("id,n\n{}", good.concat()));
+    // What is said of all of them would take some hundred megabytes.
+    let peak = report["peak_rss_bytes"].as_u64();
+    assert!(peak.is_some_and(|peak| peak < 150_000_000), "{peak:?}");
+}
+
+#[test]
 fn what_is_nested_is_reachable_from_sql() {
     let lab = Lab::with_job(
         "sources:\n  s: {read: in.jsonl}\ntransforms:\n  t: {sql: \"select id, place['name'] AS town, \

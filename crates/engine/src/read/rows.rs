@@ -81,7 +81,8 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
         let mut member = None;
         loop {
             let mut parsed = Parsed::default();
-            let taken = match text.next().await? {
+            let mut ended = false;
+            let mut taken = match text.next().await? {
                 Unpacked::Hungry => continue,
                 Unpacked::Begin { member: name } => {
                     member = name;
@@ -94,25 +95,34 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                     }
                     sink.push(&reader, &request.parse, piece, &mut parsed)
                 }
-                Unpacked::End => match std::mem::replace(&mut sink, MemberReader::None) {
-                    MemberReader::None => Err(Error::internal("a member ended that had not begun")),
-                    MemberReader::Parse(mut parser, _) => reader.steps.parse.busy(|| parser.finish(&mut parsed)),
-                    MemberReader::Split(mut parser) => parser.finish(&mut parsed),
-                    MemberReader::Collect { pieces, _reservation } => {
+                Unpacked::End => {
+                    ended = true;
+                    if let Some(pieces) = sink.collected() {
                         let mut read = collected_rows(&reader, &request, pieces)?;
                         while let Some(rows) = read.next().await {
                             yield (rows.map_err(|error| text.fault(error, member.as_deref()))?, member.clone());
                         }
-                        Ok(())
                     }
-                },
+                    sink.finish(&reader, &mut parsed)
+                }
                 Unpacked::Done => break,
             };
-            taken.map_err(|error| text.fault(error, member.as_deref()))?;
-            for rows in parsed.rows {
-                yield (rows, member.clone());
+            // Rejects are handed on before there are too many, wherever in the text that is.
+            loop {
+                taken.map_err(|error| text.fault(error, member.as_deref()))?;
+                let Parsed { rows, rejects, .. } = std::mem::take(&mut parsed);
+                for rows in rows {
+                    yield (rows, member.clone());
+                }
+                refuse(&reader, rejects, text.unit(), member.as_deref())?;
+                if !sink.waits() {
+                    break;
+                }
+                taken = sink.push(&reader, &request.parse, Bytes::new(), &mut parsed);
             }
-            refuse(&reader, parsed.rejects, text.unit(), member.as_deref())?;
+            if ended {
+                sink = MemberReader::None;
+            }
         }
     }
     .boxed()
@@ -154,13 +164,17 @@ impl MemberReader {
         *self = MemberReader::Split(SplitParser::new(splitter, parser, push_bytes(request), crew, step));
     }
 
+    /// Takes the next text and adds to `parsed` what is ready. Where that becomes full, the rest waits for the next push,
+    /// which may be one of no text.
     fn push(&mut self, reader: &Reader, request: &ParseRequest, text: Bytes, parsed: &mut Parsed) -> Result<()> {
         match self {
             MemberReader::None => Err(Error::internal("text outside a member")),
             MemberReader::Parse(parser, begun) => {
                 *begun = true;
-                let mut pieces = cut(vec![text], push_bytes(request));
-                reader.steps.parse.busy(|| pieces.try_for_each(|piece| parser.push(piece, parsed)))
+                reader.steps.parse.busy(|| match text.is_empty() {
+                    true => parser.push(text, parsed),
+                    false => cut(vec![text], push_bytes(request)).try_for_each(|piece| parser.push(piece, parsed)),
+                })
             }
             MemberReader::Split(parser) => parser.push(text, parsed),
             MemberReader::Collect { pieces, _reservation } => {
@@ -169,6 +183,33 @@ impl MemberReader {
                 pieces.push(text);
                 Ok(())
             }
+        }
+    }
+
+    /// The text is complete.
+    fn finish(&mut self, reader: &Reader, parsed: &mut Parsed) -> Result<()> {
+        match self {
+            MemberReader::None => Err(Error::internal("a member ended that had not begun")),
+            MemberReader::Parse(parser, _) => reader.steps.parse.busy(|| parser.finish(parsed)),
+            MemberReader::Split(parser) => parser.finish(parsed),
+            MemberReader::Collect { .. } => Ok(()),
+        }
+    }
+
+    /// Whether something waits for the next push.
+    fn waits(&self) -> bool {
+        match self {
+            MemberReader::Parse(parser, _) => parser.waits(),
+            MemberReader::Split(parser) => parser.waits(),
+            MemberReader::None | MemberReader::Collect { .. } => false,
+        }
+    }
+
+    /// The text of a format that asks for ranges.
+    fn collected(&mut self) -> Option<Vec<Bytes>> {
+        match self {
+            MemberReader::Collect { pieces, .. } => Some(std::mem::take(pieces)),
+            _ => None,
         }
     }
 }

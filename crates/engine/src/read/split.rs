@@ -24,20 +24,41 @@ const PIECE: usize = 2;
 /// The parsers of one text.
 pub struct SplitParser {
     splitter: Box<dyn Splitter>,
-    /// Parses until it can be forked; then a copy to fork from.
-    parser: Box<dyn Parser>,
-    forked: bool,
     /// The most that is pushed into a parser at once.
     push_bytes: usize,
+    /// Whether the text is complete.
+    complete: bool,
+    /// Pieces that nobody has begun.
+    pieces: VecDeque<TextPiece>,
+    /// What is parsed here, before all that is in `results`: first the beginning, later what is left of a piece whose
+    /// rejects were too many.
+    current: Option<Part>,
+    /// What has learned from the beginning.
+    learned: Option<Box<dyn Parser>>,
     /// Results that are not handed on yet, in the order of the text.
     results: VecDeque<Outcome>,
+    /// How many were idle when the last piece was begun.
+    idle: usize,
     crew: Arc<dyn Crew>,
     step: Arc<Step>,
 }
 
+/// A part of the text with its parser.
+struct Part {
+    parser: Box<dyn Parser>,
+    text: VecDeque<Bytes>,
+    /// Whether `text` is the rest of it.
+    complete: bool,
+    /// Whether the parser has been told so.
+    finished: bool,
+}
+
+/// What came out of a piece, and the piece itself if there is more to come.
+type PartResult = Result<(Parsed, Option<Part>)>;
+
 enum Outcome {
-    Here(Result<Parsed>),
-    Elsewhere(Shared<Result<Parsed>>),
+    Here(PartResult),
+    Elsewhere(Shared<PartResult>),
 }
 
 impl SplitParser {
@@ -49,64 +70,124 @@ impl SplitParser {
         crew: Arc<dyn Crew>,
         step: Arc<Step>,
     ) -> Self {
-        SplitParser { splitter, parser, forked: false, push_bytes, results: VecDeque::new(), crew, step }
+        SplitParser {
+            splitter,
+            push_bytes,
+            complete: false,
+            pieces: VecDeque::new(),
+            current: Some(Part { parser, text: VecDeque::new(), complete: false, finished: false }),
+            learned: None,
+            results: VecDeque::new(),
+            idle: 0,
+            crew,
+            step,
+        }
     }
 
-    /// Takes the next text and adds to `parsed` what is ready.
+    /// Takes the next text and adds to `parsed` what is ready. Where that becomes full, the rest waits for the next push,
+    /// which may be one of no text.
     pub fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {
         let mut pieces = Vec::new();
         let (splitter, size) = (&mut self.splitter, PIECE * self.push_bytes);
         self.step.busy(|| splitter.push(text, size, &mut pieces));
-        pieces.into_iter().try_for_each(|piece| self.piece(piece, parsed))
+        self.pieces.extend(pieces);
+        self.go_on(parsed)
     }
 
-    /// The text is complete.
+    /// The text is complete. What does not fit into `parsed` waits for a push of no text.
     pub fn finish(&mut self, parsed: &mut Parsed) -> Result<()> {
         let mut pieces = Vec::new();
         self.splitter.finish(&mut pieces);
-        pieces.into_iter().try_for_each(|piece| self.piece(piece, parsed))?;
-        while let Some(outcome) = self.results.pop_front() {
-            append(parsed, outcome.get()?);
-        }
-        match self.forked {
-            true => Ok(()),
-            false => self.parser.finish(parsed),
-        }
+        self.pieces.extend(pieces);
+        self.complete = true;
+        self.go_on(parsed)
     }
 
-    fn piece(&mut self, piece: TextPiece, parsed: &mut Parsed) -> Result<()> {
-        if !self.forked {
-            match self.parser.fork(piece.place) {
-                None => {
-                    let (parser, size) = (&mut self.parser, self.push_bytes);
-                    let push = || cut(piece.text, size).try_for_each(|text| parser.push(text, parsed));
-                    return self.step.busy(push);
-                }
-                Some(fork) => {
-                    let mut first = std::mem::replace(&mut self.parser, fork);
-                    self.step.busy(|| first.finish(parsed))?;
-                    self.forked = true;
-                }
-            }
-        }
-        let parser = self.parser.fork(piece.place).ok_or_else(|| Error::internal("a fork cannot be forked"))?;
-        let (step, size) = (Arc::clone(&self.step), self.push_bytes);
-        let work = move || step.busy(|| parse(parser, piece, size));
-        let idle = self.crew.idle();
-        self.results.push_back(match idle > 0 {
-            true => Outcome::Elsewhere(Shared::offer(self.crew.as_ref(), work)),
-            false => Outcome::Here(work()),
-        });
-        while let Some(first) = self.results.front() {
-            // What nobody has begun when there is enough waiting is done here.
-            if !first.is_ready() && self.results.len() <= AHEAD * idle.max(1) {
+    /// Whether something waits for the next push.
+    pub fn waits(&self) -> bool {
+        let to_end = self.complete && (self.current.is_some() || !self.results.is_empty());
+        to_end || !self.pieces.is_empty() || self.current.as_ref().is_some_and(|part| !part.is_idle())
+    }
+
+    fn go_on(&mut self, parsed: &mut Parsed) -> Result<()> {
+        while !parsed.is_full() {
+            if let Some(part) = self.current.as_mut().filter(|part| !part.is_idle()) {
+                self.step.busy(|| part.go_on(parsed))?;
+                self.current.take_if(|part| part.finished);
+            } else if let Some(first) = self.next_result() {
+                let (more, rest) = first.get()?;
+                parsed.append(more);
+                self.current = rest;
+            } else if let Some(piece) = self.pieces.pop_front() {
+                self.begin(piece)?;
+            } else if let Some(beginning) = self.current.as_mut().filter(|_| self.complete) {
+                beginning.complete = true;
+            } else {
                 break;
-            }
-            if let Some(first) = self.results.pop_front() {
-                append(parsed, first.get()?);
             }
         }
         Ok(())
+    }
+
+    /// The first of the results that wait, if it is to be handed on now.
+    fn next_result(&mut self) -> Option<Outcome> {
+        // What nobody has begun when there is enough waiting is done here.
+        let enough = self.results.len() > AHEAD * self.idle.max(1) || (self.complete && self.pieces.is_empty());
+        self.results.pop_front_if(|first| enough || first.is_ready())
+    }
+
+    fn begin(&mut self, piece: TextPiece) -> Result<()> {
+        let Some(learned) = &self.learned else { return self.learn(piece) };
+        let parser = learned.fork(piece.place).ok_or_else(|| Error::internal("a fork cannot be forked"))?;
+        let text = cut(piece.text, self.push_bytes).collect();
+        let mut part = Part { parser, text, complete: true, finished: false };
+        let step = Arc::clone(&self.step);
+        let work = move || {
+            let mut parsed = Parsed::default();
+            step.busy(|| part.go_on(&mut parsed))?;
+            Ok((parsed, Some(part).filter(|part| !part.finished)))
+        };
+        self.idle = self.crew.idle();
+        self.results.push_back(match self.idle > 0 {
+            true => Outcome::Elsewhere(Shared::offer(self.crew.as_ref(), work)),
+            false => Outcome::Here(work()),
+        });
+        Ok(())
+    }
+
+    /// The beginning is complete if enough has been learned from it; otherwise `piece` belongs to it.
+    fn learn(&mut self, piece: TextPiece) -> Result<()> {
+        let beginning = self.current.as_mut().ok_or_else(|| Error::internal("a text has no beginning"))?;
+        self.learned = beginning.parser.fork(piece.place);
+        if self.learned.is_some() {
+            beginning.complete = true;
+            self.pieces.push_front(piece);
+        } else {
+            beginning.text.extend(cut(piece.text, self.push_bytes));
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    /// Parses until `parsed` is full, or there is no more.
+    fn go_on(&mut self, parsed: &mut Parsed) -> Result<()> {
+        while !parsed.is_full() && !self.is_idle() {
+            if self.parser.waits() {
+                self.parser.push(Bytes::new(), parsed)?;
+            } else if let Some(text) = self.text.pop_front() {
+                self.parser.push(text, parsed)?;
+            } else {
+                self.finished = true;
+                self.parser.finish(parsed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is nothing to do without more text.
+    fn is_idle(&self) -> bool {
+        self.finished || (!self.complete && self.text.is_empty() && !self.parser.waits())
     }
 }
 
@@ -118,7 +199,7 @@ impl Outcome {
         }
     }
 
-    fn get(self) -> Result<Parsed> {
+    fn get(self) -> PartResult {
         match self {
             Outcome::Here(result) => result,
             Outcome::Elsewhere(shared) => {
@@ -126,18 +207,6 @@ impl Outcome {
             }
         }
     }
-}
-
-fn parse(mut parser: Box<dyn Parser>, piece: TextPiece, size: usize) -> Result<Parsed> {
-    let mut parsed = Parsed::default();
-    cut(piece.text, size).try_for_each(|text| parser.push(text, &mut parsed))?;
-    parser.finish(&mut parsed)?;
-    Ok(parsed)
-}
-
-fn append(parsed: &mut Parsed, more: Parsed) {
-    parsed.rows.extend(more.rows);
-    parsed.rejects.extend(more.rejects);
 }
 
 /// Texts in pieces about as large as a batch. The texts of a batch are views, and whoever holds it is charged for all

@@ -9,6 +9,7 @@
 //! A pushed text is scanned where it lies and arrays share it. Only a record that is cut by the end of a push is
 //! copied: to the carry buffer, which grows by what is next until the record is complete.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions};
@@ -16,7 +17,7 @@ use arrow::compute::{filter, filter_record_batch};
 use arrow::datatypes::{DataType, SchemaRef};
 use bytes::Bytes;
 use encoding_rs::Encoding;
-use millstream_core::format::{ParseRequest, Parsed, Parser, Reject, Rows, TEXT, TextPlace, Validate};
+use millstream_core::format::{BATCH_BYTES, ParseRequest, Parsed, Parser, Reject, Rows, TEXT, TextPlace, Validate};
 use millstream_core::{Error, Result};
 
 use super::build::{BadValue, Builder, Chunk, builder};
@@ -30,8 +31,9 @@ use crate::encoding::{self, ToUtf8};
 /// Records that are scanned before their values are converted: few enough that the text is still in the cache.
 const CHUNK_ROWS: usize = 1024;
 
-/// A pushed text is taken in pieces of at most this size: positions in it have 32 bits.
-const PIECE: usize = 1 << 29;
+/// A pushed text is taken in pieces of at most this size: positions in it have 32 bits, and a batch ends where a piece
+/// does if it has enough text.
+const PIECE: usize = BATCH_BYTES / 4;
 
 /// The least by which the carry buffer grows.
 const CARRY_STEP: usize = 256;
@@ -78,6 +80,8 @@ pub(crate) struct CsvParser {
     columns: Vec<Column>,
     /// For each of the request's columns its field in the file.
     fields: Vec<Option<usize>>,
+    /// Text that was pushed and not looked at yet.
+    waiting: VecDeque<Bytes>,
     /// The beginning of a record that goes on in the next push.
     carry: Vec<u8>,
     /// Where the text (or the carry) begins in the unit, in bytes of UTF-8.
@@ -85,6 +89,8 @@ pub(crate) struct CsvParser {
     schema: SchemaRef,
     lines: Vec<i64>,
     rows: usize,
+    /// Bytes of the text that the batch is from.
+    batch_bytes: usize,
     /// Rows of the batch with a bad value.
     bad_rows: Vec<usize>,
     index: Index,
@@ -125,11 +131,13 @@ impl CsvParser {
             names,
             columns: Vec::new(),
             fields: Vec::new(),
+            waiting: VecDeque::new(),
             carry: Vec::new(),
             offset: place.byte,
             schema: plan.request.output_schema(),
             lines: Vec::new(),
             rows: 0,
+            batch_bytes: 0,
             bad_rows: Vec::new(),
             index: Index::default(),
             bad_records: Vec::new(),
@@ -157,12 +165,18 @@ impl CsvParser {
         Ok(())
     }
 
-    fn text(&mut self, mut text: Bytes, parsed: &mut Parsed) -> Result<()> {
-        while !text.is_empty() {
-            let piece = text.split_to(text.len().min(PIECE));
-            let piece = self.skip_lines(piece);
-            let piece = self.complete_carry(piece, parsed)?;
-            self.piece(piece, parsed)?;
+    /// Takes the next text that waits.
+    fn next_text(&mut self, parsed: &mut Parsed) -> Result<()> {
+        let Some(mut text) = self.waiting.pop_front() else { return Ok(()) };
+        let piece = text.split_to(text.len().min(PIECE));
+        if !text.is_empty() {
+            self.waiting.push_front(text);
+        }
+        let piece = self.skip_lines(piece);
+        let piece = self.complete_carry(piece, parsed)?;
+        let rest = self.piece(piece, parsed)?;
+        if !rest.is_empty() {
+            self.waiting.push_front(rest);
         }
         Ok(())
     }
@@ -210,7 +224,7 @@ impl CsvParser {
                     // The record was incomplete before this step, so what lies behind it came with the step.
                     let behind = carry.len() - next;
                     carry.truncate(next);
-                    self.take_chunk(&carry, None, parsed)?;
+                    self.take_chunk(&carry, None, next, parsed)?;
                     self.offset += next as u64;
                     piece = piece.split_off(step.saturating_sub(behind));
                 }
@@ -223,8 +237,9 @@ impl CsvParser {
         Ok(piece)
     }
 
-    /// Takes all complete records of a piece; the rest becomes the carry buffer.
-    fn piece(&mut self, piece: Bytes, parsed: &mut Parsed) -> Result<()> {
+    /// Takes the complete records of a piece; the beginning of another becomes the carry buffer. If there are too many
+    /// rejects, the text behind the last one is given back.
+    fn piece(&mut self, mut piece: Bytes, parsed: &mut Parsed) -> Result<Bytes> {
         let mut from = 0;
         while !piece.is_empty() {
             let limit = match self.stage {
@@ -232,18 +247,21 @@ impl CsvParser {
                 _ => CHUNK_ROWS.min(self.plan.request.batch_rows.max(1) - self.rows),
             };
             let scanned = self.scan(&piece, from, false, limit)?;
-            self.take_chunk(&piece, Some(&piece), parsed)?;
-            match scanned {
-                Scanned::Enough(next) => from = next,
-                Scanned::Incomplete(start) | Scanned::TooLong(start, _) => {
-                    self.scanner.rebase(start);
-                    self.carry = piece[start..].to_vec();
-                    self.offset += start as u64;
-                    break;
-                }
+            let (Scanned::Enough(next) | Scanned::Incomplete(next) | Scanned::TooLong(next, _)) = scanned;
+            self.take_chunk(&piece, Some(&piece), next - from, parsed)?;
+            from = next;
+            if !matches!(scanned, Scanned::Enough(_)) {
+                self.scanner.rebase(next);
+                self.carry = piece.split_off(next).to_vec();
+                self.offset += next as u64;
+                return Ok(Bytes::new());
+            }
+            if parsed.is_full() {
+                self.offset += next as u64;
+                return Ok(piece.split_off(next));
             }
         }
-        Ok(())
+        Ok(Bytes::new())
     }
 
     /// Scans into the index. A record that is too long is an error.
@@ -260,8 +278,8 @@ impl CsvParser {
         }
     }
 
-    /// Takes what the last scan of `text` found.
-    fn take_chunk(&mut self, text: &[u8], shared: Option<&Bytes>, parsed: &mut Parsed) -> Result<()> {
+    /// Takes what the last scan found in `bytes` bytes of `text`.
+    fn take_chunk(&mut self, text: &[u8], shared: Option<&Bytes>, bytes: usize, parsed: &mut Parsed) -> Result<()> {
         if matches!(self.stage, Stage::Header) {
             return self.take_header(text);
         }
@@ -271,9 +289,10 @@ impl CsvParser {
         self.convert(text, shared, &mut rejects)?;
         if !rejects.is_empty() {
             rejects.sort_by_key(|(start, _)| *start);
-            parsed.rejects.extend(rejects.into_iter().map(|(_, reject)| reject));
+            rejects.into_iter().for_each(|(_, reject)| parsed.refuse(reject));
         }
-        if self.rows >= self.plan.request.batch_rows.max(1) {
+        self.batch_bytes += bytes;
+        if self.rows >= self.plan.request.batch_rows.max(1) || self.batch_bytes >= BATCH_BYTES {
             self.give_out(parsed)?;
         }
         Ok(())
@@ -370,6 +389,10 @@ impl CsvParser {
     /// The rows so far as a batch.
     fn give_out(&mut self, parsed: &mut Parsed) -> Result<()> {
         let rows = std::mem::take(&mut self.rows);
+        self.batch_bytes = 0;
+        if rows == 0 {
+            return Ok(());
+        }
         let mut arrays: Vec<ArrayRef> =
             self.columns.iter_mut().map(|column| column.builder.finish()).collect::<Result<_>>()?;
         arrays.truncate(self.schema.fields().len());
@@ -457,18 +480,29 @@ pub(crate) fn column_name(field: usize) -> String {
 impl Parser for CsvParser {
     fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {
         let text = self.decoder.push(text);
-        self.text_at_mark(text, parsed)
+        self.wait(text);
+        while self.waits() && !parsed.is_full() {
+            self.next_text(parsed)?;
+        }
+        Ok(())
+    }
+
+    fn waits(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     fn finish(&mut self, parsed: &mut Parsed) -> Result<()> {
         let text = self.decoder.finish();
-        self.text_at_mark(text, parsed)?;
+        self.wait(text);
+        while self.waits() {
+            self.next_text(parsed)?;
+        }
         let carry = std::mem::take(&mut self.carry);
         if !carry.is_empty() {
             self.scan(&carry, 0, true, 1)?;
-            self.take_chunk(&carry, None, parsed)?;
+            self.take_chunk(&carry, None, carry.len(), parsed)?;
         }
-        if self.rows > 0 { self.give_out(parsed) } else { Ok(()) }
+        self.give_out(parsed)
     }
 
     fn fork(&self, at: TextPlace) -> Option<Box<dyn Parser>> {
@@ -484,11 +518,12 @@ impl Parser for CsvParser {
 }
 
 impl CsvParser {
-    /// A byte order mark is part of the unit's bytes: counted once, when the first text behind it comes.
-    fn text_at_mark(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {
+    /// Text that comes next. A byte order mark is part of the unit's bytes: counted once, when the first text behind it
+    /// comes.
+    fn wait(&mut self, text: Bytes) {
         if !text.is_empty() {
             self.offset += self.decoder.take_mark();
+            self.waiting.push_back(text);
         }
-        self.text(text, parsed)
     }
 }

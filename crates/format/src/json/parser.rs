@@ -6,12 +6,13 @@
 //!
 //! Owns what becomes a row and what a reject. Finding the records is `records.rs`, reading their values `builders.rs`.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
-use millstream_core::format::{OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, TextPlace, Validate};
+use millstream_core::format::{BATCH_BYTES, OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, TextPlace, Validate};
 use millstream_core::{Error, Result};
 
 use super::JsonFormat;
@@ -20,14 +21,16 @@ use super::cursor::{Cursor, Fault, Kind};
 use super::records::{Record, Splitter, line_of};
 use crate::columns::Column;
 
-/// Text whose rows make a full batch, even if they are few: 16 MiB.
-const BATCH_BYTES: usize = 16 << 20;
+/// Text that is cut into records before it is looked whether there are too many rejects.
+const STEP: usize = 16 << 10;
 
 /// Parses one unit.
 pub struct JsonParser {
     plan: Arc<Plan>,
     splitter: Splitter,
     maker: RowMaker,
+    /// Text that was pushed and not looked at yet.
+    waiting: VecDeque<Bytes>,
 }
 
 /// What does not change while a unit is parsed.
@@ -59,7 +62,20 @@ impl JsonParser {
     }
 
     fn with(plan: Arc<Plan>, splitter: Splitter) -> Result<Self> {
-        Ok(JsonParser { maker: RowMaker::new(&plan)?, splitter, plan })
+        Ok(JsonParser { maker: RowMaker::new(&plan)?, splitter, plan, waiting: VecDeque::new() })
+    }
+}
+
+impl JsonParser {
+    /// Takes the beginning of the text that waits.
+    fn next_text(&mut self, parsed: &mut Parsed) -> Result<()> {
+        let Some(mut text) = self.waiting.pop_front() else { return Ok(()) };
+        let step = text.split_to(text.len().min(STEP));
+        if !text.is_empty() {
+            self.waiting.push_front(text);
+        }
+        let maker = &mut self.maker;
+        self.splitter.push(&step, &mut |record| maker.take(record, parsed))
     }
 }
 
@@ -87,11 +103,23 @@ impl Plan {
 
 impl Parser for JsonParser {
     fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {
-        let maker = &mut self.maker;
-        self.splitter.push(&text, &mut |record| maker.take(record, parsed))
+        if !text.is_empty() {
+            self.waiting.push_back(text);
+        }
+        while self.waits() && !parsed.is_full() {
+            self.next_text(parsed)?;
+        }
+        Ok(())
+    }
+
+    fn waits(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     fn finish(&mut self, parsed: &mut Parsed) -> Result<()> {
+        while self.waits() {
+            self.next_text(parsed)?;
+        }
         let maker = &mut self.maker;
         self.splitter.finish(&mut |record| maker.take(record, parsed))?;
         self.maker.flush(parsed)
@@ -132,7 +160,7 @@ impl RowMaker {
             self.fields.truncate(self.rows);
             let line = line_of(record.text, fault.at(), record.line);
             let reason = fault.into_error(record.byte, line);
-            parsed.rejects.push(Reject { raw: Bytes::copy_from_slice(record.text), reason });
+            parsed.refuse(Reject { raw: Bytes::copy_from_slice(record.text), reason });
             return Ok(());
         }
         self.rows += 1;

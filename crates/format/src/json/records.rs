@@ -50,6 +50,8 @@ pub struct Splitter {
     line: u64,
     /// Text that was pushed before and not handed on: the beginning of a record, or of the file.
     held: Vec<u8>,
+    /// White space at the beginning of `held`, while the layout is not known.
+    blank: usize,
     /// The unit's beginning has been looked at (byte order mark).
     begun: bool,
     /// The rest of a record that is too long is being passed over.
@@ -100,6 +102,7 @@ impl Splitter {
             byte: 0,
             line: 1,
             held: Vec::new(),
+            blank: 0,
             begun: false,
             passing: false,
             scan: Scan::default(),
@@ -117,6 +120,12 @@ impl Splitter {
         self.begun && self.layout == Layout::Lines
     }
 
+    /// Bytes that are kept until more text comes.
+    #[cfg(test)]
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// Takes the next piece of text and hands on the records that end in it.
     pub fn push(&mut self, text: &[u8], take: Take<'_>) -> Result<()> {
         if self.begun && self.layout != Layout::Auto {
@@ -124,7 +133,7 @@ impl Splitter {
         }
         // Once the first line has begun, only its end tells more: looking at all of it for each piece would take
         // square time.
-        let line_begun = self.begun && self.held.iter().any(|byte| !is_space(*byte));
+        let line_begun = self.begun && self.blank < self.held.len();
         self.held.extend_from_slice(text);
         if line_begun && memchr(b'\n', text).is_none() && self.held.len() <= self.max_record {
             return Ok(());
@@ -154,6 +163,9 @@ impl Splitter {
             self.begun = true;
         }
         if self.layout == Layout::Auto {
+            self.drop_blanks();
+        }
+        if self.layout == Layout::Auto {
             match layout_of(&self.held, complete, self.max_record) {
                 Some(layout) => self.layout = layout,
                 None => return Ok(()),
@@ -161,6 +173,28 @@ impl Splitter {
         }
         let held = std::mem::take(&mut self.held);
         self.split(&held, take)
+    }
+
+    /// Drops the blank lines before the first record, of which there may be many. One that is too long for a record is
+    /// not passed over: then the records are lines, which have a limit.
+    fn drop_blanks(&mut self) {
+        let more = self.held[self.blank..].iter().take_while(|byte| is_space(**byte)).count();
+        let blank = self.blank + more;
+        let mut start = 0;
+        for end in memchr_iter(b'\n', &self.held[..blank]).chain([blank]) {
+            let line = &self.held[start..end];
+            if line.strip_suffix(b"\r").unwrap_or(line).len() > self.max_record {
+                self.layout = Layout::Lines;
+                break;
+            }
+            if end < blank {
+                start = end + 1;
+                self.line += 1;
+            }
+        }
+        self.byte += start as u64;
+        self.held.drain(..start);
+        self.blank = blank - start;
     }
 
     fn byte_order_mark(&mut self) -> Result<()> {

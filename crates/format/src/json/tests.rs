@@ -78,6 +78,8 @@ fn conformance_of_lines() {
             Subject { format, batch: batch.clone(), bad_record, columns: Columns::Optional }.check();
         }
     }
+    let format: Arc<dyn Format> = Arc::new(format(json!({"layout": "lines"})));
+    Subject { format, batch: flat(), bad_record: Some(b"[]\n"), columns: Columns::Optional }.check_memory();
 }
 
 #[test]
@@ -410,6 +412,39 @@ fn records_that_are_too_long_are_passed_over() {
     let blank = format!("{}\n{{\"id\": 1}}", " ".repeat(60));
     let outcome = read(json!({"layout": "lines", "max_record": 50}), blank.as_bytes());
     assert_eq!((ids(&outcome), outcome.rejects.len()), (vec![1], 1));
+}
+
+#[test]
+fn blanks_before_the_first_record_are_counted_and_not_kept() {
+    let request = ParseRequest { lines: true, ..ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")])) };
+    let format = format(json!({"max_record": 50}));
+    let lines = " \r\n\t \n".repeat(30);
+    let long = " ".repeat(51);
+    for (text, expected, rejects) in [
+        (format!("{lines}  {{\"id\": 1}}\n[]"), vec![61], vec![62]),
+        (format!("\u{feff}{lines}  [{{\"id\": 1}},\n\n3]"), vec![61], vec![63]),
+        (format!("{lines}  {{\n\"id\": 1}}"), vec![61], vec![]),
+        (format!("\n{}\r\n{{\"id\": 1}}", &long[1..]), vec![3], vec![]),
+        (format!("{lines}\n{long}\n{{\"id\": 1}}"), vec![63], vec![62]),
+        (format!("\n{long}[\n{{\"id\": 1}}"), vec![3], vec![2]),
+    ] {
+        for cuts in [Vec::new(), vec![60], (1..text.len()).collect()] {
+            let outcome = conformance::parse(&format, text.as_bytes(), &request, &cuts).expect("readable");
+            let rejected: Vec<u64> = outcome.rejects.iter().filter_map(|reject| reject.reason.place().line).collect();
+            assert_eq!((&outcome.lines, &rejected), (&expected, &rejects), "{text:?}");
+            let bytes = outcome.rejects.iter().filter_map(|reject| reject.reason.place().byte);
+            assert!(
+                bytes
+                    .zip(&outcome.rejects)
+                    .all(|(byte, reject)| text.as_bytes()[byte as usize..].starts_with(&reject.raw))
+            );
+        }
+    }
+    let mut splitter = records::Splitter::new(Layout::Auto, 1 << 20);
+    for _ in 0..1000 {
+        splitter.push(b"        \n", &mut |_| Ok(())).expect("blanks are no fault");
+    }
+    assert!(splitter.held() < 20, "{}", splitter.held());
 }
 
 #[test]

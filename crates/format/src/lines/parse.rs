@@ -3,6 +3,7 @@
 //! `\n` ends a line, and a `\r` before it is left out; a `\r` elsewhere is part of the line. A last line without `\n`
 //! counts, so a text has as many lines as `wc -l` says, or one more. Without columns only line ends are counted.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
@@ -10,7 +11,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use encoding_rs::Encoding;
 use memchr::memchr_iter;
-use millstream_core::format::{ParseRequest, Parsed, Parser, Reject, Rows, TextPlace};
+use millstream_core::format::{BATCH_BYTES, ParseRequest, Parsed, Parser, Reject, Rows, TextPlace};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
@@ -40,6 +41,10 @@ pub(crate) struct LineParser {
     texts: Texts,
     lines: Vec<i64>,
     rows: usize,
+    /// Bytes of the text that the batch is from.
+    batch_bytes: usize,
+    /// Text that was pushed and not looked at yet.
+    waiting: VecDeque<Bytes>,
     /// The beginning of a line that goes on in the next push; if only line ends are counted, only its length.
     carry: Vec<u8>,
     carried: usize,
@@ -71,6 +76,8 @@ impl LineParser {
             wanted,
             lines: Vec::new(),
             rows: 0,
+            batch_bytes: 0,
+            waiting: VecDeque::new(),
             carry: Vec::new(),
             carried: 0,
             line: place.line,
@@ -78,17 +85,27 @@ impl LineParser {
         }
     }
 
-    fn text(&mut self, mut text: Bytes, parsed: &mut Parsed) -> Result<()> {
+    /// Text that comes next.
+    fn wait(&mut self, text: Bytes) {
         if !text.is_empty() {
             self.offset += self.decoder.take_mark();
+            self.waiting.push_back(text);
         }
-        while !text.is_empty() {
-            let piece = text.split_to(text.len().min(PIECE));
-            if self.wanted.columns == 0 && !self.wanted.lines {
-                self.count(&piece, parsed)?;
-            } else {
-                self.piece(&piece, parsed)?;
-            }
+    }
+
+    /// Takes the next text that waits.
+    fn next_text(&mut self, parsed: &mut Parsed) -> Result<()> {
+        let Some(mut text) = self.waiting.pop_front() else { return Ok(()) };
+        let mut piece = text.split_to(text.len().min(PIECE));
+        if !text.is_empty() {
+            self.waiting.push_front(text);
+        }
+        if self.wanted.columns == 0 && !self.wanted.lines {
+            return self.count(&piece, parsed);
+        }
+        let taken = self.piece(&piece, parsed)?;
+        if taken < piece.len() {
+            self.waiting.push_front(piece.split_off(taken));
         }
         Ok(())
     }
@@ -138,7 +155,8 @@ impl LineParser {
         Ok(())
     }
 
-    fn piece(&mut self, piece: &Bytes, parsed: &mut Parsed) -> Result<()> {
+    /// Takes the lines of a piece, until there are too many rejects; how many bytes it took.
+    fn piece(&mut self, piece: &Bytes, parsed: &mut Parsed) -> Result<usize> {
         let mut place = None;
         let mut start = 0;
         // One look at the whole piece spares a look at each line.
@@ -156,16 +174,19 @@ impl LineParser {
             }
             self.offset += 1;
             start = end + 1;
-            if self.rows >= self.wanted.batch_rows {
-                self.give_out_full(parsed)?;
+            if self.rows >= self.wanted.batch_rows || self.batch_bytes >= BATCH_BYTES {
+                self.give_out(parsed)?;
                 place = None;
+            }
+            if parsed.is_full() {
+                return Ok(start);
             }
         }
         self.carry.extend_from_slice(&piece[start..]);
         if self.carry.len() > self.wanted.max_record {
             return Err(self.too_long(Some(&self.carry), 0));
         }
-        Ok(())
+        Ok(piece.len())
     }
 
     /// Takes a line without its `\n`; `shared` is the text that it is part of, and its place there.
@@ -185,7 +206,7 @@ impl LineParser {
             let at = fault.valid_up_to();
             let reason =
                 encoding::fault(self.wanted.encoding, &line[at..]).line(self.line).byte(self.offset + at as u64);
-            parsed.rejects.push(Reject { raw: Bytes::copy_from_slice(line), reason });
+            parsed.refuse(Reject { raw: Bytes::copy_from_slice(line), reason });
         } else {
             if self.wanted.columns > 0 {
                 match shared {
@@ -200,6 +221,7 @@ impl LineParser {
         }
         self.line += 1;
         self.offset += raw.len() as u64;
+        self.batch_bytes += raw.len() + 1;
         Ok(())
     }
 
@@ -222,6 +244,7 @@ impl LineParser {
 
     fn give_out(&mut self, parsed: &mut Parsed) -> Result<()> {
         let rows = std::mem::take(&mut self.rows);
+        self.batch_bytes = 0;
         if rows == 0 {
             return Ok(());
         }
@@ -244,12 +267,23 @@ impl Parser for LineParser {
 
     fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {
         let text = self.decoder.push(text);
-        self.text(text, parsed)
+        self.wait(text);
+        while self.waits() && !parsed.is_full() {
+            self.next_text(parsed)?;
+        }
+        Ok(())
+    }
+
+    fn waits(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     fn finish(&mut self, parsed: &mut Parsed) -> Result<()> {
         let text = self.decoder.finish();
-        self.text(text, parsed)?;
+        self.wait(text);
+        while self.waits() {
+            self.next_text(parsed)?;
+        }
         self.rows += usize::from(self.carried > 0);
         if !self.carry.is_empty() {
             let line = std::mem::take(&mut self.carry);

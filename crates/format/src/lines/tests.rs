@@ -34,7 +34,9 @@ fn conformance() {
     let values = vec!["a", "", "  ", long, "\"quoted\",", "\tä", "a\rb", "日本語"];
     let batch = batch_of(vec![(LINE, Arc::new(StringViewArray::from(values)) as ArrayRef)]);
     let format = Arc::new(lines(json!({})));
-    Subject { format, batch, bad_record: Some(b"\xff\n"), columns: Columns::Fixed }.check();
+    let subject = Subject { format, batch, bad_record: Some(b"\xff\n"), columns: Columns::Fixed };
+    subject.check();
+    subject.check_memory();
 }
 
 #[test]
