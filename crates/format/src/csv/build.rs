@@ -272,7 +272,7 @@ impl Texts {
     pub fn append_shared(&mut self, text: &[u8], offset: usize, shared: &Bytes, place: &mut Option<u32>) {
         self.nulls.append_non_null();
         if text.len() <= INLINE {
-            self.views.push(make_view(text, 0, 0));
+            self.views.push(inline_view(text, offset, shared));
             return;
         }
         let place = *place.get_or_insert_with(|| {
@@ -348,6 +348,19 @@ impl Builder for Texts {
 
     fn finish(&mut self) -> Result<ArrayRef> {
         Ok(self.array())
+    }
+}
+
+/// The view of a text of at most [`INLINE`] bytes, which is at `offset` of `shared`. It is read together with what is
+/// behind it and that is masked out, if there is as much: cheaper than a copy of so many bytes.
+#[inline]
+fn inline_view(text: &[u8], offset: usize, shared: &[u8]) -> u128 {
+    match shared.get(offset..).and_then(|rest| rest.first_chunk::<16>()) {
+        Some(bytes) => {
+            let mask = !(u128::MAX << (8 * text.len()));
+            text.len() as u128 | (u128::from_le_bytes(*bytes) & mask) << 32
+        }
+        None => make_view(text, 0, 0),
     }
 }
 

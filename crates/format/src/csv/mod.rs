@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `spec` | what a job file may say |
 //! | `marks`, `scan` | where records and fields are |
+//! | `bits`, `sweep` | the same, quickly, where records are plain |
 //! | `values`, `time` | the text of a field as a value |
 //! | `build` | values as arrays |
 //! | `parse` | pushed text to batches and rejects |
@@ -12,6 +13,7 @@
 //! | `infer` | the columns of a sample |
 //! | `write` | batches to text |
 
+mod bits;
 mod build;
 mod faults;
 pub(crate) mod infer;
@@ -20,6 +22,7 @@ mod parse;
 pub(crate) mod scan;
 pub mod spec;
 mod split;
+mod sweep;
 mod time;
 pub(crate) mod values;
 mod write;

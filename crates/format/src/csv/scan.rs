@@ -2,7 +2,8 @@
 //!
 //! The scanner moves from mark to mark (see [`super::marks`]) and notes where each field ends. It stops inside an
 //! incomplete record and goes on there when more text has come, so that a cut costs nothing but the copy of that
-//! record. Records with a bad structure are told apart and left out; what the fields mean is left to others.
+//! record. Records with a bad structure are told apart and left out; what the fields mean is left to others. Where
+//! records are plain, [`super::sweep`] takes many at once.
 //!
 //! ```text
 //!                   ┌──────────── delimiter ────────────┐
@@ -15,6 +16,7 @@
 
 use super::marks::{MarkSet, Marks};
 use super::spec::Dialect;
+use super::sweep::Sweeper;
 
 /// Where the records and fields of one text are. All records have the same number of fields.
 #[derive(Debug, Default)]
@@ -155,11 +157,14 @@ enum Step {
 #[derive(Debug)]
 pub(crate) struct Scanner {
     dialect: Dialect,
+    sweeper: Option<Sweeper>,
     marks: MarkSet,
     /// Fields that a record must have; `None` for any number.
     width: Option<usize>,
     /// The line on which the current record begins, from 1.
     line: u64,
+    /// Where the last sweep ended.
+    swept_to: usize,
     incomplete: Option<(Current, Vec<u32>)>,
 }
 
@@ -169,7 +174,8 @@ impl Scanner {
         let mut marks = vec![b'\n', b'\r', dialect.delimiter.first().copied().unwrap_or(b',')];
         marks.extend(dialect.quote);
         marks.extend(dialect.escape);
-        Scanner { marks: MarkSet::new(&marks), dialect, width: None, line, incomplete: None }
+        let sweeper = Sweeper::new(&dialect);
+        Scanner { marks: MarkSet::new(&marks), sweeper, dialect, width: None, line, swept_to: 0, incomplete: None }
     }
 
     /// From now on a record must have that many fields.
@@ -219,7 +225,19 @@ impl Scanner {
         let mut first_end = index.rows() * index.width;
         let mut marks = Marks::new(text, self.marks, current.position);
         let mut found = 0;
+        let mut patience = Patience::default();
         while found < limit {
+            if current.phase == Phase::RecordStart && patience.is_over() {
+                let swept = self.sweep(text, current.start, limit - found, index);
+                patience.learn(swept);
+                if swept > 0 {
+                    found += swept;
+                    first_end = index.ends.len();
+                    current = Current::at(self.swept_to);
+                    marks.skip_to(current.start);
+                    continue;
+                }
+            }
             if current.phase == Phase::RecordStart && current.start >= text.len() {
                 return Scanned::Incomplete(text.len());
             }
@@ -249,6 +267,14 @@ impl Scanner {
             found += 1;
         }
         Scanned::Enough(current.start)
+    }
+
+    /// Takes plain records at `from`, and says how many.
+    fn sweep(&mut self, text: &[u8], from: usize, limit: usize, index: &mut Index) -> usize {
+        let (Some(sweeper), Some(1..)) = (&self.sweeper, self.width) else { return 0 };
+        let swept = sweeper.sweep(text, from, self.line, limit, index);
+        (self.line, self.swept_to) = (swept.line, swept.next);
+        swept.rows
     }
 
     /// The record at `start` is longer than allowed. Whether a quote is open is looked up at the limit, not where the
@@ -511,6 +537,28 @@ impl Scanner {
             position += 1;
         }
         position
+    }
+}
+
+/// How many records are taken one by one before the quick way is tried again: where records are not plain, trying costs
+/// more than it gives.
+#[derive(Debug, Default)]
+struct Patience {
+    left: u32,
+    next: u32,
+}
+
+impl Patience {
+    fn is_over(&mut self) -> bool {
+        let over = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        over
+    }
+
+    /// So many records were taken in the quick way.
+    fn learn(&mut self, taken: usize) {
+        self.next = if taken > 1 { 0 } else { (self.next * 2 + 1).min(63) };
+        self.left = self.next;
     }
 }
 

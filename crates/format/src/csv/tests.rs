@@ -98,7 +98,9 @@ fn conformance_of_one_column() {
     let values = vec![Some("a"), None, Some(""), Some("a\nb"), None, Some("# no comment"), Some("\u{feff}"), None];
     let batch = batch_of(vec![("only", Arc::new(StringViewArray::from(values)) as ArrayRef)]);
     let format = Arc::new(csv(json!({"comment": "#"})));
-    Subject { format, batch, bad_record: Some(b"a,b\n"), columns: Columns::Named }.check();
+    let subject = Subject { format, batch, bad_record: Some(b"a,b\n"), columns: Columns::Named };
+    subject.check();
+    subject.check_memory();
 }
 
 #[test]
@@ -451,6 +453,41 @@ fn messy() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
 }
 
+/// Records of which most are good, and the others of every kind.
+fn mostly_plain() -> impl Strategy<Value = Vec<u8>> {
+    let good =
+        vec!["a,1,1.5\n", "text of some length,-2,3\r\n", ",,\n", "\"a,\"\"b\"\"\",3,\"4\"\n", "\"two\nlines\",5,6\n"];
+    let odd = vec![
+        "\n",
+        "\r\n",
+        "\r",
+        "a,1\n",
+        "a,1,2,3\n",
+        "#,1,2\n",
+        "#\"\n",
+        "a\"b,1,2\n",
+        "\"a\"b,1,2\n",
+        "\"a\" ,1,2\n",
+        " \"a\",1,2\n",
+        "a,x,2\n",
+        "\r,1,2\n",
+        "a,1,2\r",
+        "\"\r\n\",1,2\n",
+        "\"open,1,2\n",
+        "'a\",1,2\n",
+        "\"\"\"\",1,2\n",
+        "\"\"\",1,2\n",
+        "ä,1,2\n",
+        "a field with so many words that the record is longer than sixty bytes,1,2\n",
+    ];
+    let record = prop_oneof![
+        12 => prop::sample::select(good).prop_map(|record| record.as_bytes().to_vec()),
+        1 => prop::sample::select(odd).prop_map(|record| record.as_bytes().to_vec()),
+        1 => Just(b"\xff,1,2\n".to_vec()),
+    ];
+    proptest::collection::vec(record, 0..80).prop_map(|records| records.concat())
+}
+
 fn with_cuts(text: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = (Vec<u8>, Vec<usize>)> {
     text.prop_flat_map(|text| {
         let length = text.len();
@@ -485,6 +522,35 @@ proptest! {
                 Field::new("a", TEXT, true), Field::new("b", DataType::Int64, true),
             ])))
         };
+        match (parse(&format, &text, &request, &[]), parse(&format, &text, &request, &cuts)) {
+            (Ok(whole), Ok(cut)) => {
+                prop_assert_eq!(&whole.rows, &cut.rows);
+                prop_assert_eq!(&whole.lines, &cut.lines);
+                prop_assert_eq!(shown_rejects(&whole), shown_rejects(&cut));
+            }
+            (Err(whole), Err(cut)) => prop_assert_eq!(shown(&whole), shown(&cut)),
+            (whole, cut) => prop_assert!(false, "{whole:?} {cut:?}"),
+        }
+    }
+
+    #[test]
+    fn the_quick_way_takes_what_the_other_would_take(
+        text in mostly_plain(), dialect in 0..4_usize, limit in prop::sample::select(vec![60, 1 << 20]),
+    ) {
+        let mut settings = [
+            json!({}),
+            json!({"comment": "#"}),
+            json!({"trim": true, "quote": "'"}),
+            json!({"quote": "none"}),
+        ][dialect].clone();
+        settings["max_record"] = json!(limit);
+        settings["header"] = json!(false);
+        let format = csv(settings);
+        let columns = [("a", TEXT), ("b", DataType::Int64), ("c", DataType::Float64)];
+        let fields = columns.map(|(name, data_type)| Field::new(name, data_type, true));
+        let request = ParseRequest { lines: true, ..ParseRequest::all(Arc::new(Schema::new(fields.to_vec()))) };
+        // In pieces this short there is no quick way.
+        let cuts: Vec<usize> = (50..text.len()).step_by(50).collect();
         match (parse(&format, &text, &request, &[]), parse(&format, &text, &request, &cuts)) {
             (Ok(whole), Ok(cut)) => {
                 prop_assert_eq!(&whole.rows, &cut.rows);
