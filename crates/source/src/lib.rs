@@ -19,6 +19,7 @@ pub mod object;
 pub mod pattern;
 mod remote;
 mod retry;
+pub mod sftp;
 pub mod stdin;
 mod tls;
 
@@ -33,7 +34,7 @@ use serde_json::Value;
 
 /// All sources.
 pub const SOURCES: &[SourceEntry] =
-    &[file::ENTRY, stdin::ENTRY, http::ENTRY, ftp::ENTRY, object::S3, object::GCS, object::AZURE];
+    &[file::ENTRY, stdin::ENTRY, http::ENTRY, ftp::ENTRY, sftp::ENTRY, object::S3, object::GCS, object::AZURE];
 
 /// All places that objects can be written to as well.
 pub const STORES: &[StoreEntry] = &[object::S3_STORE, object::GCS_STORE, object::AZURE_STORE];

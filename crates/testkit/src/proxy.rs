@@ -41,6 +41,7 @@ struct Shared {
     breaks: Vec<Break>,
     connections: AtomicUsize,
     broken: AtomicUsize,
+    open: AtomicUsize,
     ended: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
 }
@@ -67,6 +68,7 @@ impl Proxy {
             breaks: breaks.to_vec(),
             connections: AtomicUsize::new(0),
             broken: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             streams: Mutex::default(),
         });
@@ -93,6 +95,11 @@ impl Proxy {
     /// How many connections there were so far; for FTP, control connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many clients have not hung up yet.
+    pub fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
     }
 
     /// Closes all connections that there are now.
@@ -123,8 +130,12 @@ impl Shared {
     fn serve(self: &Arc<Self>, client: TcpStream) {
         let Ok(server) = TcpStream::connect(("127.0.0.1", self.target)) else { return };
         let Some((upward, downward)) = self.connect(client, server) else { return };
-        let shared = Arc::clone(self);
-        std::thread::spawn(move || copy(upward.0, upward.1));
+        let (shared, counting) = (Arc::clone(self), Arc::clone(self));
+        self.open.fetch_add(1, Ordering::SeqCst);
+        std::thread::spawn(move || {
+            copy(upward.0, upward.1);
+            counting.open.fetch_sub(1, Ordering::SeqCst);
+        });
         std::thread::spawn(move || {
             if shared.ftp {
                 shared.control(downward.0, downward.1);

@@ -116,7 +116,7 @@ impl Sshd {
 
     /// How many logins there were so far.
     pub fn logins(&self) -> usize {
-        self.log().lines().filter(|line| line.contains("Accepted ")).count()
+        self.log().lines().filter(|line| line.contains("Accepted ") && line.contains(" from ")).count()
     }
 
     /// What the server logged.
@@ -187,19 +187,21 @@ impl Agent {
             .expect("ssh-agent is needed by the tests: install the Debian package openssh-client");
         let agent = Agent { process, folder };
         secret_file(&agent.folder, "key", &key.private);
+        let mut told = String::new();
         for _ in 0..500 {
-            if agent.socket().exists() {
-                break;
+            // It makes its socket before it listens.
+            let added = Command::new("ssh-add")
+                .arg(agent.folder.path("key"))
+                .env("SSH_AUTH_SOCK", agent.socket())
+                .output()
+                .expect("ssh-add is there");
+            if added.status.success() {
+                return agent;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            told = String::from_utf8_lossy(&added.stderr).into_owned();
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        let added = Command::new("ssh-add")
-            .arg(agent.folder.path("key"))
-            .env("SSH_AUTH_SOCK", agent.socket())
-            .output()
-            .expect("ssh-add is there");
-        assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
-        agent
+        panic!("the agent takes no key: {told}");
     }
 
     /// Its socket.

@@ -36,7 +36,7 @@ use crate::retry::{Fault, Policy};
 pub(crate) use address::{Address, Target};
 pub(crate) use pool::{Server, reach, words};
 use transfer::{Output, Transfer};
-pub(crate) use transfer::{Piece, SMALL, changed};
+pub(crate) use transfer::{Piece, SMALL, Space, changed};
 
 /// Units that were found wait up to this number to be taken.
 const FOUND_AHEAD: usize = 512;
@@ -54,6 +54,8 @@ pub(crate) trait Protocol: Debug + Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// The schemes of its URLs and their usual ports.
     const SCHEMES: &'static [(&'static str, u16)];
+    /// Bytes of one file that wait at most, with those that are on their way and have their room already.
+    const WINDOW: usize = SMALL as usize;
 
     /// What is common to all protocols.
     fn settings(spec: &Self::Spec) -> Settings;
@@ -256,7 +258,7 @@ impl<P: Protocol> Source for Remote<P> {
         let server = self.0.server(&context.io).await?;
         let (sender, opened) = oneshot::channel();
         let unit = unit.clone();
-        let stream = feed(context, SMALL as usize, move |feeder| async move {
+        let stream = feed(context, P::WINDOW, move |feeder| async move {
             Transfer::new(server, target, unit, Output::Stream(feeder, Some(sender))).run().await
         });
         match opened.await {

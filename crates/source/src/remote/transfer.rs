@@ -273,7 +273,6 @@ impl Piece<'_> {
     }
 
     /// Room for `bytes` if there is some.
-    #[expect(dead_code, reason = "what answers several questions at once needs it")]
     pub(crate) fn spare(&self, bytes: usize) -> Option<Space> {
         match &*self.output {
             Output::Stream(feeder, _) => feeder.spare(bytes).map(Space::Stream),
@@ -282,7 +281,6 @@ impl Piece<'_> {
     }
 
     /// Hands over the next bytes, for which there is room. Not for small files.
-    #[expect(dead_code, reason = "what answers several questions at once needs it")]
     pub(crate) fn put(&mut self, bytes: Bytes, space: Space) {
         self.progressed(bytes.len());
         self.hand_over(bytes, space);
