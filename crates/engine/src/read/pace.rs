@@ -37,6 +37,8 @@ struct Climb {
     round: Option<Round>,
     /// Bytes a second of the best round so far.
     best: f64,
+    /// The limit of the round before.
+    before: usize,
     /// Rounds since the climb ended; `None` while it goes on.
     rested: Option<u32>,
 }
@@ -52,7 +54,7 @@ struct Round {
 impl Pace {
     /// At most `most` units.
     pub fn new(most: usize) -> Self {
-        let climb = Climb { round: None, best: 0.0, rested: None };
+        let climb = Climb { round: None, best: 0.0, before: most.clamp(1, FIRST), rested: None };
         Pace { limit: AtomicUsize::new(most.clamp(1, FIRST)), most: most.max(1), climb: Mutex::new(climb) }
     }
 
@@ -84,21 +86,22 @@ impl Pace {
         let rate = worth as f64 / elapsed.as_secs_f64();
         climb.round = Some(Round { began: now, bytes, units: 0 });
         match climb.rested {
-            None if rate > climb.best * GAIN => {
-                climb.best = rate;
-                self.limit.store((limit * 2).min(self.most), Ordering::Relaxed);
-            }
+            None if rate > climb.best * GAIN => self.rise(&mut climb, rate),
             None => {
                 climb.rested = Some(0);
-                self.limit.store((limit / 2).max(FIRST), Ordering::Relaxed);
+                self.limit.store(climb.before, Ordering::Relaxed);
             }
             Some(rested) if rested < REST => climb.rested = Some(rested + 1),
-            Some(_) => {
-                climb.rested = None;
-                climb.best = rate;
-                self.limit.store((limit * 2).min(self.most), Ordering::Relaxed);
-            }
+            Some(_) => self.rise(&mut climb, rate),
         }
+    }
+
+    fn rise(&self, climb: &mut Climb, rate: f64) {
+        let limit = self.limit();
+        climb.best = rate;
+        climb.before = limit;
+        climb.rested = (limit == self.most).then_some(0);
+        self.limit.store((limit * 2).min(self.most), Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Climb> {
@@ -132,6 +135,7 @@ mod tests {
     fn it_climbs_while_each_connection_brings_its_own() {
         assert_eq!(climb(64, 5, |open| open as f64 * 1e6), (64, 64));
         assert_eq!(climb(20, 5, |open| open as f64 * 1e6), (20, 20), "never above what is allowed");
+        assert_eq!(climb(17, 200, |open| open as f64 * 1e6).1, 17);
     }
 
     #[test]
