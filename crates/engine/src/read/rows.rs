@@ -285,11 +285,10 @@ pub async fn ranged_file(reader: &Arc<Reader>, unit: &Unit) -> Result<Option<Arc
     }
     let at_unit = |error: Error| error.in_unit(&unit.uri, None);
     let Some(size) = source.size(&reader.context, unit).await.map_err(at_unit)? else { return Ok(None) };
-    let head = source.read_range(&reader.context, unit, 0..size.min(16)).await.map_err(at_unit)?;
+    let head = 0..size.min(millstream_codec::PACKED_HEAD as u64);
+    let head = source.read_range(&reader.context, unit, head).await.map_err(at_unit)?;
     let Some(head) = head else { return Ok(None) };
-    let packed =
-        head.starts_with(b"PK\x03\x04") || reader.registry.codecs.iter().any(|entry| (entry.build)().recognises(&head));
-    if packed {
+    if millstream_codec::is_packed(&head, millstream_codec::codec_by_name(&unit.uri)) {
         return Ok(None);
     }
     Ok(Some(Arc::new(Ranged { source, reader: Arc::clone(reader), unit: unit.clone(), size })))

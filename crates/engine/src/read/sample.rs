@@ -146,10 +146,11 @@ pub async fn estimate(reader: &Arc<Reader>) -> Result<Option<Estimate>> {
     let mut estimate = Estimate::default();
     for unit in units(reader, ESTIMATE_UNITS).await? {
         let Some(size) = unit.size else { return Ok(None) };
-        let (codec, _) = reader.registry.by_name(&unit.uri);
+        // A tar is only packed if it is compressed as a whole.
+        let packed = millstream_codec::codec_by_name(&unit.uri).is_some_and(|name| name != "tar");
         estimate.units += 1;
         estimate.stored_bytes += size;
-        estimate.text_bytes += if codec.is_some() || unit.uri.ends_with(".zip") { size * UNPACKED_RATIO } else { size };
+        estimate.text_bytes += if packed { size * UNPACKED_RATIO } else { size };
     }
     Ok(Some(estimate))
 }
