@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use millstream_testkit::Nginx;
 
-use crate::use_support::{Lab, csv_rows, finish, gzip, sorted, step, zip_of};
+use crate::use_support::{Lab, csv_rows, finish, gzip, sorted, step, tar_of, zip_of};
 
 /// Rows `start..end` as csv with a header.
 fn rows(range: std::ops::Range<u32>) -> String {
@@ -204,6 +204,7 @@ fn every_codec_is_known_by_its_bytes() {
     let two_members = [gzip(&text.as_bytes()[..half]), gzip(&text.as_bytes()[half..])].concat();
     let frame = |part: &str| zstd::encode_all(part.as_bytes(), 1).expect("memory");
     let two_frames = [frame(&text[..half]), frame(&text[half..])].concat();
+    let frame_of = |bytes: &[u8]| zstd::encode_all(bytes, 1).expect("memory");
     let nested = zip_of(&[("in/a.csv.gz", &gzip(text.as_bytes()))]);
     for (name, bytes) in [
         ("plain.csv", text.clone().into_bytes()),
@@ -213,6 +214,10 @@ fn every_codec_is_known_by_its_bytes() {
         ("a.csv.xz", xz(text.as_bytes())),
         ("a.zip", zip_of(&[("in/a.csv", text.as_bytes())])),
         ("nested.zip", nested),
+        ("a.tar", tar_of(&[("./in/a.csv", text.as_bytes())])),
+        ("a.tgz", gzip(&tar_of(&[("in/a.csv", text.as_bytes())]))),
+        ("a.tar.zst", frame_of(&tar_of(&[("in/a.csv.gz", &gzip(text.as_bytes()))]))),
+        ("tar-without-a-name", tar_of(&[("in/a.csv", text.as_bytes())])),
         ("gzip-without-a-name", two_members),
         ("zstd-with-a-wrong-name.csv", two_frames),
     ] {
@@ -245,6 +250,29 @@ fn members_are_chosen_by_globs_and_named_in_the_rows() {
         .map(|[id, member, line]| [id, &format!("name {id}"), "a.zip", member, line].map(str::to_owned).to_vec());
     assert_eq!(sorted(csv_rows(&lab.read("out.csv"))), expected);
     assert_eq!(lab.run(&["cat", "a.zip", "--member", "in/a*"]).ok().stdout, rows(0..2));
+}
+
+#[test]
+fn a_tar_may_hold_links_and_absolute_paths() {
+    let lab = Lab::with_job(
+        "sources:\n  t: {read: a.tar.gz, csv: {}, add: [_member]}\nsinks:\n  o: {from: t, write: out.csv}\n",
+    );
+    let (first, second) = (rows(0..1), rows(1..2));
+    let members: [(&str, &[u8]); 4] = [
+        ("/etc/a.csv", first.as_bytes()),
+        ("link.csv", b"-> /etc/passwd"),
+        ("../../b.csv", second.as_bytes()),
+        ("._b.csv", b"what macOS adds"),
+    ];
+    let archive = tar_of(&members);
+    lab.file("a.tar.gz", gzip(&archive));
+    lab.run(&["run", "job.yaml"]).ok();
+    let expected = [["0", "/etc/a.csv"], ["1", "../../b.csv"]]
+        .map(|[id, member]| [id, &format!("name {id}"), member].map(str::to_owned).to_vec());
+    assert_eq!(sorted(csv_rows(&lab.read("out.csv"))), expected);
+    // Cut between two members, it is no short archive.
+    lab.file("a.tar.gz", gzip(&archive[..1024]));
+    lab.run(&["run", "job.yaml"]).ended(1).tells(&["tar ends before its end", "a.tar.gz"]);
 }
 
 #[test]

@@ -166,6 +166,26 @@ pub fn zip_of(members: &[(&str, &[u8])]) -> Vec<u8> {
     writer.finish().expect("memory").into_inner()
 }
 
+/// A tar of these members; a content of `-> path` makes a symbolic link.
+pub fn tar_of(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut writer = tar::Builder::new(Vec::new());
+    for (name, content) in members {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_mode(0o644);
+        let mut content = *content;
+        if let Some(target) = content.strip_prefix(b"-> ") {
+            header.set_entry_type(tar::EntryType::Symlink);
+            header.as_old_mut().linkname[..target.len()].copy_from_slice(target);
+            content = b"";
+        }
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        writer.append(&header, content).expect("memory");
+    }
+    writer.into_inner().expect("memory")
+}
+
 /// The records of a csv text below its header, each with its fields.
 pub fn csv_rows(text: &str) -> Vec<Vec<String>> {
     let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
