@@ -52,7 +52,9 @@ pub fn guess(sample: &Sample, head: &[u8]) -> Result<Guess> {
         return Err(Error::data("it is no text and begins like no format that is known")
             .text(head)
             .in_unit(&sample.uri, None)
-            .hint("csv, json, lines and parquet are known, compressed with gzip, zstd, bzip2, xz or zip"));
+            .hint(
+                "csv, json, lines and parquet are known, compressed with gzip, zstd, bzip2 or xz, or in a zip or tar",
+            ));
     }
     if let Some(json) = guess_json(sample, &text)? {
         return Ok(json);
