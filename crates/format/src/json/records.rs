@@ -479,6 +479,9 @@ pub fn is_lines(head: &[u8], layout: Layout, max_record: usize) -> bool {
     }
     match layout {
         Layout::Lines => true,
+        // Blanks before the first record do not count towards its length when the layout is looked for, but do when a
+        // line is cut off that is too long: what is left of it could look like another layout.
+        Layout::Auto if text.first().is_some_and(|byte| is_space(*byte)) => false,
         Layout::Auto => layout_of(text, false, max_record) == Some(Layout::Lines),
         Layout::Array | Layout::Objects => false,
     }
