@@ -10,6 +10,7 @@ use millstream_core::Result;
 use millstream_core::crew::Crew;
 
 use crate::ahead::Ahead;
+use crate::buffers::KeptSymbols;
 use crate::deflate::{Fault, Inflater, Links, Resolver, Segment, Stop, Symbols};
 use crate::frame::{Frame, Progress, corrupt};
 
@@ -39,7 +40,7 @@ struct Jump {
 }
 
 enum Text {
-    Marked(Vec<u16>, Resolver),
+    Marked(KeptSymbols, Resolver),
     Bytes(Vec<u8>),
 }
 

@@ -207,6 +207,20 @@ fn is_remote(base: &Base, source: &SourceStep) -> bool {
 }
 
 impl Prepared<'_> {
+    /// The reasons why nothing at all was read of a source whose units were skipped: then it is not about single units.
+    pub fn all_skipped(&self) -> Vec<Error> {
+        let nothing = |reader: &&Arc<Reader>| {
+            let fetch = reader.steps.fetch.snapshot();
+            !reader.allow_empty && reader.unopened.skipped().0 > 0 && fetch.units == 0 && fetch.bytes == 0
+        };
+        let first = |reader: &Arc<Reader>| {
+            let error = reader.unopened.skipped().1.into_iter().next()?;
+            let hint = "every unit of the source was skipped for such a reason; `allow_empty: true` lets the run go on";
+            Some(error.in_step(&reader.name).hint(hint))
+        };
+        self.readers.iter().filter(nothing).filter_map(first).collect()
+    }
+
     /// How many units were left out since they could not be opened, and the first of them.
     pub fn skipped(&self) -> (u64, Vec<Skipped>) {
         let mut skipped = (0, Vec::new());

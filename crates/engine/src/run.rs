@@ -147,7 +147,8 @@ async fn execute(
     let mut begun: Vec<Begun<'_>> = Vec::new();
     let ended = load_all(base, job, prepared, &physical, &run, watch.interrupt, &mut begun).await;
     physical.metered.iter().for_each(|metered| metered.settle());
-    let unopened = prepared.unopened();
+    let mut unopened = prepared.unopened();
+    unopened.extend(prepared.all_skipped());
     if let Err(error) = ended {
         take_back(&begun).await;
         let error = unfinished(job, error);

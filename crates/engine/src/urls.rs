@@ -109,13 +109,19 @@ pub fn count(base: &Base, urls: &Urls, by_unit: bool) -> Result<Counts, Failure>
         }
         let mut counts = Counts::default();
         while let Some(ended) = tasks.join_next().await {
-            let part = ended.map_err(|join| Error::internal("a task failed").cause(join))??;
+            let part = ended.map_err(|join| Error::internal("a task failed").cause(join));
+            let part = part.and_then(|part| part).map_err(|error| with_unopened(&reader, error))?;
             counts.lines += part.lines;
             counts.units.extend(part.units);
         }
         Failure::of(reader.unopened.faults())?;
         Ok(counts)
     })
+}
+
+/// `error`, behind what could not be opened before it.
+fn with_unopened(reader: &Reader, error: Error) -> Failure {
+    Failure { lints: Vec::new(), errors: reader.unopened.faults().into_iter().chain([error]).collect() }
 }
 
 /// One of the tasks that count.

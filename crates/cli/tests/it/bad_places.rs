@@ -114,6 +114,11 @@ fn some_of_a_long_list_are_gone() {
     );
     let told = place.run(&["run", "job.yaml"]).stderr;
     assert!(told.contains("left out, since they cannot be opened: 7\n"), "{told}");
+
+    place.tree.file("list.txt", format!("{}\n{}\n", nginx.url("5.csv"), nginx.url("77.csv")));
+    let ended = place.run(&["run", "--quiet", "job.yaml"]);
+    assert_eq!(ended.code, Some(1), "no empty result in place of a full one");
+    assert!(ended.stderr.contains("every unit of the source was skipped"), "{}", ended.stderr);
 }
 
 #[test]

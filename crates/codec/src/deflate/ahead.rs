@@ -16,6 +16,7 @@ use bytes::Bytes;
 
 use super::find::find_block;
 use super::{Inflater, Stop, marker};
+use crate::buffers::KeptSymbols;
 
 /// Symbols that are decoded before the owner is listened to.
 const STEP: usize = 64 << 10;
@@ -93,7 +94,7 @@ pub(crate) struct Segment {
 /// The text of a segment, and the decoder behind it.
 pub(crate) enum Symbols {
     /// It began in the middle of a stream.
-    Marked(Vec<u16>, Inflater<u16>),
+    Marked(KeptSymbols, Inflater<u16>),
     /// It began at the beginning of a stream. Without a decoder it is the whole stream.
     Bytes(Vec<u8>, Option<Inflater<u8>>),
 }
@@ -181,7 +182,7 @@ impl Work<'_> {
         inflater.begin_after(&marker::markers());
         inflater.begin_in_byte(self.data[bit / 8], (bit % 8) as u32);
         let mut at = bit / 8 + 1;
-        let mut symbols = Vec::with_capacity(self.left.min(self.data.len() * 4));
+        let mut symbols = KeptSymbols::with_capacity(self.left.min(self.data.len() * 4));
         let (used, stop) = inflater.decode(&self.data[at..], &mut symbols, BELIEVED.min(self.left), false).ok()?;
         at += used;
         self.publish(bit as u64);

@@ -261,10 +261,9 @@ impl Unpack {
         self.unit_content().map_or(0, Content::wants).saturating_sub(here)
     }
 
-    /// Bytes of memory that hold text which helpers have decoded ahead. The bytes that were fed and are not used yet
-    /// come on top.
+    /// Bytes of memory that hold text which helpers have decoded ahead, and what was fed and is not used yet.
     pub fn held(&self) -> usize {
-        self.unit_content().map_or(0, Content::held)
+        self.input.available() + self.unit_content().map_or(0, Content::held)
     }
 
     /// The content that the bytes of the unit are pushed to.

@@ -17,6 +17,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
 use futures::{TryStreamExt, stream};
+use millstream_core::format::BATCH_BYTES;
 
 use super::Reader;
 use super::crew::ReadCrew;
@@ -138,6 +139,7 @@ impl ExecutionPlan for ReadExec {
             let member = Arc::new(crew.join());
             let mut small = BatchCoalescer::new(Arc::clone(&request.output_schema), request.parse.batch_rows)
                 .with_biggest_coalesce_batch_size(Some(request.parse.batch_rows / 2));
+            let mut held = 0;
             let name = reader.name.clone();
             let units = units.map_err(fault::unwrap);
             let units = units.map_ok(|batch| stream::iter(from_batch(&batch).into_iter().map(Ok))).try_flatten();
@@ -148,7 +150,13 @@ impl ExecutionPlan for ReadExec {
                 let rows = rows::rows(Arc::clone(&reader), Arc::clone(&request), open, Arc::clone(&member));
                 tokio::pin!(rows);
                 while let Some(batch) = rows.try_next().await? {
+                    held += batch.get_array_memory_size();
                     small.push_batch(batch)?;
+                    // Few rows can be much text.
+                    if held >= BATCH_BYTES {
+                        small.finish_buffered_batch()?;
+                        held = 0;
+                    }
                     while let Some(batch) = small.next_completed_batch() {
                         let handed_over = Instant::now();
                         yield batch;

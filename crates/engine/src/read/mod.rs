@@ -220,10 +220,13 @@ impl Reader {
             .map_ok(move |listed| {
                 let units = reader.list_some(&listed.pattern);
                 let reader = Arc::clone(&reader);
+                // What stands for several units may have given some of them, and would give more.
+                let one_unit = !listed.pattern.contains(['*', '?', '[', '{']);
                 units.map_err(move |error| listed.explain(error)).filter_map(move |unit| {
                     let kept = match unit {
                         Ok(unit) => Some(Ok(unit)),
-                        Err(error) => reader.unopened.leave_out(error).err().map(Err),
+                        Err(error) if one_unit => reader.unopened.leave_out(error).err().map(Err),
+                        Err(error) => Some(Err(error)),
                     };
                     std::future::ready(kept)
                 })

@@ -67,7 +67,6 @@ pub fn rows(
             let Some(batch) = finish(&request, rows, &uri, member.as_deref())? else { continue };
             yield batch;
         }
-        reader.steps.fetch.add_units(1);
     }
 }
 
@@ -124,6 +123,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                 sink = MemberReader::None;
             }
         }
+        reader.steps.fetch.add_units(u64::from(!text.is_missing()));
     }
     .boxed()
 }
@@ -273,6 +273,7 @@ fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> Me
             reader.steps.parse.add_busy(start.elapsed());
             yield (rows?, None);
         }
+        reader.steps.fetch.add_units(1);
     }
     .boxed()
 }

@@ -79,7 +79,7 @@ async fn stream_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resu
             Ok(head) => head,
             Err(error) if error.kind() == ErrorKind::Memory => return Err(error.hint(DECLARE)),
             Err(error) => {
-                reader.unopened.leave_out(error.clone())?;
+                reader.unopened.look_past(error.clone())?;
                 unopened.get_or_insert(error);
                 continue;
             }
@@ -99,10 +99,15 @@ const DECLARE: &str = "declare `columns`, or raise `--memory`";
 async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Result<Unit>>) -> Result<SchemaRef> {
     let format = range_format(reader).ok_or_else(|| Error::internal("a range format was expected"))?;
     let mut found: Vec<(String, SchemaRef)> = Vec::new();
+    let mut unopened = None;
     while let Some(unit) = units.next().await.transpose()? {
-        let file = match ranged_file(reader, &unit).await? {
-            Some(file) => file,
-            None => collect(reader, &unit).await?,
+        let file = match ranged(reader, &unit).await {
+            Ok(file) => file,
+            Err(error) => {
+                reader.unopened.look_past(error.clone())?;
+                unopened.get_or_insert(error);
+                continue;
+            }
         };
         let mut columns = format.columns(file).await.map_err(|error| error.in_unit(&unit.uri, None))?;
         // Most files have the columns of the one before: they share one description.
@@ -111,7 +116,18 @@ async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resul
         }
         found.push((unit.name(), columns));
     }
+    if let (true, Some(error)) = (found.is_empty(), unopened) {
+        return Err(error);
+    }
     format.merge(&found, reader.on_drift)
+}
+
+/// `unit` as a file that can be read by ranges: where it is, or collected in memory.
+async fn ranged(reader: &Arc<Reader>, unit: &Unit) -> Result<Arc<dyn ReadAt>> {
+    match ranged_file(reader, unit).await? {
+        Some(file) => Ok(file),
+        None => collect(reader, unit).await,
+    }
 }
 
 /// The first member of a packed unit, whole, charged while it is held.

@@ -160,6 +160,11 @@ impl UnitText {
         &self.worker
     }
 
+    /// Whether it could not be opened, and is left out.
+    pub fn is_missing(&self) -> bool {
+        self.missing
+    }
+
     /// Whether the text may be long enough for several tasks.
     pub fn is_long(&self) -> bool {
         self.streamed
@@ -224,7 +229,9 @@ impl UnitText {
             let Some(chunk) = bytes.next().now_or_never() else { return Ok(()) };
             self.take(chunk.transpose()?);
         }
-        self.charge(self.unpack.held());
+        if self.ahead.is_some() {
+            self.charge(self.unpack.held());
+        }
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Units that cannot be opened: one dead link among thousands is told together with all the others, at the end.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard};
 
 use millstream_core::source::OnError;
@@ -18,6 +20,8 @@ pub struct Unopened {
 #[derive(Debug, Default)]
 struct Found {
     count: u64,
+    /// Those that are counted, see [`key`].
+    known: HashSet<u64>,
     errors: Vec<Error>,
 }
 
@@ -25,6 +29,16 @@ impl Unopened {
     /// None yet.
     pub fn new(on_error: OnError) -> Self {
         Unopened { on_error, found: Mutex::default() }
+    }
+
+    /// Whether a look at some units goes on without one that cannot be opened for the reason `error`. What is skipped is
+    /// counted when it is read.
+    pub fn look_past(&self, error: Error) -> Result<()> {
+        match self.on_error {
+            OnError::Fail => self.leave_out(error),
+            OnError::Skip if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Transient) => Ok(()),
+            OnError::Skip => Err(error),
+        }
     }
 
     /// Goes on without a unit that cannot be opened for the reason `error`; or gives the error back, if it is not about
@@ -37,15 +51,15 @@ impl Unopened {
             _ => false,
         };
         let mut found = self.lock();
-        // A sample may have met it before.
-        let same = |known: &Error| known.place() == error.place() && known.offending_text() == error.offending_text();
-        if of_one_unit && found.errors.iter().any(same) {
+        // A sample, or an earlier listing, may have met it before.
+        if of_one_unit && found.known.contains(&key(&error)) {
             return Ok(());
         }
         if !of_one_unit || (!skip && found.errors.len() >= MOST) {
             return Err(error);
         }
         found.count += 1;
+        found.known.insert(key(&error));
         if found.errors.len() < MOST {
             found.errors.push(error);
         }
@@ -76,6 +90,14 @@ impl Unopened {
     }
 }
 
+/// What tells one unit from another, in eight bytes.
+fn key(error: &Error) -> u64 {
+    let place = error.place();
+    let mut hasher = DefaultHasher::new();
+    (&place.uri, &place.member, error.offending_text()).hash(&mut hasher);
+    hasher.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +117,7 @@ mod tests {
         let skipping = Unopened::new(OnError::Skip);
         for number in 0..2 * MOST {
             skipping.leave_out(gone(number)).expect("it is skipped");
+            skipping.leave_out(gone(number)).expect("it is known");
         }
         skipping.leave_out(Error::transient("later")).expect("it is skipped");
         assert!(skipping.faults().is_empty());

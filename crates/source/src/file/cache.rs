@@ -20,7 +20,7 @@ pub(crate) fn look(context: &SourceContext, file: &File, range: &Range<u64>) -> 
     let Some(cached) = cached_bytes(file, range) else { return false };
     context.cache.add_cached(cached.min(length));
     context.cache.add_disk(length.saturating_sub(cached));
-    cached == 0
+    cached == 0 && length > 0
 }
 
 /// Whether more has been brought into the cache than this machine has room for.

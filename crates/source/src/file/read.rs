@@ -3,6 +3,7 @@
 //! A file must stay what it was when it was opened: a change of its size or time while it is read is an error, since
 //! what was read may be half of the old and half of the new.
 
+use std::collections::VecDeque;
 use std::fs::Metadata;
 use std::io::IoSliceMut;
 use std::num::NonZeroU64;
@@ -168,28 +169,49 @@ pub(crate) fn stream_file(
 ) -> ByteStream {
     let counted = context.clone();
     feed(context, 2 * BLOCK as usize, move |feeder| async move {
-        let cold = cache::look(&counted, &file, &range);
         advise(&file, range.start, range.end - range.start, Advice::Sequential);
-        advise(&file, range.start, AHEAD, Advice::WillNeed);
+        let mut ahead = LookAhead { at: range.start, end: range.end, cold: VecDeque::new() };
         let mut at = range.start;
         while at < range.end {
             let end = range.end.min(at + BLOCK);
             let room = feeder.room((end - at) as usize).await;
             let (file, path) = (Arc::clone(&file), Arc::clone(&path));
-            let lets_go = cold && cache::is_full(&counted);
-            let bytes = blocking(move || {
-                advise(&file, at + AHEAD, BLOCK, Advice::WillNeed);
+            let context = counted.clone();
+            let read = blocking(move || {
+                let cold = ahead.look(&context, &file, at);
                 let bytes = read_range(&file, &path, at..end)?;
-                if lets_go {
+                if cold && cache::is_full(&context) {
                     cache::let_go(&file, &(at..end));
                 }
-                verify(&file, &path, &stamp).map(|()| bytes)
+                verify(&file, &path, &stamp).map(|()| (bytes, ahead))
             });
-            feeder.send(bytes.await?, room);
+            let bytes;
+            (bytes, ahead) = read.await?;
+            feeder.send(bytes, room);
             at = end;
         }
         Ok(())
     })
+}
+
+/// What the kernel was told to read ahead, block by block, and which blocks were not in the cache before.
+struct LookAhead {
+    at: u64,
+    end: u64,
+    cold: VecDeque<bool>,
+}
+
+impl LookAhead {
+    /// Asks for what comes up to [`AHEAD`] behind byte `at`, where a block begins; says whether that block was cold.
+    fn look(&mut self, context: &SourceContext, file: &File, at: u64) -> bool {
+        while self.at < self.end.min(at + AHEAD) {
+            let block = self.at..self.end.min(self.at + BLOCK);
+            self.cold.push_back(cache::look(context, file, &block));
+            advise(file, block.start, block.end - block.start, Advice::WillNeed);
+            self.at = block.end;
+        }
+        self.cold.pop_front().unwrap_or(false)
+    }
 }
 
 /// Advice is only that: a file system that does not take it reads as well.
