@@ -11,7 +11,7 @@ def describe() -> dict[str, str | int]:
         "cores": len(os.sched_getaffinity(0)),
         "processor": processor(),
         "memory": f"{round(memory_bytes() / 2**30)} GiB",
-        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "kernel": f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
     }
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -53,6 +54,8 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Runs what was asked for; 1 if anything went wrong, which a missed target is not."""
     given = arguments()
+    # Being ended is like Ctrl-C: what was started is ended too, and the scratch folder goes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if missing := tools.missing():
         print(f"left out, since not installed (scripts/install-bench-packages.sh): {', '.join(missing)}")
     cache = given.cache.resolve()
