@@ -29,7 +29,7 @@ mod conformance;
 pub use list::{Listed, list_file};
 
 use millstream_core::registry::{SourceEntry, StoreEntry};
-use millstream_core::spec::{Fault, Spec, parse};
+use millstream_core::spec::{Duration, Fault, Spec, parse};
 use serde_json::Value;
 
 /// All sources.
@@ -42,4 +42,18 @@ pub const STORES: &[StoreEntry] = &[object::S3_STORE, object::GCS_STORE, object:
 /// The settings of a source; no block at all is an empty one.
 fn settings<S: Spec>(block: &Value) -> Result<S, Vec<Fault>> {
     if block.is_null() { parse(&Value::Object(serde_json::Map::new())) } else { parse(block) }
+}
+
+/// What is wrong with the settings that every place behind a network has.
+fn connection_faults(connections: usize, connect_timeout: Duration, timeout: Duration) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if !(1..=64).contains(&connections) {
+        faults.push(Fault::new("connections", "connections are from 1 to 64"));
+    }
+    for (key, duration) in [("connect_timeout", connect_timeout), ("timeout", timeout)] {
+        if duration.0.is_zero() {
+            faults.push(Fault::new(key, "nothing can be done in no time").hint("write a time such as 30s"));
+        }
+    }
+    faults
 }

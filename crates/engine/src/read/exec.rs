@@ -155,9 +155,9 @@ impl ExecutionPlan for ReadExec {
                     // Few rows can be much text.
                     if held >= BATCH_BYTES {
                         small.finish_buffered_batch()?;
-                        held = 0;
                     }
                     while let Some(batch) = small.next_completed_batch() {
+                        held = 0;
                         let handed_over = Instant::now();
                         yield batch;
                         reader.steps.parse.add_waiting_output(handed_over.elapsed());

@@ -4,8 +4,10 @@
 //!  UnitsExec ── units, largest first ──▶ ReadExec ── open · unpack · parse · filter ──▶ batches
 //!  (queue.rs)                            (exec.rs)   (rows.rs)
 //! ```
-//! `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces. `table.rs` shows a source to the SQL planner and takes the columns and filters it pushes down; `sample.rs` looks at
-//! the first bytes where the job declares no columns.
+//! `unit.rs` opens units ahead, as many as `pace.rs` allows, and unpacks them; `unopened.rs` keeps those that cannot be
+//! opened. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
+//! `table.rs` shows a source to the SQL planner and takes the columns and filters it pushes down; `sample.rs` looks at the
+//! first bytes where the job declares no columns.
 
 pub mod crew;
 pub mod exec;

@@ -122,14 +122,7 @@ impl Spec for HttpSpec {
                 hint: Some(hint),
             }));
         }
-        if !(1..=64).contains(&self.connections) {
-            faults.push(Fault::new("connections", "connections are from 1 to 64"));
-        }
-        for (key, duration) in [("connect_timeout", self.connect_timeout), ("timeout", self.timeout)] {
-            if duration.0.is_zero() {
-                faults.push(Fault::new(key, "no request can be done in no time").hint("write a time such as 30s"));
-            }
-        }
+        faults.extend(crate::connection_faults(self.connections, self.connect_timeout, self.timeout));
         if self.user_agent.as_ref().is_some_and(|text| HeaderValue::from_str(text).is_err()) {
             faults.push(Fault::new("user_agent", "it has characters that a header cannot hold"));
         }

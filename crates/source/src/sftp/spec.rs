@@ -76,15 +76,7 @@ impl Spec for SftpSpec {
                                    csv: {header: true}\n";
 
     fn check(&self) -> Vec<Fault> {
-        let mut faults = Vec::new();
-        if !(1..=64).contains(&self.connections) {
-            faults.push(Fault::new("connections", "connections are from 1 to 64"));
-        }
-        for (key, duration) in [("connect_timeout", self.connect_timeout), ("timeout", self.timeout)] {
-            if duration.0.is_zero() {
-                faults.push(Fault::new(key, "nothing can be done in no time").hint("write a time such as 30s"));
-            }
-        }
+        let mut faults = crate::connection_faults(self.connections, self.connect_timeout, self.timeout);
         if self.passphrase.is_some() && self.key.is_none() {
             faults.push(Fault::new("passphrase", "a passphrase is that of a key").hint("write `key`, too"));
         }
