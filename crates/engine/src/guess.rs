@@ -38,7 +38,7 @@ pub fn guess(base: &Base, url: &str) -> Result<String> {
 
 /// The first bytes of `unit`: as they are for a file that is read by ranges, else decoded.
 async fn head_of(reader: &Arc<Reader>, unit: &Unit) -> Result<Head> {
-    if let Some(file) = ranged_file(reader, unit).await? {
+    if let Some(file) = ranged_file(reader, unit, None).await? {
         let text =
             file.read_at(0..file.size().min(RANGED_HEAD)).await.map_err(|error| error.in_unit(&unit.uri, None))?;
         if text.starts_with(b"PAR1") {

@@ -13,8 +13,9 @@ use tokio::task::JoinSet;
 
 use crate::prepare::{Base, Failure, lines};
 use crate::read::crew::ReadCrew;
+use crate::read::opening::{Order, opened};
 use crate::read::queue::{PORTION, UnitQueue, no_match};
-use crate::read::unit::{self, UnitText};
+use crate::read::unit::UnitText;
 use crate::read::unopened::Unopened;
 use crate::read::{Opened, PlaceSource, ReadSteps, Reader};
 
@@ -142,11 +143,11 @@ impl Counter {
             let more = (!portion.is_empty()).then_some(portion);
             Ok::<_, Error>(more.map(|portion| (futures::stream::iter(portion.into_iter().map(Ok)), queue)))
         });
-        let opened = unit::opened(reader, units.try_flatten(), self.tasks);
+        let opened = opened(reader, units.try_flatten(), self.tasks, Order::ByServer);
         tokio::pin!(opened);
         let mut counts = Counts::default();
         while let Some(open) = opened.try_next().await? {
-            let text = UnitText::new(Arc::clone(&self.reader), open.unit, open.bytes, Arc::clone(&worker));
+            let text = UnitText::new(Arc::clone(&self.reader), open, Arc::clone(&worker));
             let unit = text.unit().name();
             let lines = lines_of(text).await?;
             counts.lines += lines;
@@ -199,12 +200,12 @@ pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<(), Failu
     let _governor = base.govern()?;
     base.runtimes.workers().block_on(async {
         let worker = Arc::new(ReadCrew::new(reader.context.io.clone()).join());
-        let opened = unit::opened(Arc::clone(&reader), reader.list(), 1);
+        let opened = opened(Arc::clone(&reader), reader.list(), 1, Order::Given);
         tokio::pin!(opened);
         let mut empty = true;
         while let Some(open) = opened.try_next().await? {
             empty = false;
-            let mut text = UnitText::new(Arc::clone(&reader), open.unit, open.bytes, Arc::clone(&worker));
+            let mut text = UnitText::new(Arc::clone(&reader), open, Arc::clone(&worker));
             loop {
                 match text.next().await? {
                     Unpacked::Text(piece) => output.write_all(&piece).map_err(unwritable)?,

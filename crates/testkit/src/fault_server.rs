@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What goes wrong with one answer.
 #[derive(Debug, Clone)]
@@ -66,6 +66,7 @@ pub struct Object {
     ranges: bool,
     heads: bool,
     chunked: bool,
+    delay: Duration,
     faults: VecDeque<Fault>,
     always: Option<Fault>,
     next: Option<(usize, Box<Object>)>,
@@ -80,6 +81,7 @@ impl Object {
             ranges: true,
             heads: true,
             chunked: false,
+            delay: Duration::ZERO,
             faults: VecDeque::new(),
             always: None,
             next: None,
@@ -112,6 +114,12 @@ impl Object {
     /// The length is not told: the body comes in chunks.
     pub fn chunked(mut self) -> Self {
         self.chunked = true;
+        self
+    }
+
+    /// Every answer comes so much later.
+    pub fn delayed(mut self, delay: Duration) -> Self {
+        self.delay = delay;
         self
     }
 
@@ -162,6 +170,8 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
     /// The number of the connection, from 1.
     pub connection: usize,
+    /// When it came.
+    pub at: Instant,
 }
 
 impl Request {
@@ -265,7 +275,10 @@ fn serve(stream: TcpStream, connection: usize, shared: &Shared) -> std::io::Resu
         lock(&shared.requests).push(request.clone());
         let planned = plan(shared, &request.path);
         let kept = match planned {
-            Some((object, fault)) => answer(&mut writer, &request, &object, fault)?,
+            Some((object, fault)) => {
+                std::thread::sleep(object.delay);
+                answer(&mut writer, &request, &object, fault)?
+            }
             None => send(&mut writer, &request, &Answer::status(404).body("there is nothing here"))?,
         };
         if !kept {
@@ -291,7 +304,7 @@ fn read_request(reader: &mut impl BufRead, connection: usize) -> std::io::Result
         match line.trim_end().split_once(':') {
             Some((name, value)) => headers.push((name.to_ascii_lowercase(), value.trim().to_owned())),
             None => {
-                let request = Request { method, path, headers, connection };
+                let request = Request { method, path, headers, connection, at: Instant::now() };
                 let length = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
                 std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
                 return Ok(Some(request));

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::time::Duration;
 
-use millstream_testkit::Nginx;
+use millstream_testkit::{FaultServer, Nginx, Object, Plan};
 
 use crate::use_support::{Lab, csv_rows, finish, gzip, sorted, step, tar_of, zip_of};
 
@@ -287,4 +288,31 @@ fn limits_end_a_run_before_its_disk_is_full() {
         lab.run(&["run", "job.yaml"]).ended(1).tells(&[message, "a.zip"]);
         assert!(!lab.path("out.txt").exists());
     }
+}
+
+#[test]
+fn a_server_that_is_far_away_gets_more_connections_and_keeps_no_other_waiting() {
+    let objects = |count: u32, delay: Duration| {
+        let object = |number: u32| Object::new(format!("{number}\n")).delayed(delay);
+        (0..count).fold(Plan::new(), |plan, number| plan.object(&format!("/{number}"), object(number)))
+    };
+    let far = FaultServer::start(objects(100, Duration::from_millis(300)));
+    let near = FaultServer::start(objects(200, Duration::ZERO));
+    let lab = Lab::new();
+    let listed = (0..200).fold(String::new(), |mut list, number| {
+        if number % 2 == 0 {
+            let _ = writeln!(list, "{}", far.url(&format!("/{}", number / 2)));
+        }
+        let _ = writeln!(list, "{}", near.url(&format!("/{number}")));
+        list
+    });
+    lab.file("list.txt", listed);
+
+    let counted = lab.run(&["count", "@list.txt"]).ok();
+    assert_eq!(counted.stdout(), "300\n");
+    assert!(far.connections() > 8, "{} connections", far.connections());
+    let (far, near) = (far.requests(), near.requests());
+    let last = near.iter().map(|request| request.at).max().expect("requests");
+    let behind = far.iter().filter(|request| request.at > last).count();
+    assert!(behind >= 10, "{behind} of {} requests to the far server came behind the last to the near one", far.len());
 }

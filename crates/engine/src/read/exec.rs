@@ -21,9 +21,9 @@ use millstream_core::format::BATCH_BYTES;
 
 use super::Reader;
 use super::crew::ReadCrew;
+use super::opening::{Order, opened};
 use super::queue::from_batch;
 use super::rows::{self, RowsRequest};
-use super::unit;
 use crate::fault;
 
 /// Reads the units that its input hands it.
@@ -143,7 +143,7 @@ impl ExecutionPlan for ReadExec {
             let name = reader.name.clone();
             let units = units.map_err(fault::unwrap);
             let units = units.map_ok(|batch| stream::iter(from_batch(&batch).into_iter().map(Ok))).try_flatten();
-            let opened = unit::opened(Arc::clone(&reader), units, partitions);
+            let opened = opened(Arc::clone(&reader), units, partitions, Order::ByServer);
             let opened = opened.map_err(|error| fault::carry(error.in_step(&name)));
             tokio::pin!(opened);
             while let Some(open) = opened.try_next().await? {

@@ -4,13 +4,14 @@
 //!  UnitsExec ── units, largest first ──▶ ReadExec ── open · unpack · parse · filter ──▶ batches
 //!  (queue.rs)                            (exec.rs)   (rows.rs)
 //! ```
-//! `unit.rs` opens units ahead, as many as `pace.rs` allows, and unpacks them; `unopened.rs` keeps those that cannot be
-//! opened. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
+//! `opening.rs` opens units ahead, of each server as many as `pace.rs` allows; `unit.rs` unpacks them; `unopened.rs` keeps
+//! those that cannot be opened. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
 //! `table.rs` shows a source to the SQL planner and takes the columns and filters it pushes down; `sample.rs` looks at the
 //! first bytes where the job declares no columns.
 
 pub mod crew;
 pub mod exec;
+pub mod opening;
 pub mod pace;
 pub mod queue;
 pub mod rows;
@@ -23,7 +24,7 @@ pub mod unopened;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
@@ -106,6 +107,9 @@ pub struct Reader {
     pub opened: Opened,
 }
 
+/// So many servers are remembered while none of their units is read.
+const PACES: usize = 1000;
+
 /// What has been opened of a source, or will be.
 #[derive(Default)]
 pub struct Opened {
@@ -113,8 +117,8 @@ pub struct Opened {
     streams: Mutex<HashMap<String, ByteStream>>,
     /// All units, if they are few enough to be kept.
     units: Mutex<Option<Vec<Unit>>>,
-    /// Made when the first unit is opened.
-    pace: OnceLock<Pace>,
+    /// Of the servers whose units were opened, by their name.
+    paces: Mutex<HashMap<String, Arc<Pace>>>,
 }
 
 impl Opened {
@@ -281,8 +285,10 @@ impl Reader {
         let size = usize::try_from(unit.size?).ok().filter(|size| *size <= most)?;
         let reservation = self.context.budget.try_reserve(&self.name, size).ok()?;
         let bytes = self.source_of(&unit.uri).ok()?.read_now(unit, most)?;
-        self.context.cache.add_cached(size as u64);
-        Some(bytes.map(|bytes| (bytes, reservation)))
+        Some(bytes.map(|bytes| {
+            self.context.cache.add_cached(size as u64);
+            (bytes, reservation)
+        }))
     }
 
     /// Opens a unit, or hands on the one that was opened for a sample.
@@ -293,12 +299,22 @@ impl Reader {
         }
     }
 
-    /// How many units are opened at once.
-    pub fn pace(&self) -> &Pace {
-        self.opened.pace.get_or_init(|| Pace::new(self.open_ahead()))
+    /// How many units of `server` are opened at once; `unit` is one of them.
+    pub fn pace(&self, server: &str, unit: &Unit) -> Arc<Pace> {
+        let mut paces = locked(&self.opened.paces);
+        if let Some(pace) = paces.get(server) {
+            return Arc::clone(pace);
+        }
+        if paces.len() >= PACES {
+            paces.retain(|_, pace| Arc::strong_count(pace) > 1);
+        }
+        let most = self.source_of(&unit.uri).map_or(1, |source| source.connections());
+        let pace = Arc::new(Pace::new(most));
+        paces.insert(server.to_owned(), Arc::clone(&pace));
+        pace
     }
 
-    /// The most units that are worth opening at once.
+    /// The most units of one server that are opened at once.
     pub fn open_ahead(&self) -> usize {
         let schemes = self.patterns.iter().filter_map(|pattern| self.source_of(pattern.trim_start_matches('@')).ok());
         schemes.map(|source| source.connections()).max().unwrap_or(1)

@@ -1,11 +1,11 @@
-//! How many units are opened at once: few at first, and more while more comes in by it.
+//! How many units of a server are opened at once: few at first, and more while more comes in by it.
 //!
 //! Each open unit costs memory and a connection, and a server has only so many to give. What they bring is measured over
 //! rounds: a round is over when as many units have come as may be open, and some time has passed. While a round brings
 //! clearly more than the best before it, the next may open twice as many; one that does not ends the climb. Now and then
 //! it is tried again, since a network or a server can become faster.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -24,10 +24,12 @@ const REST: u32 = 50;
 /// What a unit is worth in bytes however small it is, so that tiny ones are not taken for silence.
 const UNIT: u64 = 1 << 10;
 
-/// The number of units of one source that may be open.
+/// The number of units of one server that may be open.
 #[derive(Debug)]
 pub struct Pace {
     limit: AtomicUsize,
+    /// What has come from all its units.
+    bytes: AtomicU64,
     most: usize,
     climb: Mutex<Climb>,
 }
@@ -55,7 +57,12 @@ impl Pace {
     /// At most `most` units.
     pub fn new(most: usize) -> Self {
         let climb = Climb { round: None, best: 0.0, before: most.clamp(1, FIRST), rested: None };
-        Pace { limit: AtomicUsize::new(most.clamp(1, FIRST)), most: most.max(1), climb: Mutex::new(climb) }
+        Pace {
+            limit: AtomicUsize::new(most.clamp(1, FIRST)),
+            bytes: AtomicU64::new(0),
+            most: most.max(1),
+            climb: Mutex::new(climb),
+        }
     }
 
     /// How many may be open now.
@@ -63,10 +70,15 @@ impl Pace {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// A unit was opened; `bytes` have come in from all units so far.
-    pub fn opened(&self, bytes: u64) {
+    /// So many bytes have come.
+    pub fn add_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A unit was opened.
+    pub fn opened(&self) {
         if self.most > FIRST {
-            self.opened_at(Instant::now(), bytes);
+            self.opened_at(Instant::now(), self.bytes.load(Ordering::Relaxed));
         }
     }
 

@@ -22,6 +22,7 @@ use millstream_core::source::{Source, SourceContext};
 use millstream_core::{Crew, Error, ErrorKind, Reservation, Result, Unit};
 
 use super::crew::Member;
+use super::pace::Pace;
 use super::split::{SplitParser, cut};
 use super::unit::{OpenUnit, UnitBytes, UnitText};
 use super::{Provenance, Reader};
@@ -54,9 +55,9 @@ pub fn rows(
     async_stream::try_stream! {
         let uri = open.unit.uri.clone();
         let mut parsed_rows = match open.bytes {
-            UnitBytes::Ranged => ranged_rows(Arc::clone(&reader), Arc::clone(&request), open.unit),
-            bytes => {
-                let text = UnitText::new(Arc::clone(&reader), open.unit, bytes, worker);
+            UnitBytes::Ranged => ranged_rows(Arc::clone(&reader), Arc::clone(&request), open.unit, open.pace),
+            _ => {
+                let text = UnitText::new(Arc::clone(&reader), open, worker);
                 unpacked_rows(Arc::clone(&reader), Arc::clone(&request), text)
             }
         };
@@ -262,9 +263,10 @@ fn refuse(reader: &Reader, rejects: Vec<Reject>, unit: &Unit, member: Option<&st
 }
 
 /// The rows of a unit whose format asks for ranges.
-fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> MemberRows {
+fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, pace: Arc<Pace>) -> MemberRows {
     async_stream::try_stream! {
-        let file = ranged_file(&reader, &unit).await?.ok_or_else(|| Error::internal("the unit lost its ranges"))?;
+        let file = ranged_file(&reader, &unit, Some(pace)).await?;
+        let file = file.ok_or_else(|| Error::internal("the unit lost its ranges"))?;
         let format = range_format(&reader).ok_or_else(|| Error::internal("only a format that asks for ranges comes here"))?;
         let mut read = format.read(file, &request.parse);
         loop {
@@ -278,8 +280,13 @@ fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> Me
     .boxed()
 }
 
-/// `unit` as a file that is read by ranges, if its place can do that and it is not packed.
-pub async fn ranged_file(reader: &Arc<Reader>, unit: &Unit) -> Result<Option<Arc<dyn ReadAt>>> {
+/// `unit` as a file that is read by ranges, if its place can do that and it is not packed. What comes of it is told to
+/// `pace`.
+pub async fn ranged_file(
+    reader: &Arc<Reader>,
+    unit: &Unit,
+    pace: Option<Arc<Pace>>,
+) -> Result<Option<Arc<dyn ReadAt>>> {
     let source = Arc::clone(reader.source_of(&unit.uri)?);
     if unit.uri == "-" {
         return Ok(None);
@@ -292,7 +299,7 @@ pub async fn ranged_file(reader: &Arc<Reader>, unit: &Unit) -> Result<Option<Arc
     if millstream_codec::is_packed(&head, millstream_codec::codec_by_name(&unit.uri)) {
         return Ok(None);
     }
-    Ok(Some(Arc::new(Ranged { source, reader: Arc::clone(reader), unit: unit.clone(), size })))
+    Ok(Some(Arc::new(Ranged { source, reader: Arc::clone(reader), unit: unit.clone(), pace, size })))
 }
 
 #[derive(Debug)]
@@ -300,6 +307,7 @@ struct Ranged {
     source: Arc<dyn Source>,
     reader: Arc<Reader>,
     unit: Unit,
+    pace: Option<Arc<Pace>>,
     size: u64,
 }
 
@@ -316,6 +324,9 @@ impl ReadAt for Ranged {
         self.reader.steps.decode.add_waiting_input(start.elapsed());
         let bytes = bytes?.ok_or_else(|| Error::refused("the place no longer answers with ranges"))?;
         self.reader.steps.fetch.add_bytes(bytes.len() as u64);
+        if let Some(pace) = &self.pace {
+            pace.add_bytes(bytes.len() as u64);
+        }
         Ok(bytes)
     }
 }

@@ -124,7 +124,7 @@ async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resul
 
 /// `unit` as a file that can be read by ranges: where it is, or collected in memory.
 async fn ranged(reader: &Arc<Reader>, unit: &Unit) -> Result<Arc<dyn ReadAt>> {
-    match ranged_file(reader, unit).await? {
+    match ranged_file(reader, unit, None).await? {
         Some(file) => Ok(file),
         None => collect(reader, unit).await,
     }

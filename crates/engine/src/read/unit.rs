@@ -4,19 +4,18 @@
 //! would cost more than the reading. Everything else is fetched where waiting is done.
 
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Instant;
 
 use bytes::Bytes;
 use datafusion::common::runtime::SpawnedTask;
-use futures::stream::FuturesOrdered;
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{FutureExt, StreamExt};
 use millstream_codec::{Unpack, Unpacked};
 use millstream_core::format::Reading;
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
 
 use super::Reader;
 use super::crew::Member;
+use super::pace::Pace;
 use super::rows::ranged_file;
 
 /// Units up to this size in bytes are read by the task that decodes them, if that needs no waiting.
@@ -28,6 +27,8 @@ pub struct OpenUnit {
     pub unit: Unit,
     /// Its bytes.
     pub bytes: UnitBytes,
+    /// What is told how much comes.
+    pub pace: Arc<Pace>,
 }
 
 /// The bytes of a unit, in one of the ways to get them.
@@ -42,42 +43,14 @@ pub enum UnitBytes {
     Missing,
 }
 
-/// `units`, opened some time before they are read, in their order. One of `tasks` tasks of the source opens its part of
-/// what may be open at once.
-pub fn opened<S>(reader: Arc<Reader>, units: S, tasks: usize) -> impl Stream<Item = Result<OpenUnit>> + Send
-where
-    S: Stream<Item = Result<Unit>> + Send + 'static,
-{
-    let mut units = units.boxed().fuse();
-    let mut waiting = FuturesOrdered::new();
-    futures::stream::poll_fn(move |context| {
-        while waiting.len() < reader.pace().limit().div_ceil(tasks) {
-            match units.poll_next_unpin(context) {
-                Poll::Ready(Some(Ok(unit))) => waiting.push_back(open(Arc::clone(&reader), unit)),
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) if waiting.is_empty() => return Poll::Ready(None),
-                Poll::Ready(None) | Poll::Pending => break,
-            }
-        }
-        match waiting.is_empty() {
-            true => Poll::Pending,
-            false => {
-                let next = std::task::ready!(waiting.poll_next_unpin(context));
-                reader.pace().opened(reader.steps.fetch.bytes());
-                Poll::Ready(next)
-            }
-        }
-    })
-}
-
-/// Opens `unit` for the format of `reader`.
-pub async fn open(reader: Arc<Reader>, unit: Unit) -> Result<OpenUnit> {
+/// Opens `unit` for the format of `reader`. What comes of it is told to `pace`.
+pub async fn open(reader: Arc<Reader>, unit: Unit, pace: Arc<Pace>) -> Result<OpenUnit> {
     reader.context.budget.admitted().await;
     match bytes_of(&reader, &unit).await {
-        Ok(bytes) => Ok(OpenUnit { unit, bytes }),
+        Ok(bytes) => Ok(OpenUnit { unit, bytes, pace }),
         Err(error) => {
             reader.unopened.leave_out(error.in_unit(&unit.uri, None))?;
-            Ok(OpenUnit { unit, bytes: UnitBytes::Missing })
+            Ok(OpenUnit { unit, bytes: UnitBytes::Missing, pace })
         }
     }
 }
@@ -92,7 +65,7 @@ async fn bytes_of(reader: &Arc<Reader>, unit: &Unit) -> Result<UnitBytes> {
         let (reader, unit, io) = (Arc::clone(reader), unit.clone(), reader.context.io.clone());
         let _enter = io.enter();
         SpawnedTask::spawn(async move {
-            Ok(match ranged && ranged_file(&reader, &unit).await?.is_some() {
+            Ok(match ranged && ranged_file(&reader, &unit, None).await?.is_some() {
                 true => UnitBytes::Ranged,
                 false => UnitBytes::Stream(reader.open(&unit).await?),
             })
@@ -105,6 +78,7 @@ async fn bytes_of(reader: &Arc<Reader>, unit: &Unit) -> Result<UnitBytes> {
 pub struct UnitText {
     reader: Arc<Reader>,
     unit: Unit,
+    pace: Arc<Pace>,
     unpack: Unpack,
     input: Input,
     /// Bytes have come.
@@ -128,8 +102,9 @@ enum Input {
 }
 
 impl UnitText {
-    /// The text of `unit`, unpacked by `worker`.
-    pub fn new(reader: Arc<Reader>, unit: Unit, bytes: UnitBytes, worker: Arc<Member>) -> Self {
+    /// The text of the unit, unpacked by `worker`.
+    pub fn new(reader: Arc<Reader>, open: OpenUnit, worker: Arc<Member>) -> Self {
+        let OpenUnit { unit, bytes, pace } = open;
         let mut unpack = Unpack::new(reader.unpack_options(&unit));
         let missing = matches!(bytes, UnitBytes::Missing);
         let input = match bytes {
@@ -141,13 +116,14 @@ impl UnitText {
             }
             UnitBytes::Whole(bytes, _reservation) => {
                 reader.steps.fetch.add_bytes(bytes.len() as u64);
+                pace.add_bytes(bytes.len() as u64);
                 unpack.feed(bytes);
                 unpack.end();
                 Input::Whole { _reservation }
             }
         };
         let streamed = matches!(input, Input::Stream(_));
-        UnitText { reader, unit, unpack, input, begun: false, missing, streamed, worker, ahead: None }
+        UnitText { reader, unit, pace, unpack, input, begun: false, missing, streamed, worker, ahead: None }
     }
 
     /// The unit.
@@ -241,6 +217,7 @@ impl UnitText {
             Some(chunk) => {
                 self.begun = true;
                 self.reader.steps.fetch.add_bytes(chunk.len() as u64);
+                self.pace.add_bytes(chunk.len() as u64);
                 self.unpack.feed(chunk);
             }
             None => {

@@ -1,0 +1,179 @@
+//! Units are opened some time before they are read: of each server as many as its pace allows.
+//!
+//! ```text
+//!          ┌▶ lane of one server:     held … │ opening … ─┐
+//!  units ──┤                                              ├─▶ opened, from the lanes in turn
+//!          └▶ lane of another server: held … │ opening … ─┘
+//! ```
+//! The units of one server stay in their order. A server that is slow keeps only its own units waiting.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, Fuse, FuturesOrdered};
+use futures::{FutureExt, Stream, StreamExt};
+use millstream_core::{Result, Unit};
+
+use super::Reader;
+use super::pace::Pace;
+use super::unit::{OpenUnit, open};
+
+/// The most units that are held back because their own server has enough to do, while another's are looked for.
+const MOST_HELD: usize = 256;
+
+/// The most lanes that are kept while nothing is in them.
+const IDLE_LANES: usize = 16;
+
+/// What the opened units are ordered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// They come out as the units came in.
+    Given,
+    /// Only those of one server do.
+    ByServer,
+}
+
+/// `units`, opened some time before they are read. One of `tasks` tasks of the source opens its part of what may be
+/// open at once.
+pub fn opened<S>(
+    reader: Arc<Reader>,
+    units: S,
+    tasks: usize,
+    order: Order,
+) -> impl Stream<Item = Result<OpenUnit>> + Send
+where
+    S: Stream<Item = Result<Unit>> + Send + 'static,
+{
+    let mut opening =
+        Opening { reader, units: units.boxed().fuse(), tasks, order, lanes: Vec::new(), turn: 0, held: 0 };
+    futures::stream::poll_fn(move |context| opening.poll_next(context))
+}
+
+struct Opening {
+    reader: Arc<Reader>,
+    units: Fuse<BoxStream<'static, Result<Unit>>>,
+    tasks: usize,
+    order: Order,
+    lanes: Vec<Lane>,
+    /// The lane that is asked first.
+    turn: usize,
+    /// Units held back in all lanes.
+    held: usize,
+}
+
+/// The units of one server.
+struct Lane {
+    server: String,
+    pace: Arc<Pace>,
+    held: VecDeque<Unit>,
+    opening: FuturesOrdered<BoxFuture<'static, Result<OpenUnit>>>,
+}
+
+impl Opening {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<OpenUnit>>> {
+        for index in 0..self.lanes.len() {
+            self.fill(index);
+        }
+        let exhausted = loop {
+            if self.held >= MOST_HELD || self.all_have_enough() {
+                break false;
+            }
+            match self.units.poll_next_unpin(context) {
+                Poll::Ready(Some(Ok(unit))) => self.add(unit),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(None) => break true,
+                Poll::Pending => break false,
+            }
+        };
+        for step in 0..self.lanes.len() {
+            let index = (self.turn + step) % self.lanes.len();
+            let lane = &mut self.lanes[index];
+            if let Poll::Ready(Some(open)) = Pin::new(&mut lane.opening).poll_next(context) {
+                lane.pace.opened();
+                self.turn = index + 1;
+                return Poll::Ready(Some(open));
+            }
+        }
+        match exhausted && self.lanes.iter().all(Lane::is_idle) {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Then units stay where other tasks can take them.
+    fn all_have_enough(&self) -> bool {
+        !self.lanes.is_empty() && self.lanes.iter().all(|lane| !lane.has_room(self.tasks))
+    }
+
+    fn add(&mut self, unit: Unit) {
+        let server = match self.order {
+            Order::Given => "",
+            Order::ByServer => server_of(&unit.uri),
+        };
+        let index = self.lanes.iter().position(|lane| lane.server == server).unwrap_or_else(|| self.new_lane(&unit));
+        self.lanes[index].held.push_back(unit);
+        self.held += 1;
+        self.fill(index);
+    }
+
+    fn new_lane(&mut self, unit: &Unit) -> usize {
+        if self.lanes.len() >= IDLE_LANES {
+            self.lanes.retain(|lane| !lane.is_idle());
+        }
+        let server = server_of(&unit.uri);
+        let pace = self.reader.pace(server, unit);
+        let server = if self.order == Order::Given { "" } else { server }.to_owned();
+        self.lanes.push(Lane { server, pace, held: VecDeque::new(), opening: FuturesOrdered::new() });
+        self.lanes.len() - 1
+    }
+
+    /// Opens what the lane holds back, as far as its server's pace allows.
+    fn fill(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        while lane.has_room(self.tasks)
+            && let Some(unit) = lane.held.pop_front()
+        {
+            self.held -= 1;
+            lane.opening.push_back(open(Arc::clone(&self.reader), unit, Arc::clone(&lane.pace)).boxed());
+        }
+    }
+}
+
+impl Lane {
+    fn has_room(&self, tasks: usize) -> bool {
+        self.opening.len() < self.pace.limit().div_ceil(tasks)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.held.is_empty() && self.opening.is_empty()
+    }
+}
+
+/// The server of `uri` (or the bucket, which has servers of its own); nothing for what is on this machine.
+fn server_of(uri: &str) -> &str {
+    let Some((_, rest)) = uri.split_once("://") else { return "" };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
+    &uri[..uri.len() - rest.len() + authority.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_what_stands_before_the_path() {
+        for (uri, server) in [
+            ("data/a.gz", ""),
+            ("-", ""),
+            ("file:///data/a.gz", "file://"),
+            ("https://example.org/a/b.gz", "https://example.org"),
+            ("https://example.org:8443?list", "https://example.org:8443"),
+            ("s3://bucket/a://b", "s3://bucket"),
+        ] {
+            assert_eq!(server_of(uri), server, "{uri}");
+        }
+    }
+}
