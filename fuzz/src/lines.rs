@@ -1,11 +1,13 @@
-//! Any bytes as lines: no panic, the same lines and rejects however the text is cut, and as many as are counted.
+//! Any bytes as lines: no panic, the same lines and rejects however the text is cut, as many as are counted, and none
+//! lost where a text is required.
 //!
 //! The first byte of the input chooses the encoding and the longest line, the second how the text is cut.
 
-use millstream_core::format::{Format, ParseRequest, Parsed, StreamFormat};
+use arrow::array::AsArray;
+use millstream_core::format::{Format, ParseRequest, Parsed, Required, StreamFormat};
 use serde_json::json;
 
-use crate::rows::{parse, parse_apart};
+use crate::rows::{Rows, parse, parse_apart};
 
 /// Runs the target on one input.
 pub fn run(data: &[u8]) {
@@ -24,12 +26,31 @@ pub fn run(data: &[u8]) {
     if let Some(apart) = parse_apart(&format, text, &request, usize::from(*cut) + 1, usize::from(*choice >> 3)) {
         assert_eq!(whole, apart, "parts that are parsed apart change something");
     }
+    if let Ok(whole) = &whole {
+        check_required(&format, text, &request, usize::from(*cut) + 1, whole);
+    }
     let counting = ParseRequest { projection: Vec::new(), lines: false, ..request };
     let counted = count(&format, text, &counting, usize::from(*cut) + 1);
     match whole {
         Ok((rows, _, rejects)) => assert_eq!(counted, Ok(rows.num_rows() + rejects.len())),
         Err(_) => assert!(counted.is_err(), "a line that is too long is so for those who count too"),
     }
+}
+
+/// With a text that is required (some bytes of the input), the lines that have it come out as they do without.
+fn check_required(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, piece: usize, whole: &Rows) {
+    let Some(required) = text.get(3..5).and_then(|bytes| std::str::from_utf8(bytes).ok()) else { return };
+    let hint = Required { column: 0, text: required.to_owned() };
+    let request = ParseRequest { required: vec![hint], ..request.clone() };
+    let some = parse(format, text, &request, piece).expect("what is required is no fault");
+    assert_eq!(some.2, whole.2, "other rejects");
+    assert_eq!(with(&some, required), with(whole, required), "other lines");
+}
+
+fn with(outcome: &Rows, required: &str) -> Vec<(String, i64)> {
+    let lines = outcome.0.column(0).as_string_view().iter().flatten().zip(&outcome.1);
+    let wanted = lines.filter(|(line, _)| line.contains(required));
+    wanted.map(|(line, number)| (line.to_owned(), *number)).collect()
 }
 
 fn count(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, piece: usize) -> Result<usize, String> {

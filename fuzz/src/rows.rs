@@ -7,8 +7,11 @@ use bytes::Bytes;
 use millstream_core::Error;
 use millstream_core::format::{ParseRequest, Parsed, StreamFormat};
 
-/// The rows as one batch, the line of each, and what is said of each reject; or the error.
-pub type Outcome = Result<(RecordBatch, Vec<i64>, Vec<(Bytes, String)>), String>;
+/// The rows as one batch, the line of each, and what is said of each reject.
+pub type Rows = (RecordBatch, Vec<i64>, Vec<(Bytes, String)>);
+
+/// Rows, or the error.
+pub type Outcome = Result<Rows, String>;
 
 fn shown(error: Error) -> String {
     format!("{error} {:?} {:?}", error.offending_text(), error.hint_text())
@@ -58,7 +61,7 @@ pub fn parse_apart(
 }
 
 /// Everything that came out, checked, as one batch.
-fn together(request: &ParseRequest, parsed: Parsed) -> (RecordBatch, Vec<i64>, Vec<(Bytes, String)>) {
+fn together(request: &ParseRequest, parsed: Parsed) -> Rows {
     let batches: Vec<&RecordBatch> = parsed.rows.iter().map(|rows| &rows.batch).collect();
     // Text is shared with what was pushed, unchecked: this looks at all of it.
     batches.iter().flat_map(|batch| batch.columns()).for_each(|column| {

@@ -76,6 +76,8 @@ pub struct ParseRequest {
     pub batch_rows: usize,
     /// Conditions that every wanted row meets. A hint: a format may skip whole row groups by it, nothing else.
     pub bounds: Vec<Bound>,
+    /// Text that every wanted row has. A hint: a parser may pass over sound records that lack it, and counts them.
+    pub required: Vec<Required>,
 }
 
 impl ParseRequest {
@@ -89,6 +91,7 @@ impl ParseRequest {
             lines: false,
             batch_rows: BATCH_ROWS,
             bounds: Vec::new(),
+            required: Vec::new(),
         }
     }
 
@@ -108,6 +111,15 @@ pub struct Bound {
     pub comparison: Comparison,
     /// One value, of the column's type.
     pub value: ArrayRef,
+}
+
+/// Text that the values of a column must contain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Required {
+    /// Index into the request's schema.
+    pub column: usize,
+    /// The text, which is not empty.
+    pub text: String,
 }
 
 /// A comparison.
@@ -160,6 +172,8 @@ pub struct Parsed {
     pub rows: Vec<Rows>,
     /// Records that were refused, in the order of the text.
     pub rejects: Vec<Reject>,
+    /// How many sound records are not among the rows because they lack a [`Required`] text.
+    pub passed_over: u64,
     reject_bytes: usize,
 }
 
@@ -179,6 +193,7 @@ impl Parsed {
     pub fn append(&mut self, more: Parsed) {
         self.rows.extend(more.rows);
         self.rejects.extend(more.rejects);
+        self.passed_over += more.passed_over;
         self.reject_bytes += more.reject_bytes;
     }
 }

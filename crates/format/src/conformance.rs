@@ -59,6 +59,8 @@ pub struct Outcome {
     pub lines: Vec<i64>,
     /// The refused records.
     pub rejects: Vec<Reject>,
+    /// How many records were passed over.
+    pub passed_over: u64,
 }
 
 impl Outcome {
@@ -77,7 +79,7 @@ impl Outcome {
             let lines = concat(&lines).expect("lines are all Int64");
             lines.as_any().downcast_ref::<Int64Array>().expect("lines are Int64").values().to_vec()
         };
-        Outcome { batches, rows, lines, rejects: parsed.rejects }
+        Outcome { batches, rows, lines, rejects: parsed.rejects, passed_over: parsed.passed_over }
     }
 
     /// Line, byte and raw text of each reject.

@@ -1,8 +1,9 @@
 //! Transforms through the real binary, against SQLite or plain Rust on the same rows.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 
-use crate::use_support::{Lab, csv_rows, rows_of, sorted};
+use crate::use_support::{Lab, csv_rows, rows_of, sorted, step};
 
 const COUNTRIES: [&str; 5] = ["DE", "FR", "IT", "PL", ""];
 
@@ -216,4 +217,28 @@ fn a_pipe_is_not_read_again_in_silence() {
     let ran = lab.run_with_input(&["run", "job.yaml"], b"id,parent\n2,1\n3,2\n4,3\n");
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("standard input can be read only once"), "{}", ran.stderr);
+}
+
+#[test]
+fn lines_are_searched_before_they_are_rows() {
+    let lab = Lab::with_job(
+        "sources:\n  log: {read: log.txt, lines: {}, add: [_line], max_rejects: 1}\ntransforms:\n  \
+         bad: {filter: {from: log, where: \"line LIKE '%ERROR%' AND line LIKE '%disk%'\"}}\nsinks:\n  o: {from: bad, write: o.csv}\n",
+    );
+    let text: Vec<u8> = (1..=20_000_u32).fold(Vec::new(), |mut text, number| {
+        match number {
+            7_000 => text.extend_from_slice(b"ERROR disk \xff\n"),
+            _ if number % 5_000 == 0 => writeln!(text, "{number} ERROR disk full").expect("memory"),
+            _ if number % 1_000 == 0 => writeln!(text, "{number} ERROR network").expect("memory"),
+            _ => writeln!(text, "{number} fine").expect("memory"),
+        }
+        text
+    });
+    lab.file("log.txt", text);
+    let report = lab.report(&[]);
+    let expected: Vec<Vec<String>> =
+        (1..=4).map(|row| vec![format!("{} ERROR disk full", row * 5_000), (row * 5_000).to_string()]).collect();
+    assert_eq!(sorted(csv_rows(&lab.read("o.csv"))), sorted(expected));
+    assert_eq!(step(&report, "log", "parse")["rows"], 19_999, "all that was read");
+    assert_eq!(report["rows_rejected"], 1);
 }

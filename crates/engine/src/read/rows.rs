@@ -110,7 +110,8 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
             // Rejects are handed on before there are too many, wherever in the text that is.
             loop {
                 taken.map_err(|error| text.fault(error, member.as_deref()))?;
-                let Parsed { rows, rejects, .. } = std::mem::take(&mut parsed);
+                let Parsed { rows, rejects, passed_over, .. } = std::mem::take(&mut parsed);
+                reader.steps.parse.add_rows(passed_over);
                 for rows in rows {
                     yield (rows, member.clone());
                 }

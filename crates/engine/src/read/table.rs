@@ -11,9 +11,9 @@ use datafusion::common::{DFSchema, ScalarValue, Statistics};
 use datafusion::datasource::TableType;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown};
+use datafusion::logical_expr::{BinaryExpr, Expr, Like, Operator, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
-use millstream_core::format::{Bound, Comparison, ParseRequest};
+use millstream_core::format::{Bound, Comparison, ParseRequest, Required, TEXT};
 
 use super::exec::ReadExec;
 use super::queue::UnitsExec;
@@ -82,6 +82,7 @@ impl SourceTable {
                 lines: provenance.contains(&Provenance::Line),
                 batch_rows: state.config().batch_size(),
                 bounds: filters.iter().flat_map(|filter| bounds(filter, &self.columns)).collect(),
+                required: filters.iter().flat_map(|filter| required(filter, &self.columns)).collect(),
             },
             read_schema,
             filter,
@@ -162,6 +163,49 @@ fn bounds(filter: &Expr, columns: &Schema) -> Vec<Bound> {
     }
 }
 
+/// The texts that a column must contain for `filter` to be true.
+fn required(filter: &Expr, columns: &Schema) -> Vec<Required> {
+    let (column, text) = match filter {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+            return [left, right].into_iter().flat_map(|side| required(side, columns)).collect();
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => match text_of(right) {
+            Some(text) => (left.as_ref(), text),
+            None => (right.as_ref(), text_of(left).unwrap_or_default()),
+        },
+        Expr::Like(Like { negated: false, expr, pattern, case_insensitive: false, .. }) => {
+            (expr.as_ref(), longest_plain_part(text_of(pattern).unwrap_or_default()))
+        }
+        Expr::ScalarFunction(call) if matches!(call.name(), "contains" | "starts_with" | "ends_with") => {
+            let [column, text] = call.args.as_slice() else { return Vec::new() };
+            (column, text_of(text).unwrap_or_default())
+        }
+        _ => return Vec::new(),
+    };
+    let Expr::Column(column) = column else { return Vec::new() };
+    match columns.index_of(&column.name) {
+        Ok(index) if !text.is_empty() && *columns.field(index).data_type() == TEXT => {
+            vec![Required { column: index, text: text.to_owned() }]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The text that `expression` stands for.
+fn text_of(expression: &Expr) -> Option<&str> {
+    match expression {
+        Expr::Literal(ScalarValue::Utf8(text) | ScalarValue::Utf8View(text) | ScalarValue::LargeUtf8(text), _) => {
+            text.as_deref()
+        }
+        _ => None,
+    }
+}
+
+/// The longest part of a `LIKE` pattern that stands for itself. What a backslash escapes is in none.
+fn longest_plain_part(pattern: &str) -> &str {
+    pattern.split(['%', '_', '\\']).max_by_key(|part| part.len()).unwrap_or("")
+}
+
 fn comparison(operator: Operator) -> Option<Comparison> {
     Some(match operator {
         Operator::Eq => Comparison::Equal,
@@ -187,6 +231,36 @@ mod tests {
     use datafusion::logical_expr::{col, lit};
 
     use super::*;
+
+    #[test]
+    fn what_a_text_must_contain_is_required() {
+        let columns = Schema::new(vec![Field::new("n", DataType::Int64, true), Field::new("t", TEXT, true)]);
+        let texts = |filter: &Expr| -> Vec<String> {
+            required(filter, &columns)
+                .into_iter()
+                .map(|one| {
+                    assert_eq!(one.column, 1);
+                    one.text
+                })
+                .collect()
+        };
+        for (pattern, text) in [("%ab%", "ab"), ("a%bcd_e", "bcd"), (r"a\%b%cd", "cd"), (r"\\%ab", "ab")] {
+            assert_eq!(texts(&col("t").like(lit(pattern))), [text], "{pattern}");
+        }
+        assert_eq!(texts(&col("t").eq(lit("x y")).and(lit("z").eq(col("t"))).and(col("n").gt(lit(1)))), ["x y", "z"]);
+        let none = [
+            col("t").like(lit("%_%")),
+            col("t").not_like(lit("%ab%")),
+            col("t").ilike(lit("%ab%")),
+            col("t").like(lit("%ab%")).or(col("n").gt(lit(1))),
+            col("t").eq(lit("")),
+            col("t").not_eq(lit("a")),
+            lit("abc").like(col("t")),
+        ];
+        for filter in none {
+            assert!(texts(&filter).is_empty(), "{filter}");
+        }
+    }
 
     #[test]
     fn only_comparisons_of_a_column_with_a_value_of_its_type_are_bounds() {

@@ -1,7 +1,8 @@
 //! Text to lines.
 //!
 //! `\n` ends a line, and a `\r` before it is left out; a `\r` elsewhere is part of the line. A last line without `\n`
-//! counts, so a text has as many lines as `wc -l` says, or one more. Without columns only line ends are counted.
+//! counts, so a text has as many lines as `wc -l` says, or one more. Without columns only line ends are counted. Where a
+//! text is required, it is searched for, and the lines between two places where it is are passed over together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use encoding_rs::Encoding;
-use memchr::memchr_iter;
+use memchr::memmem::Finder;
+use memchr::{memchr, memchr_iter, memrchr};
 use millstream_core::format::{BATCH_BYTES, ParseRequest, Parsed, Parser, Reject, Rows, TextPlace};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
@@ -32,6 +34,8 @@ struct Wanted {
     /// Whether the number of each line is wanted.
     lines: bool,
     batch_rows: usize,
+    /// What every wanted line has somewhere.
+    required: Option<Finder<'static>>,
 }
 
 /// Parses one unit.
@@ -65,6 +69,12 @@ impl LineParser {
             columns: request.projection.len(),
             lines: request.lines,
             batch_rows: request.batch_rows.max(1),
+            // The longest is likely to be the rarest, and is found in the longest strides.
+            required: request
+                .required
+                .iter()
+                .max_by_key(|required| required.text.len())
+                .map(|required| Finder::new(&required.text).into_owned()),
         };
         LineParser::at(TextPlace { byte: 0, line: 1 }, wanted, decoder)
     }
@@ -161,16 +171,24 @@ impl LineParser {
         let mut start = 0;
         // One look at the whole piece spares a look at each line.
         let valid = simdutf8::basic::from_utf8(piece).is_ok();
-        for end in memchr_iter(b'\n', piece) {
-            if self.carry.is_empty() {
-                let line = &piece[start..end];
-                self.take(line, Some((piece, start)), valid, &mut place, parsed)?;
-            } else {
+        let required = self.wanted.required.clone().filter(|_| valid && piece.len() <= self.wanted.max_record);
+        while let Some(end) = memchr(b'\n', &piece[start..]).map(|length| start + length) {
+            if !self.carry.is_empty() {
                 let mut line = std::mem::take(&mut self.carry);
                 line.extend_from_slice(&piece[start..end]);
                 self.take(&line, None, false, &mut place, parsed)?;
                 line.clear();
                 self.carry = line;
+            } else if let Some(required) = &required {
+                let lacking = lines_without(required, &piece[start..]);
+                if lacking > 0 {
+                    start += self.pass_over(&piece[start..start + lacking], parsed);
+                    continue;
+                }
+                // Alone it must not keep a whole text alive.
+                self.take(&piece[start..end], None, true, &mut place, parsed)?;
+            } else {
+                self.take(&piece[start..end], Some((piece, start)), valid, &mut place, parsed)?;
             }
             self.offset += 1;
             start = end + 1;
@@ -187,6 +205,15 @@ impl LineParser {
             return Err(self.too_long(Some(&self.carry), 0));
         }
         Ok(piece.len())
+    }
+
+    /// Passes over `lines`, which are whole; their length.
+    fn pass_over(&mut self, lines: &[u8], parsed: &mut Parsed) -> usize {
+        let count = memchr_iter(b'\n', lines).count() as u64;
+        parsed.passed_over += count;
+        self.line += count;
+        self.offset += lines.len() as u64;
+        lines.len()
     }
 
     /// Takes a line without its `\n`; `shared` is the text that it is part of, and its place there.
@@ -258,6 +285,12 @@ impl LineParser {
         parsed.rows.push(Rows { batch, lines });
         Ok(())
     }
+}
+
+/// The bytes of the whole lines at the beginning of `text` that are without `required`.
+fn lines_without(required: &Finder, text: &[u8]) -> usize {
+    let until = required.find(text).unwrap_or(text.len());
+    memrchr(b'\n', &text[..until]).map_or(0, |end| end + 1)
 }
 
 impl Parser for LineParser {

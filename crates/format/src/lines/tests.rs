@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, StringViewArray};
 use bytes::Bytes;
-use millstream_core::format::{ParseRequest, Parsed};
+use millstream_core::format::{ParseRequest, Parsed, Required};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -101,6 +101,15 @@ fn lines_share_the_pushed_buffer() {
 }
 
 #[test]
+fn lines_without_the_required_text_are_passed_over() {
+    let request = ParseRequest { required: vec![Required { column: 0, text: "key".into() }], ..request() };
+    let text = b"a\nb\nthe key\r\nc\n\na key and a key\nkey";
+    let outcome = parse_text(&lines(json!({})), text, &request, &[]).unwrap();
+    assert_eq!(values(&outcome), ["the key", "a key and a key", "key"]);
+    assert_eq!((outcome.lines, outcome.passed_over), (vec![3, 6, 7], 4));
+}
+
+#[test]
 fn only_utf8_can_be_cut() {
     let cut = |settings: Value, head: &[u8]| lines(settings).splitter(head).is_some();
     assert!(cut(json!({}), b"") && cut(json!({}), b"a\nb") && cut(json!({"encoding": "utf-8"}), b"\xff\xfe"));
@@ -141,6 +150,30 @@ proptest! {
         }
         let apart = same_apart(&lines(json!({"max_record": limit})), &text, &request, &cuts, size);
         prop_assert!(apart, "lines can be cut");
+    }
+
+    #[test]
+    fn only_sound_lines_without_the_required_text_are_passed_over(
+        text in proptest::collection::vec(prop::sample::select(b"aaabb\n\n\r\xe4".to_vec()), 0..200),
+        mut cuts in proptest::collection::vec(0..=200_usize, 0..4),
+        required in "[ab\n\r]{1,3}",
+    ) {
+        cuts.retain(|cut| *cut <= text.len());
+        cuts.sort_unstable();
+        let all = read(json!({}), &text, &cuts).unwrap();
+        let hint = Required { column: 0, text: required.clone() };
+        let request = ParseRequest { batch_rows: 3, required: vec![hint], ..request() };
+        let some = parse_text(&lines(json!({})), &text, &request, &cuts).unwrap();
+        let wanted = |outcome: &Outcome| -> Vec<(String, i64)> {
+            let rows = values(outcome).into_iter().zip(outcome.lines.iter().copied());
+            rows.filter(|(line, _)| line.contains(&required)).collect()
+        };
+        prop_assert_eq!(wanted(&some), wanted(&all));
+        prop_assert_eq!(some.rows.num_rows() as u64 + some.passed_over, all.rows.num_rows() as u64);
+        let told = |outcome: &Outcome| -> Vec<String> {
+            outcome.rejects.iter().map(|reject| reject.reason.to_string()).collect()
+        };
+        prop_assert_eq!(told(&some), told(&all));
     }
 
     #[test]
