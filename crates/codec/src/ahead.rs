@@ -39,9 +39,9 @@ pub(crate) struct Sizes {
     pub(crate) most: usize,
 }
 
-/// A helper's share is some milliseconds of work: much more than it costs to hand it over and to search for a block,
-/// and little memory (at most 4 MB, at two bytes a symbol).
-const USUAL: Sizes = Sizes { gap: 512 << 10, least: 64 << 10, text: 3 << 19, most: 2 << 20 };
+/// A helper's share is about a millisecond of work: more than it costs to hand it over and to search for a block, and
+/// little memory (at most 1 MiB, at two bytes a symbol).
+const USUAL: Sizes = Sizes { gap: 128 << 10, least: 64 << 10, text: 3 << 17, most: 1 << 19 };
 
 /// Finished shares that wait for their owner while helpers get new ones.
 const MOST_READY: usize = 1;
