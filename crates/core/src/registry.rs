@@ -92,8 +92,13 @@ pub struct Registry {
 impl Registry {
     /// The source that reads `url` (a path, a URL or `-`).
     pub fn source_for(&self, url: &str) -> Option<&'static SourceEntry> {
-        let scheme = scheme_of(url, self.sources.iter().flat_map(|entry| entry.schemes));
+        let scheme = self.source_scheme(url);
         self.sources.iter().find(|entry| entry.schemes.contains(&scheme))
+    }
+
+    /// The scheme of `url` as the sources have it: `-` for standard input, nothing for a path.
+    pub fn source_scheme<'a>(&self, url: &'a str) -> &'a str {
+        scheme_of(url, self.sources.iter().flat_map(|entry| entry.schemes))
     }
 
     /// The sink that writes `target` (a path, `scheme:…` or `-`).

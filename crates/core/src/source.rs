@@ -90,9 +90,9 @@ pub trait Source: Debug + Send + Sync {
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream>;
 
     /// The bytes of `unit` if it has at most `most` of them and they can be had without waiting (a file in the page
-    /// cache). `None` says nothing about the unit: [`Source::open`] it. This is for many small units, where a task
-    /// for each would cost more than the work, so it is called on a worker that decodes.
-    fn read_now(&self, _unit: &Unit, _most: usize) -> Option<Result<Bytes>> {
+    /// cache). `None` says nothing about the unit: [`Source::open`] it, which tells what is wrong with it. This is for
+    /// many small units, where a task for each would cost more than the work, so it is called on a worker that decodes.
+    fn read_now(&self, _unit: &Unit, _most: usize) -> Option<Bytes> {
         None
     }
 

@@ -172,24 +172,14 @@ pub struct ReadSteps {
 impl Reader {
     /// The source that reads `url`.
     pub fn source_of(&self, url: &str) -> Result<&Arc<dyn Source>> {
-        let entry = self.registry.source_for(url).ok_or_else(|| {
-            let schemes: Vec<&str> = self
-                .registry
-                .sources
-                .iter()
-                .flat_map(|entry| entry.schemes)
-                .copied()
-                .filter(|scheme| scheme.len() > 1)
-                .collect();
+        let scheme = self.registry.source_scheme(url);
+        self.places.iter().find(|place| place.schemes.contains(&scheme)).map(|place| &place.source).ok_or_else(|| {
+            let known = self.registry.sources.iter().flat_map(|entry| entry.schemes);
+            let known: Vec<&str> = known.copied().filter(|scheme| scheme.len() > 1).collect();
             Error::refused("nothing reads this kind of URL")
                 .text(millstream_core::redact::url(url))
-                .hint(format!("schemes: {}, or a path", schemes.join(", ")))
-        })?;
-        self.places
-            .iter()
-            .find(|place| place.schemes == entry.schemes)
-            .map(|place| &place.source)
-            .ok_or_else(|| Error::internal(format!("source `{}` has no place for {}", self.name, entry.spec.name)))
+                .hint(format!("schemes: {}, or a path", known.join(", ")))
+        })
     }
 
     /// How `unit` is unpacked.
@@ -278,17 +268,15 @@ impl Reader {
     }
 
     /// All bytes of a unit that has at most `most`, charged to the budget, if that needs no waiting.
-    pub fn read_now(&self, unit: &Unit, most: usize) -> Option<Result<(Bytes, Reservation)>> {
+    pub fn read_now(&self, unit: &Unit, most: usize) -> Option<(Bytes, Reservation)> {
         if self.opened.has(&unit.uri) {
             return None;
         }
         let size = usize::try_from(unit.size?).ok().filter(|size| *size <= most)?;
         let reservation = self.context.budget.try_reserve(&self.name, size).ok()?;
         let bytes = self.source_of(&unit.uri).ok()?.read_now(unit, most)?;
-        Some(bytes.map(|bytes| {
-            self.context.cache.add_cached(size as u64);
-            (bytes, reservation)
-        }))
+        self.context.cache.add_cached(size as u64);
+        Some((bytes, reservation))
     }
 
     /// Opens a unit, or hands on the one that was opened for a sample.

@@ -154,9 +154,10 @@ impl Lane {
 
 /// The server of `uri` (or the bucket, which has servers of its own); nothing for what is on this machine.
 fn server_of(uri: &str) -> &str {
-    let Some((_, rest)) = uri.split_once("://") else { return "" };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
-    &uri[..uri.len() - rest.len() + authority.len()]
+    let scheme = uri.find(':').filter(|colon| uri[*colon..].starts_with("://"));
+    let Some(authority) = scheme.map(|colon| colon + "://".len()) else { return "" };
+    let path = uri[authority..].find(['/', '?', '#']).map_or(uri.len(), |length| authority + length);
+    &uri[..path]
 }
 
 #[cfg(test)]

@@ -32,6 +32,9 @@ pub const PORTION_BYTES: u64 = 256 << 10;
 /// The most units that are handed out together.
 pub const PORTION: usize = 64;
 
+/// The most units that are taken from the listing together.
+const LISTED_TOGETHER: usize = 128;
+
 /// A portion is at most this part of the units that are known.
 const SHARES: usize = 64;
 
@@ -171,21 +174,16 @@ impl UnitQueue {
 
     async fn list(&self) -> Result<()> {
         let steps = &self.reader.steps;
-        let mut units = self.reader.list_once();
+        // What is there at once is handed over together.
+        let mut portions = self.reader.list_once().ready_chunks(LISTED_TOGETHER);
         let mut before = Instant::now();
-        while let Some(unit) = units.next().await {
-            let unit = unit?;
+        while let Some(portion) = portions.next().await {
             steps.list.add_busy(before.elapsed());
-            steps.list.add_rows(1);
-            steps.fetch.expect(1, unit.size.unwrap_or(0));
-            self.wait_for_room().await;
-            {
-                let mut state = self.lock();
-                let order = state.listed;
-                state.listed += 1;
-                state.known.push(BySize { unit, order });
+            let mut units = portion.into_iter();
+            while units.len() > 0 {
+                let room = self.wait_for_room().await;
+                self.add(units.by_ref().take(room))?;
             }
-            self.changed.notify_waiters();
             before = Instant::now();
         }
         steps.list.add_busy(before.elapsed());
@@ -195,13 +193,43 @@ impl UnitQueue {
         Ok(())
     }
 
-    async fn wait_for_room(&self) {
+    /// Adds units to those that are known, up to the first fault.
+    fn add(&self, units: impl Iterator<Item = Result<Unit>>) -> Result<()> {
+        let steps = &self.reader.steps;
+        let (mut count, mut bytes, mut fault) = (0, 0, None);
+        {
+            let mut state = self.lock();
+            for unit in units {
+                match unit {
+                    Ok(unit) => {
+                        count += 1;
+                        bytes += unit.size.unwrap_or(0);
+                        let order = state.listed;
+                        state.listed += 1;
+                        state.known.push(BySize { unit, order });
+                    }
+                    Err(error) => {
+                        fault = Some(error);
+                        break;
+                    }
+                }
+            }
+        }
+        steps.list.add_rows(count);
+        steps.fetch.expect(count, bytes);
+        self.changed.notify_waiters();
+        fault.map_or(Ok(()), Err)
+    }
+
+    /// Waits until more units may be known; how many.
+    async fn wait_for_room(&self) -> usize {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if self.lock().known.len() < WINDOW {
-                return;
+            let room = WINDOW.saturating_sub(self.lock().known.len());
+            if room > 0 {
+                return room;
             }
             changed.await;
         }

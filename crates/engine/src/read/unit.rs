@@ -57,8 +57,7 @@ pub async fn open(reader: Arc<Reader>, unit: Unit, pace: Arc<Pace>) -> Result<Op
 
 async fn bytes_of(reader: &Arc<Reader>, unit: &Unit) -> Result<UnitBytes> {
     let ranged = matches!(reader.format.reading(), Reading::Ranges(_));
-    if !ranged && let Some(bytes) = reader.read_now(unit, WHOLE) {
-        let (bytes, reservation) = bytes?;
+    if !ranged && let Some((bytes, reservation)) = reader.read_now(unit, WHOLE) {
         return Ok(UnitBytes::Whole(bytes, reservation));
     }
     let task = {

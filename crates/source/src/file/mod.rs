@@ -95,18 +95,9 @@ impl Source for FileSource {
         })
     }
 
-    fn read_now(&self, unit: &Unit, most: usize) -> Option<Result<Bytes>> {
-        if unit.range.is_some() {
-            return None;
-        }
-        let path = unit_path(&unit.uri);
-        let (file, stamp) = match open_version(&path, unit) {
-            Ok(Opened::Regular(file, stamp)) if stamp.size <= most as u64 => (file, stamp),
-            Ok(_) => return None,
-            Err(error) => return Some(Err(error)),
-        };
-        let bytes = read::read_cached(&file, stamp.size)?;
-        Some(read::verify(&file, &path, &stamp).map(|()| bytes))
+    fn read_now(&self, unit: &Unit, most: usize) -> Option<Bytes> {
+        let size = unit.size.filter(|size| (1..=most as u64).contains(size) && unit.range.is_none())?;
+        read::read_listed(&unit_path(&unit.uri), size, unit.etag.as_ref()?)
     }
 
     async fn read_range(&self, context: &SourceContext, unit: &Unit, range: Range<u64>) -> Result<Option<Bytes>> {

@@ -4,11 +4,9 @@
 //! what was read may be half of the old and half of the new.
 
 use std::collections::VecDeque;
-use std::fs::Metadata;
 use std::io::IoSliceMut;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +18,7 @@ use millstream_core::source::SourceContext;
 use millstream_core::{ByteStream, Error, Result};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::Advice;
+use rustix::fs::{Advice, FileType, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{cache, io_error, uri_of};
@@ -51,12 +49,12 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    pub(crate) fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn of(stat: &Stat) -> Self {
         Stamp {
-            size: metadata.len(),
-            inode: metadata.ino(),
-            seconds: metadata.mtime(),
-            nanoseconds: metadata.mtime_nsec(),
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            inode: stat.st_ino,
+            seconds: stat.st_mtime,
+            nanoseconds: stat.st_mtime_nsec.cast_signed(),
         }
     }
 
@@ -81,23 +79,36 @@ pub(crate) enum Opened {
 
 /// Opens `path`. Blocks, though not for the other end of a pipe.
 pub(crate) fn open(path: &Path) -> Result<Opened> {
-    // Without this flag the call would wait for someone to write to a pipe, and could not be stopped.
-    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let file = fs_err::OpenOptions::new().read(true).custom_flags(nonblocking).open(path);
-    let file = file.map_err(|cause| match cause.kind() {
+    let file = open_file(path).map_err(|cause| match cause.kind() {
         std::io::ErrorKind::NotFound => super::walk::named(path).err().unwrap_or_else(|| gone(path)),
         _ => io_error("the file cannot be opened", path, &cause),
     })?;
-    let metadata = file.metadata().map_err(|cause| io_error("the file cannot be looked up", path, &cause))?;
-    if metadata.is_dir() {
-        return Err(super::walk::named(path).err().unwrap_or_else(|| gone(path)));
+    let stat = look_up(&file, path)?;
+    let stamp = Stamp::of(&stat);
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Err(super::walk::named(path).err().unwrap_or_else(|| gone(path))),
+        FileType::RegularFile if stamp.size > 0 => Ok(Opened::Regular(Arc::new(file), stamp)),
+        // An empty regular file reads as an empty stream; one of the kernel's (/proc) only says that it is empty.
+        _ => Ok(Opened::Stream(Arc::new(file))),
     }
-    let stamp = Stamp::of(&metadata);
-    if metadata.is_file() && stamp.size > 0 {
-        return Ok(Opened::Regular(Arc::new(file), stamp));
-    }
-    // An empty regular file reads as an empty stream; one of the kernel's (/proc) only says that it is empty.
-    Ok(Opened::Stream(Arc::new(file)))
+}
+
+fn open_file(path: &Path) -> std::io::Result<File> {
+    // Without this flag the call would wait for someone to write to a pipe, and could not be stopped.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    fs_err::OpenOptions::new().read(true).custom_flags(nonblocking).open(path)
+}
+
+/// All of the file at `path`, which was listed with that size and etag, if that needs no waiting. `None` also if it is
+/// not what was listed.
+pub(crate) fn read_listed(path: &Path, size: u64, etag: &str) -> Option<Bytes> {
+    let file = open_file(path).ok()?;
+    let bytes = read_cached(&file, size)?;
+    (Stamp::of(&look_up(&file, path).ok()?).etag() == etag).then_some(bytes)
+}
+
+fn look_up(file: &File, path: &Path) -> Result<Stat> {
+    rustix::fs::fstat(file).map_err(|cause| io_error("the file cannot be looked up", path, &cause.into()))
 }
 
 fn gone(path: &Path) -> Error {
@@ -139,7 +150,7 @@ pub(crate) fn read_range_once(context: &SourceContext, file: &File, path: &Path,
 }
 
 /// The first `size` bytes of the file, if all of them are in the page cache: it does not block.
-pub(crate) fn read_cached(file: &File, size: u64) -> Option<Bytes> {
+fn read_cached(file: &File, size: u64) -> Option<Bytes> {
     let mut bytes = vec![0; usize::try_from(size).ok()?];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -155,8 +166,7 @@ pub(crate) fn read_cached(file: &File, size: u64) -> Option<Bytes> {
 
 /// Makes sure that the file is still the version that was opened. Blocks.
 pub(crate) fn verify(file: &File, path: &Path, stamp: &Stamp) -> Result<()> {
-    let metadata = file.metadata().map_err(|cause| io_error("the file cannot be looked up", path, &cause))?;
-    if Stamp::of(&metadata) == *stamp { Ok(()) } else { Err(changed(path)) }
+    if Stamp::of(&look_up(file, path)?) == *stamp { Ok(()) } else { Err(changed(path)) }
 }
 
 /// The bytes of a regular file's `range`, read ahead.

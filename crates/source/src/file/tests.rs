@@ -284,13 +284,20 @@ fn what_is_in_the_page_cache_is_read_at_once() {
         |context| async move { FileSource.list(&context, &path).try_collect::<Vec<_>>().await }
     });
     let unit = unit.expect("one file").remove(0);
-    assert_eq!(FileSource.read_now(&unit, 99_999).map(|_| ()), None, "it is larger");
-    let bytes = FileSource.read_now(&unit, 100_000).expect("it was just written").expect("it can be read");
-    assert_eq!(bytes, noise(100_000));
+    assert_eq!(FileSource.read_now(&unit, 99_999), None, "it is larger");
+    assert_eq!(FileSource.read_now(&unit, 100_000).expect("it was just written"), noise(100_000));
 
-    tree.file("a", noise(50_000));
-    let error = FileSource.read_now(&unit, 100_000).expect("it is known").expect_err("another file");
-    assert_eq!(error.what(), "the file has changed since it was listed");
-    assert!(FileSource.read_now(&Unit::new(format!("{path}-none")), 10).expect("it is known").is_err());
-    assert!(FileSource.read_now(&Unit::new(tree.root().display().to_string()), 10).expect("it is known").is_err());
+    let listed = |path: String| Unit { uri: path, ..unit.clone() };
+    assert_eq!(FileSource.read_now(&listed(format!("{path}-none")), 100_000), None, "it is not there");
+    assert_eq!(FileSource.read_now(&listed(tree.root().display().to_string()), 100_000), None, "a folder");
+    assert_eq!(FileSource.read_now(&Unit::new(path), 100_000), None, "nothing is known of it");
+    for length in [50_000, 150_000] {
+        tree.file("a", noise(length));
+        assert_eq!(FileSource.read_now(&unit, 100_000), None, "another file");
+        let error = with_context(1 << 20, {
+            let unit = unit.clone();
+            |context| async move { FileSource.open(&context, &unit).await.map(|_| ()) }
+        });
+        assert_eq!(error.expect_err("another file").what(), "the file has changed since it was listed");
+    }
 }

@@ -17,11 +17,14 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use millstream_core::hint::nearest;
 use millstream_core::{Error, Result, Unit};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 
 use super::glob::{self, Segment, States};
 use super::read::Stamp;
@@ -47,12 +50,12 @@ pub(crate) fn walk(pattern: &str, emit: &mut dyn FnMut(Unit) -> bool) -> Result<
 
 /// The unit of a path without wildcards.
 pub(crate) fn named(path: &Path) -> Result<Unit> {
-    let metadata = match fs_err::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(missing(path)),
-        Err(cause) => return Err(io_error("the file cannot be looked up", path, &cause)),
+    let stat = match rustix::fs::stat(path) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Err(missing(path)),
+        Err(cause) => return Err(io_error("the file cannot be looked up", path, &cause.into())),
     };
-    if metadata.is_dir() {
+    if type_of(&stat) == FileType::Directory {
         let shown = path.display().to_string();
         return Err(Error::refused("this is a folder, not a file")
             .in_unit(&uri_of(path), None)
@@ -63,13 +66,17 @@ pub(crate) fn named(path: &Path) -> Result<Unit> {
             .in_unit(&uri_of(path), None)
             .hint("leave out the slash at the end"));
     }
-    Ok(unit(path, &metadata))
+    Ok(unit(path, &stat))
 }
 
-fn unit(path: &Path, metadata: &std::fs::Metadata) -> Unit {
+fn type_of(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+fn unit(path: &Path, stat: &Stat) -> Unit {
     let mut unit = Unit::new(uri_of(path));
-    if metadata.is_file() {
-        let stamp = Stamp::of(metadata);
+    if type_of(stat) == FileType::RegularFile {
+        let stamp = Stamp::of(stat);
         unit.size = Some(stamp.size);
         unit.etag = Some(stamp.etag());
         unit.modified = Some(stamp.modified_milliseconds());
@@ -157,8 +164,19 @@ impl Walker<'_> {
     /// Walks `folder`. `false` if the walk is over.
     fn folder(&mut self, folder: &Path, states: &States) -> Result<bool> {
         let states = glob::closure(&self.segments, states);
-        for (name, kind) in self.entries(folder, &states)? {
-            if !self.entry(&folder.join(&name), &name, kind, &states)? {
+        let entries = self.entries(folder, &states)?;
+        if entries.is_empty() {
+            return Ok(true);
+        }
+        // Names are looked up from the folder itself: the way to it is long, and the same for all.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let here = match rustix::fs::open(here_if_empty(folder), flags, Mode::empty()) {
+            Ok(here) => here,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(true),
+            Err(cause) => return Err(io_error("the folder cannot be listed", here_if_empty(folder), &cause.into())),
+        };
+        for (name, kind) in entries {
+            if !self.entry(&here, &folder.join(&name), &name, kind, &states)? {
                 return Ok(false);
             }
         }
@@ -181,7 +199,8 @@ impl Walker<'_> {
         }
     }
 
-    fn entry(&mut self, path: &Path, name: &OsStr, kind: Kind, states: &States) -> Result<bool> {
+    /// The entry `name` of the folder `here`.
+    fn entry(&mut self, here: &OwnedFd, path: &Path, name: &OsStr, kind: Kind, states: &States) -> Result<bool> {
         let step = glob::step(&self.segments, states, name, kind == Kind::Folder);
         if kind == Kind::Folder {
             return if step.next.is_empty() { Ok(true) } else { self.folder(path, &step.next) };
@@ -190,17 +209,15 @@ impl Walker<'_> {
         if !matters || kind == Kind::Other {
             return Ok(true);
         }
-        match fs_err::metadata(path) {
-            Ok(metadata) if metadata.is_dir() && !step.next.is_empty() => self.folder(path, &step.next),
-            Ok(metadata) if metadata.is_file() && step.ends => Ok((self.emit)(unit(path, &metadata))),
+        match rustix::fs::statat(here, name, AtFlags::empty()) {
+            Ok(stat) if type_of(&stat) == FileType::Directory && !step.next.is_empty() => self.folder(path, &step.next),
+            Ok(stat) if type_of(&stat) == FileType::RegularFile && step.ends => Ok((self.emit)(unit(path, &stat))),
             Ok(_) => Ok(true),
             // A file that has gone since its folder was read is not there to be read; a link is.
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound && !(kind == Kind::Link && step.ends) => Ok(true),
-            Err(cause) if kind == Kind::Link => {
-                Err(io_error("this link leads nowhere", path, &cause)
-                    .hint("repair the link, or write a narrower pattern"))
-            }
-            Err(cause) => Err(io_error("the file cannot be looked up", path, &cause)),
+            Err(Errno::NOENT) if !(kind == Kind::Link && step.ends) => Ok(true),
+            Err(cause) if kind == Kind::Link => Err(io_error("this link leads nowhere", path, &cause.into())
+                .hint("repair the link, or write a narrower pattern")),
+            Err(cause) => Err(io_error("the file cannot be looked up", path, &cause.into())),
         }
     }
 }
