@@ -55,6 +55,9 @@ impl Pending {
     }
 }
 
+/// So much longer than allowed is a line that cannot be right: a byte order mark and a `\r` are no part of it.
+const OVER: usize = 5;
+
 /// Cuts behind `\n`.
 ///
 /// Of a line that is longer than allowed only the beginning is handed on, longer than allowed as well, as the last
@@ -131,8 +134,7 @@ impl Splitter for LineSplitter {
                 None => {
                     let length = text.len();
                     self.keep(&mut text, length);
-                    // Two more than the limit: one may be a `\r` that is no part of the line.
-                    self.passing = !self.blank && self.open > self.max_record.saturating_add(2);
+                    self.passing = !self.blank && self.open > self.max_record.saturating_add(OVER);
                 }
             }
         }
@@ -185,9 +187,12 @@ mod tests {
     #[test]
     fn of_a_line_that_is_too_long_only_the_beginning_is_kept() {
         let split = |pushed: &[&str]| pieces(&mut LineSplitter::new(2, false), pushed, 100);
-        assert_eq!(split(&["a\n12", "345", "67", "8", "9\nb\n"]), [piece(0, 1, "a\n12345\n"), piece(12, 3, "b\n")]);
-        assert_eq!(split(&["12345", "6"]), [piece(0, 1, "12345")]);
-        assert_eq!(split(&["1234", "\n5"]), [piece(0, 1, "1234\n5")]);
+        assert_eq!(
+            split(&["a\n12345", "678", "9", "0", "1\nb\n"]),
+            [piece(0, 1, "a\n12345678\n"), piece(14, 3, "b\n")]
+        );
+        assert_eq!(split(&["12345678", "9"]), [piece(0, 1, "12345678")]);
+        assert_eq!(split(&["1234567", "\n8"]), [piece(0, 1, "1234567\n8")]);
     }
 
     #[test]
