@@ -26,8 +26,9 @@ use arrow::datatypes::{
 };
 use millstream_core::{Error, Result};
 
-use super::convert::{self, Unfit};
+use super::convert::{self, Float, Unfit};
 use super::cursor::{Cursor, Fault, Kind};
+use super::quick::{INLINE, Lead, Margin, Pace, Place, Short, Text};
 
 /// A column that is being filled.
 pub trait Builder: Send {
@@ -37,6 +38,12 @@ pub trait Builder: Send {
 
     /// Adds a row that is null.
     fn null(&mut self);
+
+    /// Reads the value at byte `at` into a new row if that can be done in a quick way, and says where it ends.
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+        let _ = (margin, at);
+        None
+    }
 
     /// Takes back all rows but the first `rows`, and whatever a fault left behind.
     fn truncate(&mut self, rows: usize);
@@ -53,6 +60,18 @@ fn append(builder: &mut dyn Builder, cursor: &mut Cursor<'_>, scratch: &mut Stri
         return Ok(());
     }
     builder.value(cursor, scratch)
+}
+
+/// Reads the value at byte `at`, null or not, if that can be done in a quick way, and says where it ends.
+#[inline]
+fn append_quick(builder: &mut dyn Builder, margin: &Margin<'_>, at: usize) -> Option<Place> {
+    let place = builder.quick(margin, at);
+    if place.is_some() {
+        return place;
+    }
+    let place = margin.null(at)?;
+    builder.null();
+    Some(place)
 }
 
 /// How the values of a column are read, beside its type.
@@ -84,22 +103,20 @@ pub fn builder(field: &Field, reading: Reading<'_>) -> Result<Box<dyn Builder>> 
         DataType::Float64 => floats::<Float64Type>(),
         DataType::Utf8View => Box::new(Texts::default()),
         DataType::Binary => Box::new(Binaries::default()),
-        DataType::Date32 => converted::<Date32Type>(field, false, convert::date),
-        DataType::Time64(TimeUnit::Microsecond) => converted::<Time64MicrosecondType>(field, false, convert::time),
+        DataType::Date32 => converted::<Date32Type>(field, convert::date),
+        DataType::Time64(TimeUnit::Microsecond) => converted::<Time64MicrosecondType>(field, convert::time),
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            converted::<TimestampMicrosecondType>(field, false, convert::timestamp)
+            converted::<TimestampMicrosecondType>(field, convert::timestamp)
         }
         DataType::Decimal128(precision, scale) => {
             let (precision, scale) = (*precision, *scale);
-            converted::<Decimal128Type>(field, true, move |text| {
-                convert::decimal(text, precision, scale, |digits| i128::from_str(digits).ok())
-            })
+            let long = move |text: &str| convert::decimal(text, precision, scale, |digits| i128::from_str(digits).ok());
+            decimals::<Decimal128Type>(field, long, move |short| short.decimal(precision, scale))
         }
         DataType::Decimal256(precision, scale) => {
             let (precision, scale) = (*precision, *scale);
-            converted::<Decimal256Type>(field, true, move |text| {
-                convert::decimal(text, precision, scale, i256::from_string)
-            })
+            let long = move |text: &str| convert::decimal(text, precision, scale, i256::from_string);
+            decimals::<Decimal256Type>(field, long, move |short| short.decimal(precision, scale).map(i256::from_i128))
         }
         DataType::List(item) => Box::new(Lists::new(item, reading)?),
         DataType::Struct(fields) => Box::new(Structs::new(fields, reading)?),
@@ -110,12 +127,12 @@ pub fn builder(field: &Field, reading: Reading<'_>) -> Result<Box<dyn Builder>> 
 /// A builder for dates and times that are written in a `format` of strftime.
 fn formatted(field: &Field, format: String) -> Result<Box<dyn Builder>> {
     Ok(match field.data_type() {
-        DataType::Date32 => converted::<Date32Type>(field, false, move |text| convert::formatted_date(text, &format)),
+        DataType::Date32 => converted::<Date32Type>(field, move |text| convert::formatted_date(text, &format)),
         DataType::Time64(TimeUnit::Microsecond) => {
-            converted::<Time64MicrosecondType>(field, false, move |text| convert::formatted_time(text, &format))
+            converted::<Time64MicrosecondType>(field, move |text| convert::formatted_time(text, &format))
         }
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            converted::<TimestampMicrosecondType>(field, false, move |text| convert::formatted_timestamp(text, &format))
+            converted::<TimestampMicrosecondType>(field, move |text| convert::formatted_timestamp(text, &format))
         }
         _ => return Err(unreadable(field)),
     })
@@ -136,15 +153,22 @@ pub enum Extra {
     Refuse(&'static str),
 }
 
+/// The most keys that are kept though they are no fields, and the longest that is.
+const MOST_EXTRAS: usize = 64;
+const LONGEST_EXTRA: usize = 100;
+
 /// The fields of an object, by name.
 pub struct Fields {
+    /// The fields, and behind them keys that were passed over.
     slots: Vec<Slot>,
+    /// How many of the slots are fields.
+    count: usize,
     index: HashMap<String, usize>,
     extra: Extra,
     /// Counts the objects, to tell which fields the present one has had.
     object: u64,
-    /// The slot that comes next if this object has the order of the last one.
-    expected: usize,
+    /// The slot that an object begins with if it is like the last one.
+    first: usize,
     key: String,
 }
 
@@ -153,6 +177,37 @@ struct Slot {
     /// `None` if nobody wants the values.
     builder: Option<Box<dyn Builder>>,
     last_seen: u64,
+    /// What stood before the last value.
+    lead: Lead,
+    /// How long its values are.
+    pace: Pace,
+    /// The slot that comes next if this object is like the last one.
+    next: usize,
+}
+
+/// The index of no slot.
+const NO_SLOT: usize = usize::MAX;
+
+impl Slot {
+    fn new(name: &str, builder: Option<Box<dyn Builder>>, next: usize) -> Self {
+        Slot { name: name.to_owned(), builder, last_seen: 0, lead: Lead::default(), pace: Pace::default(), next }
+    }
+
+    /// Reads the value that is next, token by token.
+    #[inline(never)]
+    fn plain_value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
+        match &mut self.builder {
+            Some(builder) => append(builder.as_mut(), cursor, scratch),
+            None => cursor.skip(scratch),
+        }
+        .map_err(|fault| fault.in_field(&self.name))
+    }
+
+    /// The fault that its key, at byte `at`, is not the first one in its object.
+    #[cold]
+    fn twice(&self, at: usize) -> Fault {
+        Fault::new(at, "a key occurs twice in one object").text(&self.name).in_field(&self.name)
+    }
 }
 
 impl fmt::Debug for Fields {
@@ -170,66 +225,130 @@ impl Fields {
     ) -> Result<Self> {
         let slot = |(index, field): (usize, &FieldRef)| {
             let builder = reading(index, field).map(|reading| builder(field, reading)).transpose()?;
-            Ok(Slot { name: field.name().clone(), builder, last_seen: 0 })
+            Ok(Slot::new(field.name(), builder, index + 1))
         };
         let slots = fields.iter().enumerate().map(slot).collect::<Result<Vec<_>>>()?;
         let index = slots.iter().enumerate().map(|(index, slot)| (slot.name.clone(), index)).collect();
-        Ok(Fields { slots, index, extra, object: 0, expected: 0, key: String::new() })
+        Ok(Fields { count: slots.len(), slots, index, extra, object: 0, first: 0, key: String::new() })
     }
 
     /// Reads an object that is next into a new row of every field.
     pub fn object(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
-        let mut key = std::mem::take(&mut self.key);
-        let result = self.read_object(cursor, &mut key, scratch);
-        self.key = key;
-        result
-    }
-
-    fn read_object(&mut self, cursor: &mut Cursor<'_>, key: &mut String, scratch: &mut String) -> Result<(), Fault> {
         cursor.open_object()?;
         self.object += 1;
-        self.expected = 0;
+        let margin = cursor.margin();
+        let mut at = cursor.at();
         let mut seen = 0;
         let mut first = true;
+        let mut last = NO_SLOT;
+        let mut expected = self.first;
         loop {
-            let begin = cursor.at();
-            let Some(name) = cursor.key(first, key)? else { break };
-            first = false;
-            match self.slot_of(name) {
-                Some(index) => {
-                    let slot = &mut self.slots[index];
-                    if slot.last_seen == self.object {
-                        return Err(Fault::new(begin, "a key occurs twice in one object").text(name).in_field(name));
-                    }
-                    slot.last_seen = self.object;
-                    seen += 1;
-                    self.expected = index + 1;
-                    match &mut slot.builder {
-                        Some(builder) => append(builder.as_mut(), cursor, scratch),
-                        None => cursor.skip(scratch),
-                    }
-                    .map_err(|fault| fault.in_field(&slot.name))?;
+            let begin = at;
+            let lead = self.slots.get(expected).and_then(|slot| margin.lead(&slot.lead, at, first));
+            let index = match lead {
+                Some(end) => {
+                    at = end.get();
+                    expected
                 }
-                None => match self.extra {
-                    Extra::Ignore => cursor.skip(scratch).map_err(|fault| fault.in_field(name))?,
-                    Extra::Refuse(hint) => {
-                        return Err(Fault::new(begin, "a key that is no column").text(name).hint(hint).in_field(name));
-                    }
-                },
+                None if !first && margin.closes(at) => {
+                    cursor.close_object(at);
+                    break;
+                }
+                None => {
+                    cursor.go_on(at);
+                    let Some(index) = self.plain_key(cursor, scratch, first, last)? else { break };
+                    at = cursor.at();
+                    index
+                }
+            };
+            first = false;
+            last = index;
+            let Some(slot) = self.slots.get_mut(index) else {
+                expected = NO_SLOT;
+                continue;
+            };
+            expected = slot.next;
+            if index < self.count {
+                if slot.last_seen == self.object {
+                    return Err(slot.twice(begin));
+                }
+                slot.last_seen = self.object;
+                seen += 1;
             }
+            let quick = match &mut slot.builder {
+                Some(builder) => append_quick(builder.as_mut(), margin, at),
+                None => margin.skip(at),
+            };
+            at = match quick {
+                Some(end) => slot.pace.end(at, end.get()),
+                None => {
+                    cursor.go_on(at);
+                    slot.plain_value(cursor, scratch)?;
+                    cursor.at()
+                }
+            };
         }
-        if seen < self.slots.len() {
+        if seen < self.count {
             self.fill_missing();
         }
         Ok(())
     }
 
-    #[inline]
-    fn slot_of(&self, name: &str) -> Option<usize> {
-        match self.slots.get(self.expected) {
-            Some(slot) if slot.name == name => Some(self.expected),
-            _ => self.index.get(name).copied(),
+    /// Reads a key that is not the expected one and says which slot it has, or that the object has ended (`None`). A key
+    /// that is to be passed over and not to be kept is passed over, with its value.
+    #[inline(never)]
+    fn plain_key(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        scratch: &mut String,
+        first: bool,
+        last: usize,
+    ) -> Result<Option<usize>, Fault> {
+        let mut key = std::mem::take(&mut self.key);
+        let index = self.find_slot(cursor, &mut key, scratch, first);
+        self.key = key;
+        if let Ok(Some(index)) = index {
+            if first {
+                self.first = index;
+            } else if let Some(last) = self.slots.get_mut(last) {
+                last.next = index;
+            }
         }
+        index
+    }
+
+    fn find_slot(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        key: &mut String,
+        scratch: &mut String,
+        first: bool,
+    ) -> Result<Option<usize>, Fault> {
+        let begin = cursor.at();
+        let Some(name) = cursor.key(first, key)? else { return Ok(None) };
+        let Some(index) = self.slot_of(name, begin)? else {
+            cursor.skip(scratch).map_err(|fault| fault.in_field(name))?;
+            return Ok(Some(NO_SLOT));
+        };
+        self.slots[index].lead.learn(cursor.lead(begin), first);
+        Ok(Some(index))
+    }
+
+    /// The slot of a key that stands at byte `at`; `None` if it is to be passed over and not kept.
+    fn slot_of(&mut self, name: &str, at: usize) -> Result<Option<usize>, Fault> {
+        if let Some(index) = self.index.get(name) {
+            return Ok(Some(*index));
+        }
+        if let Extra::Refuse(hint) = self.extra {
+            return Err(Fault::new(at, "a key that is no column").text(name).hint(hint).in_field(name));
+        }
+        let index = self.slots.len();
+        if index - self.count == MOST_EXTRAS || name.len() > LONGEST_EXTRA {
+            return Ok(None);
+        }
+        self.slots.push(Slot::new(name, None, NO_SLOT));
+        self.index.insert(name.to_owned(), index);
+        Ok(Some(index))
     }
 
     fn fill_missing(&mut self) {
@@ -296,40 +415,51 @@ fn number_text<'s, 'a: 's>(expected: &str, cursor: &mut Cursor<'a>, scratch: &'s
     }
 }
 
-/// Values of one fixed width, each made by `read` from what is next.
-struct Primitives<T: ArrowPrimitiveType, R> {
+/// Values of one fixed width, each made by `read` from what is next, or by `short` from a number that is a short one.
+struct Primitives<T: ArrowPrimitiveType, R, S> {
     values: Vec<T::Native>,
     nulls: NullBufferBuilder,
     data_type: DataType,
     /// The type's name, for messages; `read` is given it.
     expected: String,
     read: R,
+    short: S,
 }
 
-impl<T: ArrowPrimitiveType, R> Primitives<T, R>
+impl<T: ArrowPrimitiveType, R, S> Primitives<T, R, S>
 where
     R: Fn(&str, &mut Cursor<'_>, &mut String) -> Result<T::Native, Fault> + Send + 'static,
+    S: Fn(Short) -> Option<T::Native> + Send + 'static,
 {
-    fn boxed(data_type: &DataType, read: R) -> Box<dyn Builder> {
-        Box::new(Primitives::<T, R> {
+    fn boxed(data_type: &DataType, read: R, short: S) -> Box<dyn Builder> {
+        Box::new(Primitives::<T, R, S> {
             values: Vec::new(),
             nulls: NullBufferBuilder::new(0),
             data_type: data_type.clone(),
             expected: crate::columns::type_name(data_type),
             read,
+            short,
         })
     }
 }
 
-impl<T: ArrowPrimitiveType, R> Builder for Primitives<T, R>
+impl<T: ArrowPrimitiveType, R, S> Builder for Primitives<T, R, S>
 where
     R: Fn(&str, &mut Cursor<'_>, &mut String) -> Result<T::Native, Fault> + Send,
+    S: Fn(Short) -> Option<T::Native> + Send,
 {
     fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
         let value = (self.read)(&self.expected, cursor, scratch)?;
         self.values.push(value);
         self.nulls.append_non_null();
         Ok(())
+    }
+
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+        let (short, end) = margin.number(at)?;
+        self.values.push((self.short)(short)?);
+        self.nulls.append_non_null();
+        Some(end)
     }
 
     fn null(&mut self) {
@@ -353,7 +483,7 @@ fn integers<T: ArrowPrimitiveType>() -> Box<dyn Builder>
 where
     T::Native: TryFrom<i64> + TryFrom<i128>,
 {
-    Primitives::<T, _>::boxed(&T::DATA_TYPE, |expected, cursor, scratch| {
+    let read = |expected: &str, cursor: &mut Cursor<'_>, scratch: &mut String| {
         cursor.kind()?;
         let at = cursor.at();
         match cursor.short_integer() {
@@ -366,37 +496,53 @@ where
                     .map_err(|why| unfit(expected, &why, at, text))
             }
         }
-    })
+    };
+    let short = |short: Short| short.integer().and_then(|value| T::Native::try_from(value).ok());
+    Primitives::<T, _, _>::boxed(&T::DATA_TYPE, read, short)
 }
 
 fn floats<T: ArrowPrimitiveType>() -> Box<dyn Builder>
 where
     T::Native: convert::Float,
 {
-    Primitives::<T, _>::boxed(&T::DATA_TYPE, |expected, cursor, scratch| {
+    let read = |expected: &str, cursor: &mut Cursor<'_>, scratch: &mut String| {
         let quoted = cursor.kind()? == Kind::Text;
         let at = cursor.at();
         let text = number_text(expected, cursor, scratch)?;
         convert::float(text, quoted).map_err(|why| unfit(expected, &why, at, text))
-    })
+    };
+    Primitives::<T, _, _>::boxed(&T::DATA_TYPE, read, T::Native::of_short)
 }
 
-/// Values that JSON writes as texts: dates, times, decimals. With `numbers` a number may stand for the value.
+/// Values that JSON writes as texts: dates and times.
 fn converted<T: ArrowPrimitiveType>(
     field: &Field,
-    numbers: bool,
     convert: impl Fn(&str) -> Result<T::Native, Unfit> + Send + 'static,
 ) -> Box<dyn Builder> {
-    Primitives::<T, _>::boxed(field.data_type(), move |expected, cursor, scratch| {
-        let kind = cursor.kind()?;
+    let read = move |expected: &str, cursor: &mut Cursor<'_>, scratch: &mut String| {
+        if cursor.kind()? != Kind::Text {
+            return Err(wrong_kind(expected, cursor, scratch));
+        }
         let at = cursor.at();
-        let text = match kind {
-            Kind::Text => cursor.string(scratch)?,
-            Kind::Number if numbers => cursor.number()?,
-            _ => return Err(wrong_kind(expected, cursor, scratch)),
-        };
+        let text = cursor.string(scratch)?;
         convert(text).map_err(|why| unfit(expected, &why, at, text))
-    })
+    };
+    Primitives::<T, _, _>::boxed(field.data_type(), read, |_| None)
+}
+
+/// Decimals, which JSON writes as numbers or as texts.
+fn decimals<T: ArrowPrimitiveType>(
+    field: &Field,
+    convert: impl Fn(&str) -> Result<T::Native, Unfit> + Send + 'static,
+    short: impl Fn(Short) -> Option<T::Native> + Send + 'static,
+) -> Box<dyn Builder> {
+    let read = move |expected: &str, cursor: &mut Cursor<'_>, scratch: &mut String| {
+        cursor.kind()?;
+        let at = cursor.at();
+        let text = number_text(expected, cursor, scratch)?;
+        convert(text).map_err(|why| unfit(expected, &why, at, text))
+    };
+    Primitives::<T, _, _>::boxed(field.data_type(), read, short)
 }
 
 struct Truths {
@@ -418,6 +564,13 @@ impl Builder for Truths {
         self.values.append(cursor.truth()?);
         self.nulls.append_non_null();
         Ok(())
+    }
+
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+        let (value, end) = margin.truth(at)?;
+        self.values.append(value);
+        self.nulls.append_non_null();
+        Some(end)
     }
 
     fn null(&mut self) {
@@ -451,13 +604,19 @@ impl Default for Texts {
     }
 }
 
-/// Texts up to this many bytes lie in the view itself.
-const INLINE: usize = 12;
-
 /// A block of texts is closed when it would grow over this. (A view's offset has 32 bits.)
 const BLOCK: usize = 1 << 30;
 
 impl Texts {
+    /// Adds a text that does not lie in its view.
+    fn append_long(&mut self, text: &[u8]) {
+        if self.block.len() + text.len() > BLOCK {
+            self.blocks.push(Buffer::from_vec(std::mem::take(&mut self.block)));
+        }
+        self.views.push(make_view(text, self.blocks.len() as u32, self.block.len() as u32));
+        self.block.extend_from_slice(text);
+    }
+
     /// Makes block `number` the one that is being filled, and drops those after it.
     fn reopen(&mut self, number: usize) {
         self.blocks.truncate(number + 1);
@@ -471,24 +630,28 @@ impl Texts {
 }
 
 impl Builder for Texts {
-    #[inline]
     fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault> {
         let text = match cursor.kind()? {
             Kind::Text => cursor.string(scratch)?,
             _ => cursor.raw(scratch)?,
         };
-        let bytes = text.as_bytes();
-        if bytes.len() > INLINE {
-            if self.block.len() + bytes.len() > BLOCK {
-                self.blocks.push(Buffer::from_vec(std::mem::take(&mut self.block)));
-            }
-            self.views.push(make_view(bytes, self.blocks.len() as u32, self.block.len() as u32));
-            self.block.extend_from_slice(bytes);
+        if text.len() > INLINE {
+            self.append_long(text.as_bytes());
         } else {
-            self.views.push(make_view(bytes, 0, 0));
+            self.views.push(make_view(text.as_bytes(), 0, 0));
         }
         self.nulls.append_non_null();
         Ok(())
+    }
+
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+        let (text, end) = margin.text(at)?;
+        match text {
+            Text::Short(view) => self.views.push(view),
+            Text::Long(bytes) => self.append_long(bytes),
+        }
+        self.nulls.append_non_null();
+        Some(end)
     }
 
     fn null(&mut self) {
@@ -515,8 +678,9 @@ impl Builder for Texts {
         }
         let views = ScalarBuffer::from(std::mem::take(&mut self.views));
         let blocks = std::mem::take(&mut self.blocks);
-        // SAFETY: `value` made each view from a `&str` and put the same bytes at the block and offset that the view
-        // names (or the view holds them); blocks only grow, and are listed in the order of their numbers.
+        // SAFETY: `value` made each view from a `&str`, and `quick` from a part of one that begins and ends beside a
+        // quote; both put the same bytes at the block and offset that the view names (or the view holds them). Blocks
+        // only grow, and are listed in the order of their numbers.
         let array = unsafe { StringViewArray::new_unchecked(views, blocks, self.nulls.finish()) };
         Ok(Arc::new(array))
     }
@@ -599,7 +763,10 @@ impl Builder for Lists {
         let before = self.count;
         while cursor.item(self.count == before)? {
             let index = self.count - before + 1;
-            append(self.items.as_mut(), cursor, scratch).map_err(|fault| fault.in_item(index))?;
+            match append_quick(self.items.as_mut(), cursor.margin(), cursor.at()) {
+                Some(end) => cursor.go_on(end.get()),
+                None => append(self.items.as_mut(), cursor, scratch).map_err(|fault| fault.in_item(index))?,
+            }
             self.count += 1;
         }
         self.offsets.push(offset_of(self.count, at)?);

@@ -8,6 +8,8 @@ use std::fmt::Write;
 use chrono::format::ParseErrorKind;
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
 
+use super::quick::Short;
+
 /// Why a text is no value of the type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
@@ -92,9 +94,24 @@ fn exponent_of(text: &str) -> Result<i64, Unfit> {
 }
 
 /// The two kinds of floats.
-pub trait Float: Copy + std::str::FromStr + Into<f64> {}
-impl Float for f32 {}
-impl Float for f64 {}
+pub trait Float: Copy + std::str::FromStr + Into<f64> {
+    /// The float that is nearest to a short number, if it can be told at once.
+    fn of_short(short: Short) -> Option<Self>;
+}
+
+impl Float for f32 {
+    #[inline]
+    fn of_short(short: Short) -> Option<Self> {
+        short.float32()
+    }
+}
+
+impl Float for f64 {
+    #[inline]
+    fn of_short(short: Short) -> Option<Self> {
+        Some(short.float64())
+    }
+}
 
 /// A float. In double quotes (`quoted`) it may also be one of the numbers that JSON lacks.
 pub fn float<F: Float>(text: &str, quoted: bool) -> Result<F, Unfit> {

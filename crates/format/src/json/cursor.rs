@@ -1,11 +1,14 @@
 //! Reading one JSON value strictly, token by token, and saying exactly what is wrong with it.
 //!
 //! Owns the grammar of RFC 8259: every function reads one token or one whole value and leaves the cursor behind it.
-//! It knows no columns (`columns.rs`) and not where the record lies in the file (`parser.rs`).
+//! It knows no columns (`columns.rs`) and not where the record lies in the file (`parser.rs`). Values that are plain and
+//! short are read by `quick.rs` instead, in the same way.
 
 use std::ops::Range;
 
 use millstream_core::Error;
+
+use super::quick::{self, Margin};
 
 /// How deep objects and lists may lie in each other. Values are read by recursion, so that this bounds the stack.
 pub const MAX_DEPTH: usize = 128;
@@ -119,6 +122,8 @@ impl Kind {
 #[derive(Debug, Clone)]
 pub struct Cursor<'a> {
     text: &'a str,
+    /// The same text with what lies behind it, for the quick ways.
+    margin: &'a Margin<'a>,
     at: usize,
     depth: usize,
 }
@@ -126,7 +131,38 @@ pub struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// At the beginning of `text`.
     pub fn new(text: &'a str) -> Self {
-        Cursor { text, at: 0, depth: 0 }
+        Cursor { text, margin: &Margin::NONE, at: 0, depth: 0 }
+    }
+
+    /// At the beginning of `text`, which has this margin.
+    #[inline]
+    pub fn with_margin(text: &'a str, margin: &'a Margin<'a>) -> Self {
+        Cursor { text, margin, at: 0, depth: 0 }
+    }
+
+    /// What the quick ways read.
+    #[inline]
+    pub fn margin(&self) -> &'a Margin<'a> {
+        self.margin
+    }
+
+    /// Goes on at byte `at`: behind the tokens that were read in a quick way.
+    #[inline]
+    pub fn go_on(&mut self, at: usize) {
+        self.at = at;
+    }
+
+    /// Reads the `}` at byte `at`.
+    #[inline]
+    pub fn close_object(&mut self, at: usize) {
+        self.at = at + 1;
+        self.depth -= 1;
+    }
+
+    /// What stands between byte `from` and the next value.
+    pub fn lead(&mut self, from: usize) -> &'a [u8] {
+        self.next_token();
+        &self.text.as_bytes()[from..self.at]
     }
 
     /// Bytes read so far.
@@ -579,22 +615,11 @@ fn is_word(byte: u8) -> bool {
 }
 
 /// The first byte from `at` on that is a quote, a backslash or a control character; the length if there is none.
-///
-/// Eight bytes at a time: `x - 0x01…01 & !x & 0x80…80` is not zero exactly if a byte of `x` is zero (Mycroft), and the
-/// lowest bit that it sets belongs to the first such byte; the same with `0x20` finds bytes below a space.
 #[inline]
 fn plain_end(bytes: &[u8], mut at: usize) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = 0x8080_8080_8080_8080;
-    while let Some(chunk) = bytes.get(at..at + 8).and_then(|chunk| <[u8; 8]>::try_from(chunk).ok()) {
-        let word = u64::from_le_bytes(chunk);
-        let zero_in = |x: u64| x.wrapping_sub(ONES) & !x & HIGHS;
-        let quotes = zero_in(word ^ (ONES * u64::from(b'"')));
-        let backslashes = zero_in(word ^ (ONES * u64::from(b'\\')));
-        let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
-        let found = quotes | backslashes | controls;
-        if found != 0 {
-            return at + (found.trailing_zeros() / 8) as usize;
+    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        if let Some(place) = quick::special_in(u64::from_le_bytes(*chunk)) {
+            return at + place;
         }
         at += 8;
     }

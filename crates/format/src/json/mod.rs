@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  text ─ records.rs ─▶ records ─ parser.rs ─▶ cursor.rs + builders.rs (convert.rs) ─▶ batches ─ writer.rs ─▶ text
+//!                                                 └─ quick.rs
 //! ```
 //! This file only ties the parts together.
 
@@ -10,6 +11,7 @@ mod convert;
 mod cursor;
 mod infer;
 mod parser;
+mod quick;
 mod records;
 mod spec;
 mod writer;

@@ -18,6 +18,7 @@ use millstream_core::{Error, Result};
 use super::JsonFormat;
 use super::builders::{Extra, Fields, Reading};
 use super::cursor::{Cursor, Fault, Kind};
+use super::quick::Margin;
 use super::records::{Record, Splitter, line_of};
 use crate::columns::Column;
 
@@ -175,7 +176,8 @@ impl RowMaker {
     }
 
     fn read(&mut self, record: Record<'_>) -> Result<(), Fault> {
-        let mut cursor = Cursor::new(text_of(record, self.max_record)?);
+        let margin = Margin::new(record.wide, record.text.len());
+        let mut cursor = Cursor::with_margin(text_of(record, self.max_record)?, &margin);
         match cursor.kind()? {
             Kind::Object => self.fields.object(&mut cursor, &mut self.scratch)?,
             other => {
@@ -216,6 +218,10 @@ pub(super) fn text_of(record: Record<'_>, max_record: u64) -> Result<&str, Fault
         return Err(Fault::new(0, format!("the record is longer than {max_record} bytes"))
             .text(&String::from_utf8_lossy(&record.text[..record.text.len().min(80)]))
             .hint("a bracket or a line end may be missing; otherwise raise `max_record`"));
+    }
+    if record.utf8 {
+        // SAFETY: the splitter has checked all lines of the text that this is one of.
+        return Ok(unsafe { std::str::from_utf8_unchecked(record.text) });
     }
     simdutf8::basic::from_utf8(record.text).map_err(|_| not_utf8(record.text))
 }

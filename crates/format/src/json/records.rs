@@ -10,7 +10,7 @@
 //! and byte counting and the limit of a record's size; what is inside a record is left to `parser.rs`, except what
 //! would make it impossible to find the record's end.
 
-use memchr::{memchr, memchr_iter};
+use memchr::{memchr, memchr_iter, memrchr};
 use millstream_core::format::TextPlace;
 use millstream_core::{Error, Result};
 
@@ -29,6 +29,10 @@ const MOST_OPEN: usize = 1 << 16;
 pub struct Record<'a> {
     /// Its text without white space around it; of a record that is too long only the beginning.
     pub text: &'a [u8],
+    /// The same text and what is known to lie behind it.
+    pub wide: &'a [u8],
+    /// Whether its text has been looked at and is UTF-8.
+    pub utf8: bool,
     /// The byte of the decoded text, from 0.
     pub byte: u64,
     /// The line, from 1.
@@ -234,33 +238,42 @@ impl Splitter {
             } else {
                 let mut held = std::mem::take(&mut self.held);
                 held.extend_from_slice(&text[..end]);
-                self.take_line(&held, take)?;
+                self.take_line(&held, held.len(), false, take)?;
                 held.clear();
                 self.held = held;
             }
             text = &text[end + 1..];
         }
+        // Looking at all lines at once is many times as fast as at each by itself.
+        let whole = memrchr(b'\n', text).map_or(0, |last| last + 1);
+        let utf8 = simdutf8::basic::from_utf8(&text[..whole]).is_ok();
         while let Some(end) = memchr(b'\n', text) {
-            self.take_line(&text[..end], take)?;
+            self.take_line(text, end, utf8, take)?;
             text = &text[end + 1..];
         }
         self.hold_line(text, take)
     }
 
-    /// Hands on one line, given without its `\n`, unless it is blank.
-    fn take_line(&mut self, line: &[u8], take: Take<'_>) -> Result<()> {
+    /// Hands on one line, unless it is blank: the beginning of `wide`, up to its `\n` at `end`.
+    #[inline]
+    fn take_line(&mut self, wide: &[u8], end: usize, utf8: bool, take: Take<'_>) -> Result<()> {
+        let line = &wide[..end];
         let (byte, number) = (self.byte, self.line);
         self.byte += line.len() as u64 + 1;
         self.line += 1;
         if line.strip_suffix(b"\r").unwrap_or(line).len() > self.max_record {
-            return take(Record { text: &line[..self.head()], byte, line: number, too_long: true });
+            let text = &line[..self.head()];
+            return take(Record { text, wide: text, utf8: false, byte, line: number, too_long: true });
         }
         let blank = line.iter().take_while(|byte| is_space(**byte)).count();
         let byte = byte + blank as u64;
         // (`trim_ascii` would also take form feeds, which are no white space in JSON.)
         let end = line.iter().rposition(|byte| !is_space(*byte)).map_or(blank, |last| last + 1);
         let text = &line[blank..end];
-        if text.is_empty() { Ok(()) } else { take(Record { text, byte, line: number, too_long: false }) }
+        if text.is_empty() {
+            return Ok(());
+        }
+        take(Record { text, wide: &wide[blank..], utf8, byte, line: number, too_long: false })
     }
 
     /// Keeps the beginning of a line; of one that is too long only its beginning.
@@ -273,7 +286,7 @@ impl Splitter {
         // One byte more than the limit may still be the `\r` of the line end.
         if self.held.len() > self.max_record.saturating_add(1) {
             let held = std::mem::take(&mut self.held);
-            self.take_line(&held, take)?;
+            self.take_line(&held, held.len(), false, take)?;
             self.byte -= 1;
             self.line -= 1;
             self.passing = true;
@@ -283,7 +296,7 @@ impl Splitter {
 
     fn last_line(&mut self, take: Take<'_>) -> Result<()> {
         let held = std::mem::take(&mut self.held);
-        if held.is_empty() { Ok(()) } else { self.take_line(&held, take) }
+        if held.is_empty() { Ok(()) } else { self.take_line(&held, held.len(), false, take) }
     }
 
     // Records by their brackets.
@@ -296,7 +309,7 @@ impl Splitter {
             match self.scan.place {
                 Between::InRecord => match self.scan_record(text, at)? {
                     Some(end) => {
-                        self.take_value(&text[from..end], take)?;
+                        self.take_value(&text[from..], end - from, take)?;
                         at = end;
                     }
                     None => at = text.len(),
@@ -308,7 +321,7 @@ impl Splitter {
                     self.byte += (end - at) as u64;
                     at = end;
                     if length.is_some() {
-                        self.take_value(&text[from..end], take)?;
+                        self.take_value(&text[from..], end - from, take)?;
                     }
                 }
                 _ => {
@@ -407,23 +420,23 @@ impl Splitter {
         Ok(None)
     }
 
-    /// Hands on the record that ends with `end`.
-    fn take_value(&mut self, end: &[u8], take: Take<'_>) -> Result<()> {
+    /// Hands on the record that ends behind the first `end` bytes of `wide`.
+    fn take_value(&mut self, wide: &[u8], end: usize, take: Take<'_>) -> Result<()> {
         self.scan.place = Between::AfterRecord;
         let (byte, line) = self.scan.record;
         let length = self.byte - byte;
         let too_long = length > self.max_record as u64;
         if self.held.is_empty() && !self.passing {
-            let text = if too_long { &end[..self.head()] } else { end };
-            return take(Record { text, byte, line, too_long });
+            let text = &wide[..if too_long { self.head() } else { end }];
+            return take(Record { text, wide, utf8: false, byte, line, too_long });
         }
         self.passing = false;
         let mut held = std::mem::take(&mut self.held);
-        held.extend_from_slice(end);
+        held.extend_from_slice(&wide[..end]);
         if too_long {
             held.truncate(self.head());
         }
-        take(Record { text: &held, byte, line, too_long })?;
+        take(Record { text: &held, wide: &held, utf8: false, byte, line, too_long })?;
         held.clear();
         self.held = held;
         Ok(())
@@ -444,7 +457,7 @@ impl Splitter {
     fn last_value(&mut self, take: Take<'_>) -> Result<()> {
         match self.scan.place {
             // What is cut short is handed on: reading it says what is missing.
-            Between::InRecord | Between::InWord => self.take_value(&[], take),
+            Between::InRecord | Between::InWord => self.take_value(&[], 0, take),
             Between::AfterEnd => Ok(()),
             _ if self.layout == Layout::Objects => Ok(()),
             Between::Beginning => {
