@@ -48,6 +48,13 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
             .text(from_flaw)
             .hint(format!("the file may be cut short; set `quote: none` if {quote} is ordinary text")),
     };
+    // A quote that should not be there makes one record of many.
+    let more = match bad.flaw {
+        Flaw::AfterQuote => memchr::memchr_iter(b'\n', record).count(),
+        _ => 0,
+    };
+    let error =
+        if more > 0 { error.cause(format!("the record goes on to line {}", bad.line + more as u64)) } else { error };
     error.line(bad.line)
 }
 

@@ -22,7 +22,7 @@ use millstream_core::{Error, Result};
 
 use super::build::{BadValue, Builder, Chunk, builder};
 use super::faults;
-use super::scan::{BadRecord, Index, Scanned, Scanner};
+use super::scan::{BadRecord, Flaw, Index, Scanned, Scanner};
 use super::spec::{Conventions, Dialect};
 use super::values::{Reader, Syntax};
 use crate::drift::match_columns;
@@ -283,13 +283,20 @@ impl CsvParser {
         if matches!(self.stage, Stage::Header) {
             return self.take_header(text);
         }
+        let (cut, bad): (Vec<&BadRecord>, Vec<&BadRecord>) =
+            self.bad_records.iter().partition(|bad| matches!(bad.flaw, Flaw::Unclosed(_)));
+        // What is between the quote and the end may be any number of records: it is no reject, which counts as one.
+        let cut = cut.first().map(|bad| self.reason(text, bad));
         let mut rejects: Vec<(usize, Reject)> =
-            self.bad_records.iter().map(|bad| (bad.start, self.reject_record(text, bad))).collect();
+            bad.into_iter().map(|bad| (bad.start, self.reject_record(text, bad))).collect();
         self.reject_bad_utf8(text, &mut rejects);
         self.convert(text, shared, &mut rejects)?;
         if !rejects.is_empty() {
             rejects.sort_by_key(|(start, _)| *start);
             rejects.into_iter().for_each(|(_, reject)| parsed.refuse(reject));
+        }
+        if let Some(cut) = cut {
+            return Err(cut);
         }
         self.batch_bytes += bytes;
         if self.rows >= self.plan.request.batch_rows.max(1) || self.batch_bytes >= BATCH_BYTES {
@@ -299,11 +306,12 @@ impl CsvParser {
     }
 
     fn reject_record(&self, text: &[u8], bad: &BadRecord) -> Reject {
+        Reject { raw: Bytes::copy_from_slice(&text[bad.start..bad.end]), reason: self.reason(text, bad) }
+    }
+
+    fn reason(&self, text: &[u8], bad: &BadRecord) -> Error {
         let reason = faults::structure(&self.plan.dialect, bad, self.names.len(), text);
-        Reject {
-            raw: Bytes::copy_from_slice(&text[bad.start..bad.end]),
-            reason: reason.byte(self.offset + bad.at as u64),
-        }
+        reason.byte(self.offset + bad.at as u64)
     }
 
     /// Leaves out of the index the records that are not UTF-8.

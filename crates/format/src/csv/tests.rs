@@ -142,8 +142,7 @@ fn bad_records_are_told_apart() {
         7,\xff\xfe,7\n\
         abc,h,8\n\
         9,i,128\n\
-        10,j,\" 10 \"\n\
-        11,\"k,11\n12,l,12\n";
+        10,j,\" 10 \"\n";
     let outcome = read(settings, text).unwrap();
     let ids: Vec<i64> = outcome.rows.column(0).as_primitive::<Int64Type>().values().to_vec();
     assert_eq!(ids, [1, 6, 10]);
@@ -164,13 +163,24 @@ fn bad_records_are_told_apart() {
          utf8",
         "line 11, byte 84, column small: the value is out of the range of int8, -128 to 127 | text: 128 | hint: \
          declare a wider type",
-        "line 13, byte 103: the quote opened in line 13 is not closed before the end | text: \"k,11\\n12,l,12\\n | \
-         hint: the file may be cut short; set `quote: none` if `\"` is ordinary text",
     ];
     assert_eq!(reasons, expected);
     assert_eq!(outcome.rejects[0].raw, &b"2,b,2,3"[..]);
-    assert_eq!(outcome.rejects[7].raw, &b"11,\"k,11\n12,l,12\n"[..]);
     assert!(outcome.rejects.iter().all(|reject| reject.reason.kind() == ErrorKind::Data));
+}
+
+#[test]
+fn a_quote_that_is_never_closed_is_no_reject() {
+    let settings = json!({"columns": {"id": "int64", "name": "utf8"}});
+    let error = read(settings.clone(), b"id,name\n1,a\nx,b\n2,\"c\n3,d\n4,e\n").unwrap_err();
+    assert_eq!(
+        shown(&error),
+        "line 4, byte 18: the quote opened in line 4 is not closed before the end | text: \"c\\n3,d\\n4,e\\n | \
+         hint: the file may be cut short; set `quote: none` if `\"` is ordinary text"
+    );
+    let outcome = read(settings, b"id,name\n1,a\n2,\"c\n3,d\n4,\"e\n5,f\n").unwrap();
+    assert_eq!(outcome.rejects[0].reason.cause_text(), Some("the record goes on to line 5"));
+    assert_eq!((outcome.lines, outcome.rejects.len()), (vec![2, 6], 1));
 }
 
 #[test]
@@ -583,9 +593,9 @@ proptest! {
     #[test]
     fn what_is_accepted_is_what_the_csv_crate_reads((text, cuts) in with_cuts(messy())) {
         let format = csv(json!({"header": false}));
-        let outcome = parse(&format, &text, &ParseRequest::all(text_schema(2)), &cuts).unwrap();
+        let outcome = parse(&format, &text, &ParseRequest::all(text_schema(2)), &cuts);
         // The csv crate is lenient: it is compared where nothing was refused.
-        if outcome.rejects.is_empty() {
+        if let Ok(outcome) = outcome && outcome.rejects.is_empty() {
             let mut reader = csv_reader(&text);
             let expected: Vec<Vec<String>> = reader
                 .byte_records()
