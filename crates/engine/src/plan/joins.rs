@@ -1,7 +1,8 @@
 //! Joins that fit: a hash join holds its build side in memory and cannot spill it, a sort-merge join can.
 //!
-//! A join by a condition (nested loops) spills its left side, but then tells the left rows without a match once for
-//! every partition of its right side: it gets one partition there, wherever it may have to spill.
+//! A join by a condition (nested loops) spills its left side, but then executes it again, and tells the left rows without
+//! a match once for every partition of its right side: it gets a left side that can be executed again, and one partition
+//! on the right wherever it may have to spill.
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
+use super::again::AgainExec;
 use super::node::recompute_with;
 
 /// The hash table and the copies made while it is built take about as much again as the rows.
@@ -34,28 +36,29 @@ pub async fn physical_plan(
         let sorting = SessionStateBuilder::new_from_existing(state.clone()).with_config(config).build();
         physical = sorting.query_planner().create_physical_plan(plan, &sorting).await?;
     }
-    Ok(physical.transform_up(|node| with_one_right_side(node, memory))?.data)
+    Ok(physical.transform_up(|node| able_to_spill(node, memory))?.data)
 }
 
-/// A join by a condition that tells left rows without a match, over a right side of one partition. (DataFusion 55 says of
-/// its `NestedLoopJoinExec` that it counts the matches of each partition apart when it spills.)
-fn with_one_right_side(
-    node: Arc<dyn ExecutionPlan>,
-    memory: usize,
-) -> DataFusionResult<Transformed<Arc<dyn ExecutionPlan>>> {
+/// A join by a condition that gives the right rows when it spills.
+fn able_to_spill(node: Arc<dyn ExecutionPlan>, memory: usize) -> DataFusionResult<Transformed<Arc<dyn ExecutionPlan>>> {
     let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() else { return Ok(Transformed::no(node)) };
+    let left = Arc::new(AgainExec::new(Arc::clone(join.left())));
+    let right = match needs_one_right_side(join, memory)? {
+        true => Arc::new(CoalescePartitionsExec::new(Arc::clone(join.right()))),
+        false => Arc::clone(join.right()),
+    };
+    Ok(Transformed::yes(recompute_with(node, vec![left, right])?))
+}
+
+/// Whether `join` tells left rows without a match, and might do so once for every partition of its right side.
+/// (DataFusion 55 says of its `NestedLoopJoinExec` that it counts the matches of each partition apart when it spills.)
+fn needs_one_right_side(join: &NestedLoopJoinExec, memory: usize) -> DataFusionResult<bool> {
     let tells_left = match join.join_type() {
         JoinType::Left | JoinType::Full | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => true,
         JoinType::Inner | JoinType::Right | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => false,
     };
-    let partitions = join.right().output_partitioning().partition_count();
     let fits = bytes_of(join.left())?.is_some_and(|bytes| bytes.saturating_mul(BUILD_FACTOR) <= memory);
-    if !tells_left || partitions < 2 || fits {
-        return Ok(Transformed::no(node));
-    }
-    let right = Arc::new(CoalescePartitionsExec::new(Arc::clone(join.right())));
-    let children = vec![Arc::clone(join.left()), right as Arc<dyn ExecutionPlan>];
-    Ok(Transformed::yes(recompute_with(node, children)?))
+    Ok(tells_left && join.right().output_partitioning().partition_count() > 1 && !fits)
 }
 
 /// About how many bytes come out of `plan`, if anything is known of that.

@@ -8,6 +8,7 @@
 //! A step with one user is a view: columns and filters push through it into the readers. A step with several is planned
 //! once, with the union of the columns and the OR of the filters that its users want.
 
+pub(crate) mod again;
 pub mod blame;
 pub mod joins;
 pub(crate) mod node;

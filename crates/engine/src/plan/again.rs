@@ -1,0 +1,87 @@
+//! A part of a plan that may be executed again.
+//!
+//! DataFusion's join by a condition executes its left side a second time when that turns out not to fit in memory. Many
+//! of its operators (a repartitioning, a hash join) give their rows only once, and end the process or give nothing the
+//! second time. So every time but the first, a copy that nothing is known of is executed instead.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::common::Statistics;
+use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+
+use super::node::{Rounds, over_one_input};
+
+/// Gives the rows of its input as often as it is executed.
+#[derive(Debug)]
+pub struct AgainExec {
+    input: Arc<dyn ExecutionPlan>,
+    rounds: Rounds,
+    /// A copy of the input for each round but the first.
+    copies: Mutex<Vec<Arc<dyn ExecutionPlan>>>,
+}
+
+impl AgainExec {
+    /// Over `input`, which may give its rows only once.
+    pub fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+        let rounds = Rounds::new(input.output_partitioning().partition_count());
+        AgainExec { input, rounds, copies: Mutex::default() }
+    }
+
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        AgainExec::new(input)
+    }
+
+    /// The input of that round: made by the first partition that comes to it.
+    fn input_of(&self, round: usize) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let Some(index) = round.checked_sub(1) else { return Ok(Arc::clone(&self.input)) };
+        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        while copies.len() <= index {
+            copies.push(reset_plan_states(Arc::clone(&self.input))?);
+        }
+        Ok(Arc::clone(&copies[index]))
+    }
+}
+
+impl DisplayAs for AgainExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AgainExec")
+    }
+}
+
+impl ExecutionPlan for AgainExec {
+    over_one_input!("AgainExec");
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> DataFusionResult<Arc<Statistics>> {
+        let of_input = inputs.first().cloned();
+        Ok(of_input.unwrap_or_else(|| Arc::new(Statistics::new_unknown(&self.schema()))))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        self.input_of(self.rounds.begin(partition))?.execute(partition, context)
+    }
+}
