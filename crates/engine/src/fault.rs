@@ -3,6 +3,7 @@
 //! A transient fault travels as an I/O error (the only kind that a distributed executor tries again), everything else
 //! as an external one; on the way back out the innermost error of ours wins over whatever was wrapped around it.
 
+use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use millstream_core::{Error, ErrorKind};
 
@@ -21,11 +22,16 @@ pub fn unwrap(error: DataFusionError) -> Error {
     if let Some(ours) = ours(&error) {
         return ours;
     }
+    if let DataFusionError::ArrowError(error, _) = error.find_root()
+        && let ArrowError::IoError(_, cause) = error.as_ref()
+    {
+        return scratch_fault(cause);
+    }
     match error.find_root() {
         DataFusionError::ResourcesExhausted(message) => Error::new(ErrorKind::Memory, "the memory budget is too small")
             .cause(first_line(message))
             .hint("raise `--memory`, or let the job keep fewer rows at once (fewer groups, a smaller join side)"),
-        DataFusionError::IoError(cause) => Error::io("scratch cannot be written or read", cause),
+        DataFusionError::IoError(cause) => scratch_fault(cause),
         DataFusionError::ExecutionJoin(cause) => Error::internal("a task failed").cause(cause),
         root @ (DataFusionError::Plan(_) | DataFusionError::SchemaError(..)) => {
             let words = reword(&root.strip_backtrace());
@@ -46,6 +52,18 @@ pub fn unwrap(error: DataFusionError) -> Error {
                 _ => Error::internal("the SQL engine failed").cause(words.what),
             }
         }
+    }
+}
+
+/// A fault of the disk where what does not fit in memory is kept.
+fn scratch_fault(cause: &std::io::Error) -> Error {
+    let error =
+        Error::io("what does not fit in memory cannot be written to the scratch folder, or read from it", cause);
+    match cause.kind() {
+        std::io::ErrorKind::StorageFull => {
+            error.hint("free some space there, choose another folder by `--scratch`, or allow more `--memory`")
+        }
+        _ => error,
     }
 }
 

@@ -19,6 +19,7 @@ pub mod report;
 pub mod routing;
 pub mod run;
 pub mod runtime;
+mod scratch;
 pub mod sql;
 pub mod tee;
 pub mod urls;

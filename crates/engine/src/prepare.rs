@@ -1,7 +1,6 @@
 //! From a job to what can run: readers with their columns, checked steps, plans.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -26,6 +25,7 @@ use crate::read::unopened::Unopened;
 use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, sample};
 use crate::report::Skipped;
 use crate::runtime::Runtimes;
+use crate::scratch::Scratch;
 use crate::sql;
 
 /// Why a job does not run: never without a lint that is an error, or an error.
@@ -80,8 +80,10 @@ pub struct Base {
     pub steps: Arc<Steps>,
     /// The SQL engine.
     pub session: SessionContext,
-    /// Threads. Last, so that they end last.
+    /// Threads. They end after what they work for.
     pub runtimes: Runtimes,
+    /// Where the SQL engine and shared steps spill. Last, since threads write to it.
+    pub scratch: Scratch,
 }
 
 impl Base {
@@ -89,7 +91,8 @@ impl Base {
     pub fn new(machine: Machine) -> Result<Self> {
         let runtimes = Runtimes::new(machine.cores)?;
         let budget = Budget::new(memory::pool_size(machine.memory));
-        let session = session(&machine, &budget)?;
+        let scratch = Scratch::new(&machine.scratch);
+        let session = session(&machine, &scratch, &budget)?;
         Ok(Base {
             registry: crate::registry(),
             machine,
@@ -98,6 +101,7 @@ impl Base {
             steps: Arc::default(),
             session,
             runtimes,
+            scratch,
         })
     }
 
@@ -113,12 +117,12 @@ impl Base {
     }
 }
 
-/// DataFusion, with the budget as its memory and the scratch folder as its disk.
-fn session(machine: &Machine, budget: &Arc<Budget>) -> Result<SessionContext> {
+/// DataFusion, with the budget as its memory and `scratch` as its disk.
+fn session(machine: &Machine, scratch: &Scratch, budget: &Arc<Budget>) -> Result<SessionContext> {
     let pool: Arc<dyn MemoryPool> = Arc::new(BudgetPool::new(Arc::clone(budget)));
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(pool)
-        .with_temp_file_path(&machine.scratch)
+        .with_temp_file_path(scratch.folder())
         .with_max_spill_merge_fan_in(merge_fan_in(budget.limit(), machine.cores))
         .build_arc()
         .map_err(fault::unwrap)?;
@@ -368,7 +372,7 @@ impl Prepared<'_> {
         let planner = Planner {
             state: &state,
             budget: Arc::clone(&self.base.budget),
-            scratch: self.base.machine.scratch.clone(),
+            scratch: self.base.scratch.folder().to_owned(),
             steps: Arc::clone(&self.base.steps),
         };
         planner.plan(&self.steps, roots).await.map_err(fault::unwrap)
@@ -488,13 +492,4 @@ async fn with_guessed_format(reader: Arc<Reader>) -> Result<Arc<Reader>> {
         Arc::try_unwrap(reader).map_err(|_| Error::internal("the reader is in use before it is complete"))?;
     reader.format = format;
     Ok(Arc::new(reader))
-}
-
-/// The folder in which a run may keep what does not fit in memory must be there.
-pub fn check_scratch(scratch: &PathBuf) -> Result<()> {
-    match fs_err::metadata(scratch) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(Error::job(format!("the scratch folder {} is not a folder", scratch.display()))),
-        Err(cause) => Err(Error::io(format!("the scratch folder {} cannot be used", scratch.display()), &cause)),
-    }
 }

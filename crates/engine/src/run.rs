@@ -18,10 +18,10 @@ use crate::commands::Warn;
 use crate::load::LoadExec;
 use crate::memory;
 use crate::plan::shared::Physical;
-use crate::prepare::{Base, Failure, Prepared, Reach, check_scratch, prepare};
+use crate::prepare::{Base, Failure, Prepared, Reach, prepare};
 use crate::report::{Progress, Report, SinkResult, Skipped, Totals};
 use crate::verdict::{Evidence, verdict};
-use crate::{fault, machine};
+use crate::{fault, machine, scratch};
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -71,7 +71,7 @@ pub struct Watch<'a> {
 
 /// Runs `job` on `machine` to its end.
 pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Report, Failure> {
-    check_scratch(&machine.scratch)?;
+    scratch::check(&machine.scratch)?;
     let base = Base::new(machine)?;
     let begun = Instant::now();
     let before = ProcessorUse::now();
