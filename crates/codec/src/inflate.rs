@@ -10,9 +10,9 @@ use millstream_core::Result;
 use millstream_core::crew::Crew;
 
 use crate::ahead::Ahead;
-use crate::buffers::KeptSymbols;
 use crate::deflate::{Fault, Inflater, Links, Resolver, Segment, Stop, Symbols};
 use crate::frame::{Frame, Progress, corrupt};
+use crate::symbols::KeptSymbols;
 
 /// Decodes one deflate stream.
 #[derive(Debug)]

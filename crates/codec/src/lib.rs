@@ -7,7 +7,6 @@
 //! Where the bytes come from is left to the sources, what the text means to the formats.
 
 mod ahead;
-mod buffers;
 mod bzip2;
 #[cfg(test)]
 mod conformance;
@@ -19,6 +18,7 @@ mod gzip;
 mod inflate;
 mod members;
 mod room;
+mod symbols;
 mod tar;
 mod unpack;
 mod xz;

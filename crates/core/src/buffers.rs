@@ -1,9 +1,9 @@
-//! Memory for large texts, used again when the text that was in it is dropped.
+//! Memory for large pieces of data, used again when what was in it is dropped.
 //!
-//! A fresh buffer of some megabytes costs a page fault for each 4 KiB of it: a tenth of the time that inflate takes to
-//! fill it. So the last few are kept. Small buffers are left to the allocator, which does the same for them.
+//! Freed memory goes back to the system at once, so a fresh buffer of some megabytes costs a page fault for each 4 KiB of
+//! it: a tenth of the time that inflate takes to fill it. So the last few are kept. Small buffers are left to the
+//! allocator, which does the same for them.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -14,14 +14,47 @@ const WORTH_KEEPING: usize = 64 << 10;
 /// The most that a pool keeps in all, in bytes.
 const KEPT: usize = 8 << 20;
 
-static TEXTS: Pool<u8> = Pool::new();
-static SYMBOLS: Pool<u16> = Pool::new();
+static BYTES: Pool<u8> = Pool::new();
+
+/// An empty buffer for at least `size` bytes.
+pub fn take(size: usize) -> Vec<u8> {
+    BYTES.take(size)
+}
+
+/// What is in `buffer`. When the last of its users has dropped it, the memory can be taken again.
+pub fn share(buffer: Vec<u8>) -> Bytes {
+    if buffer.capacity() < WORTH_KEEPING {
+        return Bytes::from(buffer);
+    }
+    Bytes::from_owner(Kept(buffer))
+}
+
+/// `buffer` is not needed.
+pub fn give_back(buffer: Vec<u8>) {
+    BYTES.give_back(buffer);
+}
+
+struct Kept(Vec<u8>);
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        BYTES.give_back(std::mem::take(&mut self.0));
+    }
+}
 
 /// Buffers that nobody uses, the last dropped at the end: it is the most likely to be in the processor's cache.
-struct Pool<T>(Mutex<Vec<Vec<T>>>);
+#[derive(Debug)]
+pub struct Pool<T>(Mutex<Vec<Vec<T>>>);
 
 impl<T> Pool<T> {
-    const fn new() -> Self {
+    /// A pool of none.
+    pub const fn new() -> Self {
         Pool(Mutex::new(Vec::new()))
     }
 
@@ -29,20 +62,27 @@ impl<T> Pool<T> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// An empty buffer for at least `length` items.
-    fn take(&self, length: usize) -> Vec<T> {
-        if length * size_of::<T>() >= WORTH_KEEPING {
-            let mut free = self.free();
-            // A buffer that is much too large would be held by a text that is small.
-            let fits = |buffer: &Vec<T>| buffer.capacity() >= length && buffer.capacity() / 2 <= length;
-            if let Some(index) = free.iter().rposition(fits) {
-                return free.remove(index);
+    /// An empty buffer for at least `length` items. Large ones have a power of two of them, so that those for data of
+    /// different lengths can take each other's place.
+    pub fn take(&self, length: usize) -> Vec<T> {
+        if length * size_of::<T>() < WORTH_KEEPING {
+            return Vec::with_capacity(length);
+        }
+        let length = length.next_power_of_two();
+        let mut free = self.free();
+        // A buffer that is much too large would be held by data that is small.
+        match free.iter().rposition(|buffer| (length..2 * length).contains(&buffer.capacity())) {
+            Some(index) => free.remove(index),
+            None => {
+                // The allocator need not be waited for.
+                drop(free);
+                Vec::with_capacity(length)
             }
         }
-        Vec::with_capacity(length)
     }
 
-    fn give_back(&self, mut buffer: Vec<T>) {
+    /// `buffer` is not needed.
+    pub fn give_back(&self, mut buffer: Vec<T>) {
         if bytes_of(&buffer) < WORTH_KEEPING || bytes_of(&buffer) > KEPT / 2 {
             return;
         }
@@ -57,9 +97,14 @@ impl<T> Pool<T> {
         let too_many = too_many.count();
         let dropped: Vec<_> = free.drain(..too_many).collect();
         free.push(buffer);
-        // The allocator need not be waited for.
         drop(free);
         drop(dropped);
+    }
+}
+
+impl<T> Default for Pool<T> {
+    fn default() -> Self {
+        Pool::new()
     }
 }
 
@@ -67,64 +112,41 @@ fn bytes_of<T>(buffer: &Vec<T>) -> usize {
     buffer.capacity() * size_of::<T>()
 }
 
-/// An empty buffer for at least `size` bytes.
-pub(crate) fn take(size: usize) -> Vec<u8> {
-    TEXTS.take(size)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The text in `buffer`. When the last of its users has dropped it, the memory can be taken again.
-pub(crate) fn text(buffer: Vec<u8>) -> Bytes {
-    if buffer.capacity() < WORTH_KEEPING {
-        return Bytes::from(buffer);
+    #[test]
+    fn what_was_given_back_is_taken_again() {
+        let pool = Pool::<u8>::new();
+        let mut first = pool.take(100_000);
+        assert_eq!(first.capacity(), 1 << 17);
+        first.push(1);
+        let place = first.as_ptr();
+        pool.give_back(first);
+        let again = pool.take(70_000);
+        assert!(again.is_empty() && again.as_ptr() == place);
+        pool.give_back(again);
+        assert_ne!(pool.take(65_536).capacity(), 1 << 17, "much too large");
     }
-    Bytes::from_owner(Kept(buffer))
-}
 
-/// `buffer` is not needed.
-pub(crate) fn give_back(buffer: Vec<u8>) {
-    TEXTS.give_back(buffer);
-}
-
-struct Kept(Vec<u8>);
-
-impl AsRef<[u8]> for Kept {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
+    #[test]
+    fn little_is_kept() {
+        let pool = Pool::<u16>::new();
+        (0..40).for_each(|_| pool.give_back(Vec::with_capacity(1 << 19)));
+        pool.give_back(Vec::with_capacity(1 << 22));
+        pool.give_back(Vec::with_capacity(10));
+        assert_eq!(pool.free().len(), KEPT >> 20);
     }
-}
 
-impl Drop for Kept {
-    fn drop(&mut self) {
-        TEXTS.give_back(std::mem::take(&mut self.0));
-    }
-}
-
-/// Symbols of two bytes, whose memory can be taken again when they are dropped.
-pub(crate) struct KeptSymbols(Vec<u16>);
-
-impl KeptSymbols {
-    /// None yet, with room for `length`.
-    pub(crate) fn with_capacity(length: usize) -> Self {
-        KeptSymbols(SYMBOLS.take(length))
-    }
-}
-
-impl Deref for KeptSymbols {
-    type Target = Vec<u16>;
-
-    fn deref(&self) -> &Vec<u16> {
-        &self.0
-    }
-}
-
-impl DerefMut for KeptSymbols {
-    fn deref_mut(&mut self) -> &mut Vec<u16> {
-        &mut self.0
-    }
-}
-
-impl Drop for KeptSymbols {
-    fn drop(&mut self) {
-        SYMBOLS.give_back(std::mem::take(&mut self.0));
+    #[test]
+    fn shared_bytes_are_the_buffer() {
+        for length in [10, 100_000] {
+            let mut buffer = take(length);
+            buffer.resize(length, 7);
+            let place = buffer.as_ptr();
+            let shared = share(buffer);
+            assert_eq!((shared.len(), shared.as_ptr()), (length, place));
+        }
     }
 }

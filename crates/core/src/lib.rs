@@ -12,6 +12,7 @@
 //! may say of it. It knows no component and no query engine.
 
 pub mod budget;
+pub mod buffers;
 pub mod codec;
 pub mod crew;
 pub mod error;

@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use super::find::find_block;
 use super::{Inflater, Stop, marker};
-use crate::buffers::KeptSymbols;
+use crate::symbols::KeptSymbols;
 
 /// Symbols that are decoded before the owner is listened to.
 const STEP: usize = 64 << 10;

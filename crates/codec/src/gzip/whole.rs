@@ -10,9 +10,10 @@ use libdeflate_sys::{
     libdeflate_gzip_decompress_ex, libdeflate_result_LIBDEFLATE_INSUFFICIENT_SPACE as INSUFFICIENT_SPACE,
     libdeflate_result_LIBDEFLATE_SUCCESS as SUCCESS,
 };
+use millstream_core::buffers;
 
 use super::MAGIC;
-use crate::{buffers, room};
+use crate::room;
 
 /// Header and trailer without anything between.
 const SMALLEST_MEMBER: usize = 18;
@@ -36,7 +37,7 @@ pub(super) fn text(data: &[u8], most: usize) -> Option<Bytes> {
         }
         let mut output = buffers::take(expected_size(data, most)?);
         match inflate.as_mut()?.members(data, &mut output, most) {
-            Some(()) => Some(buffers::text(output)),
+            Some(()) => Some(buffers::share(output)),
             None => {
                 buffers::give_back(output);
                 None

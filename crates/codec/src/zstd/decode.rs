@@ -1,6 +1,8 @@
 //! Decodes one zstd frame. Its header is read here first, so that what cannot be decoded (a window that is too large,
 //! a dictionary) is refused with its reason before any memory is taken; the rest is left to libzstd.
 
+use std::cell::Cell;
+
 use millstream_core::{Error, ErrorKind, Result};
 use zstd::stream::raw::{Decoder as Context, InBuffer, Operation, OutBuffer};
 
@@ -24,9 +26,20 @@ enum State {
     Blocks { more: bool },
 }
 
+/// Contexts whose window is at most so large are kept for the next unit. 8 MiB: what `zstd -19` needs.
+const KEPT_WINDOW: u64 = 8 << 20;
+
+thread_local! {
+    /// A context of the last unit: its window is memory that is there already.
+    static SPARE: Cell<Option<Context<'static>>> = const { Cell::new(None) };
+}
+
 /// Decodes frames, one after the other.
 pub(crate) struct ZstdFrame {
-    context: Context<'static>,
+    /// Taken out only when this is dropped.
+    context: Option<Context<'static>>,
+    /// The largest window so far, in bytes.
+    window: u64,
     state: State,
     position: u64,
 }
@@ -34,9 +47,15 @@ pub(crate) struct ZstdFrame {
 impl ZstdFrame {
     /// A decoder; fails if there is no memory for it.
     pub(crate) fn new() -> Result<Self> {
-        let context =
-            Context::new().map_err(|cause| Error::new(ErrorKind::Memory, "zstd cannot get its memory").cause(cause))?;
-        Ok(ZstdFrame { context, state: State::Header(Vec::new()), position: 0 })
+        let spare = SPARE.take();
+        let context = match spare {
+            Some(context) => context,
+            None => Context::new()
+                .map_err(|cause| Error::new(ErrorKind::Memory, "zstd cannot get its memory").cause(cause))?,
+        };
+        let mut frame = ZstdFrame { context: Some(context), window: 0, state: State::Header(Vec::new()), position: 0 };
+        frame.begin(0);
+        Ok(frame)
     }
 
     /// Reads the header from `input`; returns how many bytes were used.
@@ -47,9 +66,10 @@ impl ZstdFrame {
         // A header that lies whole in the input stays there: given the whole frame at once, libzstd decodes it
         // straight into the output.
         if gathered.is_empty()
-            && let Header::Data { length, .. } = read_header(input, self.position)?
+            && let Header::Data { length, window, .. } = read_header(input, self.position)?
             && length <= input.len()
         {
+            self.window = self.window.max(window);
             self.state = State::Blocks { more: true };
             return Ok(0);
         }
@@ -63,7 +83,8 @@ impl ZstdFrame {
                     self.state = State::Skip { left };
                     return Ok(used);
                 }
-                Header::Data { length, .. } if length == gathered.len() => {
+                Header::Data { length, window, .. } if length == gathered.len() => {
+                    self.window = self.window.max(window);
                     let header = std::mem::take(gathered);
                     self.state = State::Blocks { more: true };
                     self.blocks(&header, &mut Vec::new(), 0, false)?;
@@ -77,7 +98,9 @@ impl ZstdFrame {
 
     /// Gives `input` to libzstd.
     fn blocks(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize, counted: bool) -> Result<Progress> {
-        let context = &mut self.context;
+        let Some(context) = &mut self.context else {
+            return Err(Error::internal("a zstd decoder without its context"));
+        };
         let mut source = InBuffer::around(input);
         // SAFETY: the buffer's position is what libzstd has written to the slice, from its beginning.
         let (hint, written) = unsafe {
@@ -112,7 +135,9 @@ impl ZstdFrame {
 impl Frame for ZstdFrame {
     fn begin(&mut self, at: u64) {
         // Resetting the session of a context cannot fail; if it could, the next frame's decoding would say so.
-        let _ = self.context.reinit();
+        if let Some(context) = &mut self.context {
+            let _ = context.reinit();
+        }
         self.state = State::Header(Vec::new());
         self.position = at;
     }
@@ -147,6 +172,15 @@ impl Frame for ZstdFrame {
     }
 }
 
+impl Drop for ZstdFrame {
+    fn drop(&mut self) {
+        if self.window <= KEPT_WINDOW {
+            // At the very end of a thread there is no place for it any more.
+            let _ = SPARE.try_with(|spare| spare.set(self.context.take()));
+        }
+    }
+}
+
 /// What the beginning of a frame says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Header {
@@ -154,8 +188,8 @@ pub(super) enum Header {
     Short,
     /// A skippable frame with `left` bytes after its header.
     Skippable { left: u64 },
-    /// A frame whose header has this length, and the size of its text if that is told.
-    Data { length: usize, text: Option<u64> },
+    /// A frame whose header has this length, with the size of its text if that is told, and its window in bytes.
+    Data { length: usize, text: Option<u64>, window: u64 },
 }
 
 /// Reads the header at the beginning of `bytes` (RFC 8878, 3.1.1.1), which lie at byte `at` of the unit.
@@ -207,7 +241,7 @@ pub(super) fn read_header(bytes: &[u8], at: u64) -> Result<Header> {
             .byte(at)
             .hint("compress it again without a dictionary"));
     }
-    Ok(Header::Data { length, text })
+    Ok(Header::Data { length, text, window })
 }
 
 /// The window's size in bytes from its descriptor: a power of two and eighths of it.

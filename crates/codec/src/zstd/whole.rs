@@ -4,10 +4,11 @@
 use std::cell::RefCell;
 
 use bytes::Bytes;
+use millstream_core::buffers;
 use zstd::zstd_safe::{DCtx, find_frame_compressed_size};
 
 use super::decode::{Header, read_header};
-use crate::{buffers, room};
+use crate::room;
 
 thread_local! {
     /// To set one up takes longer than to decode a small unit.
@@ -31,7 +32,7 @@ pub(super) fn text(data: &[u8], most: usize) -> Option<Bytes> {
             })
         };
         if written == Ok(size) {
-            return Some(buffers::text(output));
+            return Some(buffers::share(output));
         }
         buffers::give_back(output);
         None

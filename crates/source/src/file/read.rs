@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use fs_err::File;
 use fs_err::os::unix::fs::OpenOptionsExt;
+use millstream_core::buffers;
 use millstream_core::source::SourceContext;
 use millstream_core::{ByteStream, Error, Result};
 use rustix::buffer::spare_capacity;
@@ -125,18 +126,19 @@ fn changed(path: &Path) -> Error {
 pub(crate) fn read_range(file: &File, path: &Path, range: Range<u64>) -> Result<Bytes> {
     let length = usize::try_from(range.end - range.start)
         .map_err(|_| Error::refused("the range does not fit into memory").in_unit(&uri_of(path), None))?;
-    let mut bytes = Vec::with_capacity(length);
-    while bytes.len() < length {
-        let at = range.start + bytes.len() as u64;
-        match rustix::io::pread(file, spare_capacity(&mut bytes), at) {
+    let mut bytes = buffers::take(length);
+    bytes.resize(length, 0);
+    let mut filled = 0;
+    while filled < length {
+        let at = range.start + filled as u64;
+        match rustix::io::pread(file, &mut bytes[filled..], at) {
             Ok(0) => return Err(changed(path)),
-            Ok(_) | Err(Errno::INTR) => {}
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
             Err(cause) => return Err(io_error("it cannot be read", path, &cause.into()).byte(at)),
         }
     }
-    // The allocator may have given more room than was asked for.
-    bytes.truncate(length);
-    Ok(Bytes::from(bytes))
+    Ok(buffers::share(bytes))
 }
 
 /// [`read_range`] of bytes that nobody reads again soon: they do not stay in the cache where it is full.
@@ -151,7 +153,9 @@ pub(crate) fn read_range_once(context: &SourceContext, file: &File, path: &Path,
 
 /// The first `size` bytes of the file, if all of them are in the page cache: it does not block.
 fn read_cached(file: &File, size: u64) -> Option<Bytes> {
-    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    let size = usize::try_from(size).ok()?;
+    let mut bytes = buffers::take(size);
+    bytes.resize(size, 0);
     let mut filled = 0;
     while filled < bytes.len() {
         let mut rest = [IoSliceMut::new(&mut bytes[filled..])];
@@ -161,7 +165,7 @@ fn read_cached(file: &File, size: u64) -> Option<Bytes> {
             Ok(count) => filled += count,
         }
     }
-    Some(Bytes::from(bytes))
+    Some(buffers::share(bytes))
 }
 
 /// Makes sure that the file is still the version that was opened. Blocks.
