@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::use_support::{Lab, csv_rows, gzip};
+use crate::use_support::{Lab, csv_rows, gzip, names};
 
 /// Runs that are compared should not run beside each other: what one waits for, the other holds.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -148,17 +148,24 @@ fn a_join_by_a_condition_whose_left_side_does_not_fit_loses_and_doubles_nothing(
     lab.file("r2.csv", "low,high\n500,509\n");
     // How large it is over there is not known, so it stays on the left.
     let nginx = millstream_testkit::Nginx::start(&lab.path("served"));
-    lab.file(
-        "job.yaml",
-        format!(
-            "sources:\n  big: {{read: '{}', csv: {{columns: {{id: int64, x: int64, pad: utf8}}}}}}\n  \
-             ranges: {{read: 'r*.csv', csv: {{}}}}\ntransforms:\n  \
-             t: {{sql: 'SELECT count(*) AS n, count(low) AS matched, sum(id) AS ids, min(length(pad)) AS pad FROM big LEFT JOIN ranges ON x BETWEEN low AND high'}}\n\
-             sinks:\n  o: {{from: t, write: out.csv}}\n",
-            nginx.url("{0..7}.csv")
-        ),
-    );
-    let report = lab.report(&["--memory", "80MiB", "--cores", "2"]);
-    assert_eq!(csv_rows(&lab.read("out.csv")), [["100000", "2000", "4999950000", "500"]]);
-    assert!(report["rows_read"].as_u64() > Some(100_002), "it must have been read again");
+    lab.file("xs.csv", (0..1000).fold("x\n".to_owned(), |text, x| format!("{text}{x}\n")));
+    std::fs::create_dir(lab.path("scratch")).expect("a folder");
+    // The second has a left side whose operators can be executed only once.
+    for left in ["big", "(SELECT big.* FROM big JOIN xs ON big.x = xs.x)"] {
+        lab.file(
+            "job.yaml",
+            format!(
+                "sources:\n  big: {{read: '{}', csv: {{columns: {{id: int64, x: int64, pad: utf8}}}}}}\n  \
+                 xs: {{read: xs.csv, csv: {{}}}}\n  ranges: {{read: 'r*.csv', csv: {{}}}}\ntransforms:\n  \
+                 t: {{sql: 'SELECT count(*) AS n, count(low) AS matched, sum(id) AS ids, min(length(pad)) AS pad \
+                 FROM {left} AS l LEFT JOIN ranges ON l.x BETWEEN low AND high'}}\n\
+                 sinks:\n  o: {{from: t, write: out.csv}}\n",
+                nginx.url("{0..7}.csv")
+            ),
+        );
+        let report = lab.report(&["--memory", "80MiB", "--cores", "2", "--scratch", "scratch"]);
+        assert_eq!(csv_rows(&lab.read("out.csv")), [["100000", "2000", "4999950000", "500"]]);
+        assert!(report["rows_read"].as_u64() > Some(101_002), "it must have been read again");
+        assert_eq!(names(&lab.path("scratch")), [""; 0], "what was spilled is gone");
+    }
 }
