@@ -28,7 +28,7 @@ use millstream_core::{Error, Result};
 
 use super::convert::{self, Float, Unfit};
 use super::cursor::{Cursor, Fault, Kind};
-use super::quick::{INLINE, Lead, Margin, Pace, Place, Short, Text};
+use super::quick::{INLINE, Lead, Margin, Place, Short, Text};
 
 /// A column that is being filled.
 pub trait Builder: Send {
@@ -176,11 +176,12 @@ struct Slot {
     name: String,
     /// `None` if nobody wants the values.
     builder: Option<Box<dyn Builder>>,
+    /// It is no field, and may occur twice.
+    extra: bool,
+    /// The object that had it last.
     last_seen: u64,
     /// What stood before the last value.
     lead: Lead,
-    /// How long its values are.
-    pace: Pace,
     /// The slot that comes next if this object is like the last one.
     next: usize,
 }
@@ -189,8 +190,34 @@ struct Slot {
 const NO_SLOT: usize = usize::MAX;
 
 impl Slot {
-    fn new(name: &str, builder: Option<Box<dyn Builder>>, next: usize) -> Self {
-        Slot { name: name.to_owned(), builder, last_seen: 0, lead: Lead::default(), pace: Pace::default(), next }
+    fn new(name: &str, builder: Option<Box<dyn Builder>>, extra: bool, next: usize) -> Self {
+        Slot { name: name.to_owned(), builder, extra, last_seen: 0, lead: Lead::default(), next }
+    }
+
+    /// Reads the value at byte `at` and says where it ends; its key is at byte `key`, in the object of this number.
+    #[inline(always)]
+    fn read(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        scratch: &mut String,
+        object: u64,
+        key: usize,
+        at: usize,
+    ) -> Result<usize, Fault> {
+        if self.last_seen == object && !self.extra {
+            return Err(self.twice(key));
+        }
+        self.last_seen = object;
+        let quick = match &mut self.builder {
+            Some(builder) => append_quick(builder.as_mut(), cursor.margin(), at),
+            None => cursor.margin().skip(at),
+        };
+        if let Some(end) = quick {
+            return Ok(end.get());
+        }
+        cursor.go_on(at);
+        self.plain_value(cursor, scratch)?;
+        Ok(cursor.at())
     }
 
     /// Reads the value that is next, token by token.
@@ -225,7 +252,7 @@ impl Fields {
     ) -> Result<Self> {
         let slot = |(index, field): (usize, &FieldRef)| {
             let builder = reading(index, field).map(|reading| builder(field, reading)).transpose()?;
-            Ok(Slot::new(field.name(), builder, index + 1))
+            Ok(Slot::new(field.name(), builder, false, index + 1))
         };
         let slots = fields.iter().enumerate().map(slot).collect::<Result<Vec<_>>>()?;
         let index = slots.iter().enumerate().map(|(index, slot)| (slot.name.clone(), index)).collect();
@@ -243,50 +270,24 @@ impl Fields {
         let mut last = NO_SLOT;
         let mut expected = self.first;
         loop {
-            let begin = at;
-            let lead = self.slots.get(expected).and_then(|slot| margin.lead(&slot.lead, at, first));
-            let index = match lead {
-                Some(end) => {
-                    at = end.get();
-                    expected
-                }
-                None if !first && margin.closes(at) => {
-                    cursor.close_object(at);
-                    break;
-                }
-                None => {
-                    cursor.go_on(at);
-                    let Some(index) = self.plain_key(cursor, scratch, first, last)? else { break };
-                    at = cursor.at();
-                    index
-                }
-            };
-            first = false;
-            last = index;
-            let Some(slot) = self.slots.get_mut(index) else {
-                expected = NO_SLOT;
+            let lead = |slot: &Slot| margin.lead(&slot.lead, at, first);
+            if let Some(slot) = self.slots.get_mut(expected)
+                && let Some(end) = lead(slot)
+            {
+                seen += usize::from(expected < self.count);
+                at = slot.read(cursor, scratch, self.object, at, end.get())?;
+                (first, last, expected) = (false, expected, slot.next);
                 continue;
-            };
-            expected = slot.next;
-            if index < self.count {
-                if slot.last_seen == self.object {
-                    return Err(slot.twice(begin));
-                }
-                slot.last_seen = self.object;
-                seen += 1;
             }
-            let quick = match &mut slot.builder {
-                Some(builder) => append_quick(builder.as_mut(), margin, at),
-                None => margin.skip(at),
-            };
-            at = match quick {
-                Some(end) => slot.pace.end(at, end.get()),
-                None => {
-                    cursor.go_on(at);
-                    slot.plain_value(cursor, scratch)?;
-                    cursor.at()
-                }
-            };
+            if !first && margin.closes(at) {
+                cursor.close_object(at);
+                break;
+            }
+            cursor.go_on(at);
+            let Some(index) = self.plain_field(cursor, scratch, first, last)? else { break };
+            at = cursor.at();
+            seen += usize::from(index < self.count);
+            (first, last, expected) = (false, index, self.slots.get(index).map_or(NO_SLOT, |slot| slot.next));
         }
         if seen < self.count {
             self.fill_missing();
@@ -294,61 +295,63 @@ impl Fields {
         Ok(())
     }
 
-    /// Reads a key that is not the expected one and says which slot it has, or that the object has ended (`None`). A key
-    /// that is to be passed over and not to be kept is passed over, with its value.
+    /// Reads a key that is not the expected one and its value. Says which slot it has (one that is not kept has none), or
+    /// that the object has ended (`None`). `last` is the slot of the key before it, unless it is the `first` one.
     #[inline(never)]
-    fn plain_key(
+    fn plain_field(
         &mut self,
         cursor: &mut Cursor<'_>,
         scratch: &mut String,
         first: bool,
         last: usize,
     ) -> Result<Option<usize>, Fault> {
-        let mut key = std::mem::take(&mut self.key);
-        let index = self.find_slot(cursor, &mut key, scratch, first);
-        self.key = key;
-        if let Ok(Some(index)) = index {
-            if first {
-                self.first = index;
-            } else if let Some(last) = self.slots.get_mut(last) {
-                last.next = index;
-            }
-        }
-        index
-    }
-
-    fn find_slot(
-        &mut self,
-        cursor: &mut Cursor<'_>,
-        key: &mut String,
-        scratch: &mut String,
-        first: bool,
-    ) -> Result<Option<usize>, Fault> {
         let begin = cursor.at();
-        let Some(name) = cursor.key(first, key)? else { return Ok(None) };
-        let Some(index) = self.slot_of(name, begin)? else {
-            cursor.skip(scratch).map_err(|fault| fault.in_field(name))?;
-            return Ok(Some(NO_SLOT));
-        };
-        self.slots[index].lead.learn(cursor.lead(begin), first);
+        let mut key = std::mem::take(&mut self.key);
+        let index = self.find_slot(cursor, &mut key, first);
+        self.key = key;
+        let Some(index) = index? else { return Ok(None) };
+        if first {
+            self.first = index;
+        } else if let Some(last) = self.slots.get_mut(last) {
+            last.next = index;
+        }
+        match self.slots.get_mut(index) {
+            Some(slot) => {
+                let at = slot.read(cursor, scratch, self.object, begin, cursor.at())?;
+                cursor.go_on(at);
+            }
+            None => cursor.skip(scratch).map_err(|fault| fault.in_field(&self.key))?,
+        }
         Ok(Some(index))
     }
 
-    /// The slot of a key that stands at byte `at`; `None` if it is to be passed over and not kept.
-    fn slot_of(&mut self, name: &str, at: usize) -> Result<Option<usize>, Fault> {
+    /// Reads a key and says which slot it has.
+    fn find_slot(&mut self, cursor: &mut Cursor<'_>, key: &mut String, first: bool) -> Result<Option<usize>, Fault> {
+        let begin = cursor.at();
+        let Some(name) = cursor.key(first, key)? else { return Ok(None) };
+        let index = self.slot_of(name, begin)?;
+        match self.slots.get_mut(index) {
+            Some(slot) => slot.lead.learn(cursor.lead(begin), first),
+            None => *key = name.to_owned(),
+        }
+        Ok(Some(index))
+    }
+
+    /// The slot of a key that stands at byte `at`; none if it is to be passed over and not kept.
+    fn slot_of(&mut self, name: &str, at: usize) -> Result<usize, Fault> {
         if let Some(index) = self.index.get(name) {
-            return Ok(Some(*index));
+            return Ok(*index);
         }
         if let Extra::Refuse(hint) = self.extra {
             return Err(Fault::new(at, "a key that is no column").text(name).hint(hint).in_field(name));
         }
         let index = self.slots.len();
         if index - self.count == MOST_EXTRAS || name.len() > LONGEST_EXTRA {
-            return Ok(None);
+            return Ok(NO_SLOT);
         }
-        self.slots.push(Slot::new(name, None, NO_SLOT));
+        self.slots.push(Slot::new(name, None, true, NO_SLOT));
         self.index.insert(name.to_owned(), index);
-        Ok(Some(index))
+        Ok(index)
     }
 
     fn fill_missing(&mut self) {

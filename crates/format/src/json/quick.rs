@@ -72,57 +72,6 @@ impl Lead {
     }
 }
 
-/// How long the values of a key are, one after the other.
-///
-/// Where a value begins is known when the one before it has been looked at: for the processor that is a chain in which
-/// each link waits for the last. Many values are all of one length, though (dates, codes, marks). Once a key has had
-/// enough of those, the next value is taken to be as long, and that is compared afterwards: a branch, behind which the
-/// processor goes on as if it had been true (Mazzoli, "Beating the L1 cache with value speculation", 2021).
-#[derive(Debug, Default)]
-pub struct Pace {
-    length: usize,
-    /// How many were of this length.
-    steady: u32,
-}
-
-/// Values of the same length after which the next is expected to have it as well. (Tests have fewer records.)
-const STEADY: u32 = if cfg!(test) { 2 } else { 64 };
-
-impl Pace {
-    /// The end of the value that begins at byte `at`, which is `end`.
-    #[inline(always)]
-    pub fn end(&mut self, at: usize, end: usize) -> usize {
-        let length = end - at;
-        let same = length == self.length;
-        if self.steady < STEADY {
-            self.length = length;
-            self.steady = if same { self.steady + 1 } else { 0 };
-            end
-        } else if same {
-            at + hidden(self.length)
-        } else {
-            self.steady = 0;
-            end
-        }
-    }
-}
-
-/// The same number, in a way that the compiler does not see: it would replace it by what it has been compared with.
-#[inline(always)]
-fn hidden(number: usize) -> usize {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    {
-        let mut number = number;
-        // SAFETY: there is no instruction in it.
-        unsafe {
-            std::arch::asm!("/* {0} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
-        }
-        number
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    number
-}
-
 /// Where a value ends.
 pub type Place = NonZeroUsize;
 
@@ -145,16 +94,43 @@ pub struct Margin<'a> {
     wide: &'a [u8],
     /// The length of the record.
     length: usize,
+    /// [`Margin::bytes`] may be asked for bytes before this one: some of those behind the record too.
+    readable: usize,
 }
 
 impl<'a> Margin<'a> {
     /// None.
-    pub const NONE: Margin<'static> = Margin { wide: &[], length: 0 };
+    pub const NONE: Margin<'static> = Margin { wide: &[], length: 0, readable: 0 };
 
     /// Of a record that is the first `length` bytes of `wide`.
     #[inline]
     pub fn new(wide: &'a [u8], length: usize) -> Self {
-        if wide.len() >= length + MARGIN { Margin { wide, length } } else { Margin::NONE }
+        if wide.len() < length + MARGIN {
+            return Margin::NONE;
+        }
+        Margin { wide, length, readable: length + MARGIN / 2 }
+    }
+
+    /// The bytes at `at`.
+    #[inline(always)]
+    fn bytes<const N: usize>(&self, at: usize) -> Option<&'a [u8; N]> {
+        const { assert!(N <= MARGIN / 2) };
+        if at >= self.readable {
+            return None;
+        }
+        // SAFETY: `readable` is 0, or at least half the margin before the end of `wide`, and N is no more than that.
+        // (The check that a slice does by itself takes twice as long, several times for each value.)
+        Some(unsafe { &*self.wide.as_ptr().add(at).cast::<[u8; N]>() })
+    }
+
+    #[inline(always)]
+    fn byte(&self, at: usize) -> Option<u8> {
+        self.bytes::<1>(at).map(|[byte]| *byte)
+    }
+
+    #[inline(always)]
+    fn eight(&self, at: usize) -> Option<u64> {
+        self.bytes(at).map(|bytes| u64::from_le_bytes(*bytes))
     }
 
     /// The next value, if it is there and ends at byte `end` at the latest. (It always does: what stands behind a record
@@ -168,31 +144,31 @@ impl<'a> Margin<'a> {
     #[inline(always)]
     pub fn lead(&self, lead: &Lead, at: usize, first: bool) -> Option<Place> {
         // (One comparison of 16 bytes would go through vectors and back, which takes longer.)
-        let head = two(sixteen(self.wide, at)?);
+        let head = two(self.bytes(at)?);
         let same = head[0] & lead.mask[0] == lead.head[0]
             && head[1] & lead.mask[1] == lead.head[1]
             && first == lead.first
-            && (lead.length <= 16 || self.wide[at + 16..].starts_with(&lead.rest));
+            && (lead.rest.is_empty() || self.wide[at + 16..].starts_with(&lead.rest));
         if same { self.until(at + lead.length) } else { None }
     }
 
     /// Whether a `}` stands at byte `at`.
     #[inline(always)]
     pub fn closes(&self, at: usize) -> bool {
-        at < self.length && self.wide.get(at) == Some(&b'}')
+        at < self.length && self.byte(at) == Some(b'}')
     }
 
     /// `null`
     #[inline]
     pub fn null(&self, at: usize) -> Option<Place> {
-        let word = eight(self.wide, at)?.to_le_bytes();
+        let word = self.eight(at)?.to_le_bytes();
         if word.starts_with(b"null") && is_end(word[4]) { self.until(at + 4) } else { None }
     }
 
     /// `true` or `false`
     #[inline]
     pub fn truth(&self, at: usize) -> Option<(bool, Place)> {
-        let word = eight(self.wide, at)?.to_le_bytes();
+        let word = self.eight(at)?.to_le_bytes();
         if word.starts_with(b"true") && is_end(word[4]) {
             return Some((true, self.until(at + 4)?));
         }
@@ -206,11 +182,11 @@ impl<'a> Margin<'a> {
     #[inline(always)]
     pub fn text(&self, at: usize) -> Option<(Text<'a>, Place)> {
         let start = at + 1;
-        let bytes = sixteen(self.wide, start)?;
+        let bytes: &[u8; 16] = self.bytes(start)?;
         let length = first_special(bytes);
         if length <= INLINE {
             let end = self.until(start + length + 1)?;
-            if self.wide[at] != b'"' || bytes[length] != b'"' {
+            if self.byte(at) != Some(b'"') || bytes[length] != b'"' {
                 return None;
             }
             let mask = !(u128::MAX << (8 * length));
@@ -223,12 +199,12 @@ impl<'a> Margin<'a> {
     /// Where a text ends that has no escapes.
     #[inline]
     fn text_end(&self, at: usize) -> Option<Place> {
-        if self.wide.get(at) != Some(&b'"') {
+        if self.byte(at) != Some(b'"') {
             return None;
         }
         let mut end = at + 1;
         loop {
-            let bytes = sixteen(self.wide, end)?;
+            let bytes: &[u8; 16] = self.bytes(end)?;
             let length = first_special(bytes);
             end += length;
             match bytes.get(length) {
@@ -243,11 +219,11 @@ impl<'a> Margin<'a> {
     #[inline(always)]
     pub fn number(&self, at: usize) -> Option<(Short, Place)> {
         let mut start = at;
-        let mut word = eight(self.wide, at)?;
+        let mut word = self.eight(at)?;
         let negative = word & 0xff == u64::from(b'-');
         if negative {
             start += 1;
-            word = eight(self.wide, start)?;
+            word = self.eight(start)?;
         }
         let (mut count, mut digits) = leading_digits(word);
         // A needless 0 is a fault. (Both are looked at whatever the first says: it would be guessed wrong too often.)
@@ -255,7 +231,7 @@ impl<'a> Margin<'a> {
             return None;
         }
         if count == 8 {
-            let (more, low) = leading_digits(eight(self.wide, start + 8)?);
+            let (more, low) = leading_digits(self.eight(start + 8)?);
             if more == 8 {
                 return None;
             }
@@ -263,17 +239,17 @@ impl<'a> Margin<'a> {
             count += more;
         }
         let mut end = start + count;
-        let mut behind = *self.wide.get(end)?;
+        let mut behind = self.byte(end)?;
         let mut fraction = 0;
         if behind == b'.' {
             let low;
-            (fraction, low) = leading_digits(eight(self.wide, end + 1)?);
+            (fraction, low) = leading_digits(self.eight(end + 1)?);
             if fraction == 0 || count + fraction > MOST_DIGITS {
                 return None;
             }
             digits = digits * POWERS[fraction] + low;
             end += 1 + fraction;
-            behind = *self.wide.get(end)?;
+            behind = self.byte(end)?;
         }
         if !is_end(behind) {
             return None;
@@ -284,7 +260,7 @@ impl<'a> Margin<'a> {
     /// A text, a number or a word, whatever it is.
     #[inline]
     pub fn skip(&self, at: usize) -> Option<Place> {
-        match self.wide.get(at)? {
+        match self.byte(at)? {
             b'"' => self.text_end(at),
             b'-' | b'0'..=b'9' => self.number(at).map(|(_, end)| end),
             b'n' => self.null(at),
@@ -296,25 +272,24 @@ impl<'a> Margin<'a> {
 /// What may stand behind a number or a word.
 #[inline(always)]
 fn is_end(byte: u8) -> bool {
-    matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r')
+    const ENDS: [bool; 256] = {
+        let mut ends = [false; 256];
+        let bytes = b",}] \t\n\r";
+        let mut at = 0;
+        while at < bytes.len() {
+            ends[bytes[at] as usize] = true;
+            at += 1;
+        }
+        ends
+    };
+    ENDS[usize::from(byte)]
 }
 
-/// The 16 bytes at `at`.
-#[inline(always)]
-fn sixteen(wide: &[u8], at: usize) -> Option<&[u8; 16]> {
-    wide.get(at..)?.first_chunk()
-}
-
-/// The same as two words.
+/// Sixteen bytes as two words.
 #[inline(always)]
 fn two(bytes: &[u8; 16]) -> [u64; 2] {
     let value = u128::from_le_bytes(*bytes);
     [value as u64, (value >> 64) as u64]
-}
-
-#[inline(always)]
-fn eight(wide: &[u8], at: usize) -> Option<u64> {
-    wide.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
 /// The place of the first byte that cannot be part of a text as it is: a quote, a backslash or a control character; 16
@@ -527,15 +502,6 @@ mod tests {
                 let expected = if special { at } else { 16 };
                 assert_eq!((first_special(&bytes), first_special_portable(&bytes)), (expected, expected));
             }
-        }
-    }
-
-    #[test]
-    fn a_pace_never_changes_an_end() {
-        let mut pace = Pace::default();
-        let lengths = std::iter::repeat_n(7, 200).chain([8, 7, 7]).chain(std::iter::repeat_n(3, 100)).chain(0..50);
-        for (at, length) in lengths.enumerate() {
-            assert_eq!(pace.end(at, at + length), at + length);
         }
     }
 

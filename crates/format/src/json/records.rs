@@ -265,6 +265,9 @@ impl Splitter {
             let text = &line[..self.head()];
             return take(Record { text, wide: text, utf8: false, byte, line: number, too_long: true });
         }
+        if let ([b'{', ..], [.., b'}']) = (line, line) {
+            return take(Record { text: line, wide, utf8, byte, line: number, too_long: false });
+        }
         let blank = line.iter().take_while(|byte| is_space(**byte)).count();
         let byte = byte + blank as u64;
         // (`trim_ascii` would also take form feeds, which are no white space in JSON.)
