@@ -21,6 +21,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millstream_core::crew::{Crew, Shared};
 
+use crate::coming::Coming;
 use crate::deflate::{Control, Links, NOWHERE, Region, Segment, Symbols, decode_ahead};
 
 /// The most helpers at a time.
@@ -84,10 +85,8 @@ pub(crate) struct Ahead {
     crew: Arc<dyn Crew>,
     links: Links,
     sizes: Sizes,
-    /// The bytes that the owner has not passed yet, each chunk with its place in the unit.
-    chunks: VecDeque<(u64, Bytes)>,
-    /// The byte behind the last of them.
-    end: u64,
+    /// What the owner has not passed yet.
+    coming: Coming,
     /// In the order of their places.
     jobs: VecDeque<Job>,
     /// Segments of a job that has been taken, which begin with streams.
@@ -96,41 +95,21 @@ pub(crate) struct Ahead {
 
 impl fmt::Debug for Ahead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ahead").field("end", &self.end).field("jobs", &self.jobs.len()).finish_non_exhaustive()
+        f.debug_struct("Ahead").field("end", &self.coming.end()).field("jobs", &self.jobs.len()).finish_non_exhaustive()
     }
 }
 
 impl Ahead {
     /// Nothing is decoded ahead yet.
     pub(crate) fn new(crew: Arc<dyn Crew>, links: Links) -> Self {
-        Ahead {
-            crew,
-            links,
-            sizes: sizes(),
-            chunks: VecDeque::new(),
-            end: 0,
-            jobs: VecDeque::new(),
-            ready: VecDeque::new(),
-        }
+        Ahead { crew, links, sizes: sizes(), coming: Coming::default(), jobs: VecDeque::new(), ready: VecDeque::new() }
     }
 
     /// Looks at the bytes that will come, the first of them byte `at` of the unit. It is cheap where nobody is idle.
-    pub(crate) fn see(&mut self, mut at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        if self.end < at || (self.jobs.is_empty() && self.crew.idle() == 0) {
-            self.chunks.clear();
-            self.end = at;
-        }
-        if self.jobs.is_empty() && self.crew.idle() == 0 {
-            return;
-        }
-        for chunk in coming {
-            let next = at + chunk.len() as u64;
-            if next > self.end {
-                let from = self.end.max(at);
-                self.chunks.push_back((from, chunk.slice((from - at) as usize..)));
-                self.end = next;
-            }
-            at = next;
+    pub(crate) fn see(&mut self, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        match self.jobs.is_empty() && self.crew.idle() == 0 {
+            true => self.coming.forget(at),
+            false => self.coming.see(at, coming),
         }
     }
 
@@ -169,21 +148,17 @@ impl Ahead {
         while idle > 0 && self.jobs.len() < MOST_JOBS {
             let ahead = self.ready.back().map_or(at, |segment| segment.end).max(at);
             let from = self.jobs.back().map_or(ahead, |job| job.from.max(ahead)) + gap;
-            if from + self.sizes.least as u64 > self.end {
+            if from + self.sizes.least as u64 > self.coming.end() {
                 return;
             }
-            self.offer(from, (from + gap).min(self.end));
+            self.offer(from, (from + gap).min(self.coming.end()));
             idle -= 1;
         }
     }
 
     fn offer(&mut self, from: u64, to: u64) {
-        let chunks = self.chunks.iter().filter_map(|(at, chunk)| {
-            let start = from.max(*at);
-            let end = to.min(at + chunk.len() as u64);
-            (start < end).then(|| chunk.slice((start - at) as usize..(end - at) as usize))
-        });
-        let region = Region { from, chunks: chunks.collect(), most: self.sizes.most, links: self.links };
+        let chunks = self.coming.parts(from, to).map(|(_, chunk)| chunk).collect();
+        let region = Region { from, chunks, most: self.sizes.most, links: self.links };
         let control = Arc::new(Control::default());
         let theirs = Arc::clone(&control);
         let shared = Shared::offer(&*self.crew, move || decode_ahead(&region, &theirs));
@@ -192,9 +167,7 @@ impl Ahead {
 
     /// Forgets what the owner, at byte `at`, has passed.
     fn pass(&mut self, at: u64) {
-        while self.chunks.front().is_some_and(|(start, chunk)| start + chunk.len() as u64 <= at) {
-            self.chunks.pop_front();
-        }
+        self.coming.pass(at);
         while self.jobs.front().is_some_and(|job| is_behind(job, at)) {
             self.jobs.pop_front();
         }

@@ -1,9 +1,15 @@
-//! Crews for tests: their helpers come at once, late, never, or on threads of their own.
+//! Crews for tests: their helpers come at once, late, never, or on threads of their own; and how a unit is unpacked with
+//! one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
+use millstream_core::Error;
 use millstream_core::crew::{Crew, Job};
+use proptest::prelude::*;
+
+use crate::{Limits, Unpack, UnpackOptions, Unpacked};
 
 /// Someone is always idle; what becomes of the jobs is the rest.
 #[derive(Debug)]
@@ -60,4 +66,68 @@ impl Crew for Helpers {
             Helpers::Late { jobs, .. } => jobs.lock().expect("no panic").0.push(job),
         }
     }
+}
+
+/// Text, and the error that ends it.
+pub(crate) type Outcome = (Vec<u8>, Option<Error>);
+
+/// What comes out, and the error that ends it. It is fed as much as it asks for, in chunks of `chunk`.
+pub(crate) fn unpack_with(
+    codec: &'static str,
+    data: &[u8],
+    chunk: usize,
+    crew: Arc<dyn Crew>,
+    limits: Limits,
+) -> Outcome {
+    let options = UnpackOptions { expected: Some(codec), limits, ..UnpackOptions::default() };
+    let mut unpack = Unpack::new(options).with_crew(crew);
+    let mut chunks = data.chunks(chunk);
+    let (mut text, mut fed, mut position) = (Vec::new(), 0, 0);
+    loop {
+        while unpack.wants() > 0
+            && let Some(chunk) = chunks.next()
+        {
+            fed += chunk.len() as u64;
+            unpack.feed(Bytes::copy_from_slice(chunk));
+        }
+        let next = unpack.next();
+        assert!((position..=fed).contains(&unpack.compressed_position()));
+        position = unpack.compressed_position();
+        match next {
+            Ok(Unpacked::Hungry) => match chunks.next() {
+                Some(chunk) => {
+                    fed += chunk.len() as u64;
+                    unpack.feed(Bytes::copy_from_slice(chunk));
+                }
+                None => unpack.end(),
+            },
+            Ok(Unpacked::Text(piece)) => {
+                assert!(!piece.is_empty());
+                text.extend_from_slice(&piece);
+            }
+            Ok(Unpacked::Done) => {
+                assert_eq!(position, data.len() as u64);
+                assert_eq!(unpack.held(), 0);
+                return (text, None);
+            }
+            Ok(_) => {}
+            Err(error) => return (text, Some(error)),
+        }
+    }
+}
+
+/// The same text and no error, or the same error after text that agrees as far as it goes.
+pub(crate) fn same(one: &Outcome, other: &Outcome) -> Result<(), TestCaseError> {
+    let common = one.0.len().min(other.0.len());
+    prop_assert!(one.0[..common] == other.0[..common], "the text differs");
+    match (&one.1, &other.1) {
+        (None, None) => prop_assert_eq!(one.0.len(), other.0.len()),
+        (Some(one), Some(other)) => {
+            prop_assert_eq!(one.to_string(), other.to_string());
+            prop_assert_eq!(one.offending_text(), other.offending_text());
+            prop_assert_eq!(one.kind(), other.kind());
+        }
+        (one, other) => prop_assert!(false, "{:?} and {:?}", one, other),
+    }
+    Ok(())
 }

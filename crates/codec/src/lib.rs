@@ -8,6 +8,7 @@
 
 mod ahead;
 mod bzip2;
+mod coming;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]

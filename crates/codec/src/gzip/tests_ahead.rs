@@ -3,15 +3,14 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use millstream_core::crew::{Alone, Crew};
-use millstream_core::{Error, ErrorKind};
+use millstream_core::ErrorKind;
 use proptest::prelude::*;
 
 use crate::ahead::{JUMPS, Sizes, TEST_SIZES};
 use crate::conformance::some_text;
-use crate::crews::Helpers;
+use crate::crews::{Helpers, Outcome, same, unpack_with};
 use crate::{Limits, Unpack, UnpackOptions, Unpacked};
 
 /// Sizes for which a small unit is large.
@@ -33,63 +32,12 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     member(text, 6, usize::MAX)
 }
 
-/// What comes out, and the error that ends it. It is fed as much as it asks for, in chunks of `chunk`.
-fn unpack(data: &[u8], chunk: usize, crew: Arc<dyn Crew>, limits: Limits) -> (Vec<u8>, Option<Error>) {
-    let options = UnpackOptions { expected: Some("gzip"), limits, ..UnpackOptions::default() };
-    let mut unpack = Unpack::new(options).with_crew(crew);
-    let mut chunks = data.chunks(chunk);
-    let (mut text, mut fed, mut position) = (Vec::new(), 0, 0);
-    loop {
-        while unpack.wants() > 0
-            && let Some(chunk) = chunks.next()
-        {
-            fed += chunk.len() as u64;
-            unpack.feed(Bytes::copy_from_slice(chunk));
-        }
-        let next = unpack.next();
-        assert!((position..=fed).contains(&unpack.compressed_position()));
-        position = unpack.compressed_position();
-        match next {
-            Ok(Unpacked::Hungry) => match chunks.next() {
-                Some(chunk) => {
-                    fed += chunk.len() as u64;
-                    unpack.feed(Bytes::copy_from_slice(chunk));
-                }
-                None => unpack.end(),
-            },
-            Ok(Unpacked::Text(piece)) => {
-                assert!(!piece.is_empty());
-                text.extend_from_slice(&piece);
-            }
-            Ok(Unpacked::Done) => {
-                assert_eq!(position, data.len() as u64);
-                assert_eq!(unpack.held(), 0);
-                return (text, None);
-            }
-            Ok(_) => {}
-            Err(error) => return (text, Some(error)),
-        }
-    }
+fn unpack(data: &[u8], chunk: usize, crew: Arc<dyn Crew>, limits: Limits) -> Outcome {
+    unpack_with("gzip", data, chunk, crew, limits)
 }
 
-fn alone(data: &[u8]) -> (Vec<u8>, Option<Error>) {
+fn alone(data: &[u8]) -> Outcome {
     unpack(data, 1 << 16, Arc::new(Alone), Limits::default())
-}
-
-/// The same text and no error, or the same error after text that agrees as far as it goes.
-fn same(one: &(Vec<u8>, Option<Error>), other: &(Vec<u8>, Option<Error>)) -> Result<(), TestCaseError> {
-    let common = one.0.len().min(other.0.len());
-    prop_assert!(one.0[..common] == other.0[..common], "the text differs");
-    match (&one.1, &other.1) {
-        (None, None) => prop_assert_eq!(one.0.len(), other.0.len()),
-        (Some(one), Some(other)) => {
-            prop_assert_eq!(one.to_string(), other.to_string());
-            prop_assert_eq!(one.offending_text(), other.offending_text());
-            prop_assert_eq!(one.kind(), other.kind());
-        }
-        (one, other) => prop_assert!(false, "{:?} and {:?}", one, other),
-    }
-    Ok(())
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
+use millstream_core::buffers;
 use millstream_core::codec::Decoder;
 use millstream_core::crew::Crew;
 use millstream_core::{Error, Result};
@@ -273,11 +274,11 @@ impl Content {
         if self.pending.is_empty() && !*more {
             return Ok(Bytes::new());
         }
-        let mut output = Vec::with_capacity(size);
+        let mut output = buffers::take(size);
         let used = decoder.decode(&self.pending, &mut output, size)?;
         self.pending.advance(used);
         *more = output.len() == size;
-        Ok(Bytes::from(output))
+        Ok(buffers::share(output))
     }
 
     /// How much memory to take for the text of what is pending: small units are many, and 512 KiB for each would be

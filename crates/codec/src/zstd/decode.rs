@@ -2,10 +2,15 @@
 //! a dictionary) is refused with its reason before any memory is taken; the rest is left to libzstd.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
+use bytes::Bytes;
+use millstream_core::crew::Crew;
 use millstream_core::{Error, ErrorKind, Result};
 use zstd::stream::raw::{Decoder as Context, InBuffer, Operation, OutBuffer};
 
+use super::ahead::Ahead;
+use super::walk::Walk;
 use super::{MAGIC, begins};
 use crate::frame::{Frame, Progress, corrupt};
 use crate::room;
@@ -24,6 +29,16 @@ enum State {
     Skip { left: u64 },
     /// In the blocks. `more` says that libzstd may still hold text.
     Blocks { more: bool },
+    /// In a frame that someone else has decoded.
+    Jump(Jump),
+}
+
+/// The text of a frame, while it is given.
+#[derive(Debug)]
+struct Jump {
+    text: Bytes,
+    /// Bytes of the frame that are not used yet.
+    left: u64,
 }
 
 /// Contexts whose window is at most so large are kept for the next unit. 8 MiB: what `zstd -19` needs.
@@ -42,6 +57,9 @@ pub(crate) struct ZstdFrame {
     window: u64,
     state: State,
     position: u64,
+    /// Where the frame ends, as far as that is known.
+    walk: Walk,
+    ahead: Option<Box<Ahead>>,
 }
 
 impl ZstdFrame {
@@ -53,7 +71,14 @@ impl ZstdFrame {
             None => Context::new()
                 .map_err(|cause| Error::new(ErrorKind::Memory, "zstd cannot get its memory").cause(cause))?,
         };
-        let mut frame = ZstdFrame { context: Some(context), window: 0, state: State::Header(Vec::new()), position: 0 };
+        let mut frame = ZstdFrame {
+            context: Some(context),
+            window: 0,
+            state: State::Header(Vec::new()),
+            position: 0,
+            walk: Walk::default(),
+            ahead: None,
+        };
         frame.begin(0);
         Ok(frame)
     }
@@ -66,10 +91,11 @@ impl ZstdFrame {
         // A header that lies whole in the input stays there: given the whole frame at once, libzstd decodes it
         // straight into the output.
         if gathered.is_empty()
-            && let Header::Data { length, window, .. } = read_header(input, self.position)?
+            && let Header::Data { length, window, checksum, .. } = read_header(input, self.position)?
             && length <= input.len()
         {
             self.window = self.window.max(window);
+            self.walk = Walk::new(self.position + length as u64, checksum);
             self.state = State::Blocks { more: true };
             return Ok(0);
         }
@@ -83,8 +109,9 @@ impl ZstdFrame {
                     self.state = State::Skip { left };
                     return Ok(used);
                 }
-                Header::Data { length, window, .. } if length == gathered.len() => {
+                Header::Data { length, window, checksum, .. } if length == gathered.len() => {
                     self.window = self.window.max(window);
+                    self.walk = Walk::new(self.position, checksum);
                     let header = std::mem::take(gathered);
                     self.state = State::Blocks { more: true };
                     self.blocks(&header, &mut Vec::new(), 0, false)?;
@@ -114,11 +141,24 @@ impl ZstdFrame {
         };
         let used = source.pos();
         if counted {
+            self.walk.over(self.position, &input[..used]);
             self.position += used as u64;
         }
         let hint = hint.map_err(|cause| corrupt("the zstd data is corrupt", self.position).cause(cause))?;
         self.state = State::Blocks { more: written == room };
         Ok(Progress { used, ended: hint == 0 })
+    }
+
+    /// Gives the text of a frame that someone else has decoded, and passes over its bytes.
+    fn jump(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize) -> Progress {
+        let State::Jump(jump) = &mut self.state else {
+            return Progress { used: 0, ended: false };
+        };
+        output.extend_from_slice(&jump.text.split_to(jump.text.len().min(room)));
+        let used = usize::try_from(jump.left).unwrap_or(usize::MAX).min(input.len());
+        jump.left -= used as u64;
+        self.position += used as u64;
+        Progress { used, ended: jump.left == 0 && jump.text.is_empty() }
     }
 
     fn skip(&mut self, input: &[u8]) -> Progress {
@@ -140,12 +180,23 @@ impl Frame for ZstdFrame {
         }
         self.state = State::Header(Vec::new());
         self.position = at;
+        self.walk = Walk::default();
+        if let Some(ahead) = &mut self.ahead
+            && let Some((text, end)) = ahead.take(at)
+        {
+            self.walk = Walk::ending(end);
+            self.state = State::Jump(Jump { text, left: end - at });
+        }
     }
 
     fn decode(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize) -> Result<Progress> {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.share(self.position, &self.walk);
+        }
         let mut used = self.header(input)?;
         match self.state {
             State::Header(_) => Ok(Progress { used, ended: false }),
+            State::Jump(_) => Ok(self.jump(input, output, room)),
             State::Skip { .. } => {
                 let progress = self.skip(&input[used..]);
                 used += progress.used;
@@ -167,8 +218,29 @@ impl Frame for ZstdFrame {
         match &self.state {
             State::Header(_) => "the header of a frame breaks off".to_owned(),
             State::Skip { left } => format!("{left} bytes of a skippable frame are missing"),
-            State::Blocks { .. } => "the compressed data breaks off".to_owned(),
+            State::Blocks { .. } | State::Jump(_) => "the compressed data breaks off".to_owned(),
         }
+    }
+
+    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        if self.ahead.is_none() && crew.idle() > 0 {
+            self.ahead = Some(Box::new(Ahead::new(Arc::clone(crew))));
+        }
+        if let Some(ahead) = &mut self.ahead {
+            ahead.see(at, coming);
+        }
+    }
+
+    fn wants(&self) -> usize {
+        self.ahead.as_ref().map_or(0, |ahead| ahead.wants())
+    }
+
+    fn held(&self) -> usize {
+        let jump = match &self.state {
+            State::Jump(jump) => jump.text.len(),
+            _ => 0,
+        };
+        jump + self.ahead.as_ref().map_or(0, |ahead| ahead.held())
     }
 }
 
@@ -188,8 +260,17 @@ pub(super) enum Header {
     Short,
     /// A skippable frame with `left` bytes after its header.
     Skippable { left: u64 },
-    /// A frame whose header has this length, with the size of its text if that is told, and its window in bytes.
-    Data { length: usize, text: Option<u64>, window: u64 },
+    /// A frame with data.
+    Data {
+        /// The header's length.
+        length: usize,
+        /// The size of the text, if that is told.
+        text: Option<u64>,
+        /// Bytes.
+        window: u64,
+        /// Whether four more bytes follow the last block.
+        checksum: bool,
+    },
 }
 
 /// Reads the header at the beginning of `bytes` (RFC 8878, 3.1.1.1), which lie at byte `at` of the unit.
@@ -241,7 +322,7 @@ pub(super) fn read_header(bytes: &[u8], at: u64) -> Result<Header> {
             .byte(at)
             .hint("compress it again without a dictionary"));
     }
-    Ok(Header::Data { length, text, window })
+    Ok(Header::Data { length, text, window, checksum: descriptor & 0x04 != 0 })
 }
 
 /// The window's size in bytes from its descriptor: a power of two and eighths of it.

@@ -1,9 +1,13 @@
 //! zstd (RFC 8878): units of one or many frames, skippable ones among them.
 
+mod ahead;
 mod decode;
 mod encode;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_ahead;
+mod walk;
 mod whole;
 
 use std::sync::Arc;

@@ -18,24 +18,31 @@ thread_local! {
 /// The text of all frames of `data`, if they are right, tell their sizes, and have at most `most` bytes.
 pub(super) fn text(data: &[u8], most: usize) -> Option<Bytes> {
     let size = text_size(data).filter(|size| *size <= most)?;
+    decode(data, size).filter(|text| text.len() == size)
+}
+
+/// The text of all frames of `data`, if they are right and have at most `most` bytes.
+pub(super) fn decode(data: &[u8], most: usize) -> Option<Bytes> {
     CONTEXT.with_borrow_mut(|context| {
         if context.is_none() {
             *context = DCtx::try_create();
         }
         let context = context.as_mut()?;
-        let mut output = buffers::take(size);
+        let mut text = buffers::take(most);
         // SAFETY: what is returned is what libzstd has written, from the beginning of the slice.
         let written = unsafe {
-            room::append(&mut output, size, |spare| {
+            room::append(&mut text, most, |spare| {
                 let written = context.decompress(&mut room::Spare::new(spare), data);
                 (written.unwrap_or(0), written)
             })
         };
-        if written == Ok(size) {
-            return Some(buffers::share(output));
+        match written {
+            Ok(_) => Some(buffers::share(text)),
+            Err(_) => {
+                buffers::give_back(text);
+                None
+            }
         }
-        buffers::give_back(output);
-        None
     })
 }
 

@@ -1,0 +1,160 @@
+//! Others decode the frames that follow, while the owner of a unit decodes one.
+//!
+//! ```text
+//!            owner
+//!  unit ├────▶  frame  ├── frame ──┼── frame ──┼── fra…
+//!                        helper 1    helper 2    not all of it is here
+//! ```
+//! Where a frame ends is found by the headers of its blocks. When the owner comes to a frame that someone has decoded or is
+//! decoding, it takes the text; if anything is wrong with it there is none, and the owner finds the fault itself.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millstream_core::crew::{Crew, Shared};
+
+use super::decode::{Header, read_header};
+use super::walk::Walk;
+use super::whole;
+use crate::coming::Coming;
+
+/// The most frames that are decoded ahead at a time.
+const MOST_JOBS: usize = 16;
+
+/// Compressed bytes that are looked at for each helper. A frame that has more is left to the owner.
+const LOOKED_AT: usize = 4 << 20;
+
+/// The most text of a frame that is decoded ahead.
+const MOST_TEXT: u64 = 16 << 20;
+
+/// The longest header: see [`read_header`].
+const HEADER: u64 = 18;
+
+#[cfg(test)]
+thread_local! {
+    /// How many frames owners of this thread have taken.
+    pub(super) static TAKEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// A frame, handed to a helper.
+struct Job {
+    /// Its bytes of the unit.
+    start: u64,
+    end: u64,
+    /// The most text that it has.
+    text: u64,
+    decoded: Option<Shared<Option<Bytes>>>,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Some(decoded) = self.decoded.take() {
+            decoded.cancel();
+        }
+    }
+}
+
+/// What is decoded ahead of an owner.
+pub(super) struct Ahead {
+    crew: Arc<dyn Crew>,
+    coming: Coming,
+    /// In the order of their places.
+    jobs: VecDeque<Job>,
+}
+
+impl Ahead {
+    /// Nothing is decoded ahead yet.
+    pub(super) fn new(crew: Arc<dyn Crew>) -> Self {
+        Ahead { crew, coming: Coming::default(), jobs: VecDeque::new() }
+    }
+
+    /// Looks at the bytes that will come, the first of them byte `at` of the unit.
+    pub(super) fn see(&mut self, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        match self.jobs.is_empty() && self.crew.idle() == 0 {
+            true => self.coming.forget(at),
+            false => self.coming.see(at, coming),
+        }
+    }
+
+    /// How many compressed bytes behind the owner are of use.
+    pub(super) fn wants(&self) -> usize {
+        let helpers = (self.jobs.len() + self.crew.idle()).min(MOST_JOBS);
+        if helpers == 0 { 0 } else { (helpers + 1) * LOOKED_AT }
+    }
+
+    /// Bytes of memory that hold text.
+    pub(super) fn held(&self) -> usize {
+        let taken = self.jobs.iter().filter(|job| job.decoded.as_ref().is_some_and(Shared::is_taken));
+        taken.map(|job| job.text as usize).sum()
+    }
+
+    /// The owner is at byte `at`, in the frame of `walk`. Idle helpers get the frames that follow.
+    pub(super) fn share(&mut self, at: u64, walk: &Walk) {
+        self.coming.pass(at);
+        let waiting = |job: &&Job| job.decoded.as_ref().is_some_and(|decoded| !decoded.is_taken());
+        let is_ready = |job: &Job| job.decoded.as_ref().is_some_and(Shared::is_done);
+        if self.jobs.iter().any(is_ready) {
+            return;
+        }
+        let mut idle = self.crew.idle().saturating_sub(self.jobs.iter().filter(waiting).count());
+        while idle > 0 && self.jobs.len() < MOST_JOBS {
+            let next = self.jobs.back().map(|job| job.end).or_else(|| self.end_of(*walk, at));
+            let Some(job) = next.and_then(|start| self.job_from(start)) else { return };
+            self.jobs.push_back(job);
+            idle -= 1;
+        }
+    }
+
+    /// Where the frame of `walk` ends, if that much is here.
+    fn end_of(&self, mut walk: Walk, from: u64) -> Option<u64> {
+        self.coming.parts(from, u64::MAX).for_each(|(at, bytes)| walk.over(at, &bytes));
+        match walk {
+            Walk::Ended { end, .. } => Some(end),
+            _ => None,
+        }
+    }
+
+    /// The first frame with data from byte `start` on, offered to the crew, if all of it is here and it is not too large.
+    fn job_from(&self, mut start: u64) -> Option<Job> {
+        let (header, checksum) = loop {
+            let head: Vec<u8> = self.coming.parts(start, start + HEADER).flat_map(|(_, bytes)| bytes).collect();
+            match read_header(&head, start).ok()? {
+                Header::Short => return None,
+                Header::Skippable { left } => start = start.checked_add(8 + left)?,
+                Header::Data { length, checksum, .. } => break (length, checksum),
+            }
+        };
+        let mut walk = Walk::new(start + header as u64, checksum);
+        self.coming.parts(start, u64::MAX).for_each(|(at, bytes)| walk.over(at, &bytes));
+        let Walk::Ended { end, text } = walk else { return None };
+        if end > self.coming.end() || text > MOST_TEXT {
+            return None;
+        }
+        let parts: Vec<Bytes> = self.coming.parts(start, end).map(|(_, bytes)| bytes).collect();
+        let decoded = Shared::offer(&*self.crew, move || decode(&parts, text as usize));
+        Some(Job { start, end, text, decoded: Some(decoded) })
+    }
+
+    /// The text of the frame that begins at byte `start`, where the owner is now, and where it ends, if someone has begun to
+    /// decode it and it is right.
+    pub(super) fn take(&mut self, start: u64) -> Option<(Bytes, u64)> {
+        while self.jobs.front().is_some_and(|job| job.start < start) {
+            self.jobs.pop_front();
+        }
+        let mut job = self.jobs.pop_front_if(|job| job.start == start)?;
+        let decoded = job.decoded.take_if(|decoded| decoded.is_taken())?;
+        let text = decoded.take()??;
+        #[cfg(test)]
+        TAKEN.set(TAKEN.get() + 1);
+        Some((text, job.end))
+    }
+}
+
+/// The text of the frame in `parts`, at most `most` bytes, if it is right.
+fn decode(parts: &[Bytes], most: usize) -> Option<Bytes> {
+    match parts {
+        [one] => whole::decode(one, most),
+        many => whole::decode(&many.concat(), most),
+    }
+}
