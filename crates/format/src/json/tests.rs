@@ -465,6 +465,21 @@ fn keys_that_are_no_columns_follow_on_drift() {
 }
 
 #[test]
+fn keys_that_are_no_columns_may_be_many_and_come_twice() {
+    let format = format(json!({"columns": {"id": "int64"}}));
+    let extras: Vec<String> = (0..100).map(|key| format!("\"extra {key}\": {{\"x\": [{key}]}}")).collect();
+    let good = |id: usize| format!("{{{}, \"id\": {id}, {}}}\n", extras.join(", "), extras[..80].join(", "));
+    let bad = |key: usize| good(7).replace(&format!("\"extra {key}\": {{"), &format!("\"extra {key}\": {{,"));
+    let text = [good(1), good(2), bad(3), bad(99), good(5)].concat();
+    let schema = format.declared().expect("declared");
+    let request = ParseRequest { on_drift: OnDrift::Null, ..ParseRequest::all(schema) };
+    let outcome = conformance::parse(&format, text.as_bytes(), &request, &[]).expect("readable");
+    assert_eq!(ids(&outcome), [1, 2, 5]);
+    let places: Vec<_> = outcome.rejects.iter().map(|reject| reject.reason.place().column.clone()).collect();
+    assert_eq!(places, [Some("extra 3".to_owned()), Some("extra 99".to_owned())]);
+}
+
+#[test]
 fn values_that_nobody_uses_are_converted_only_if_asked() {
     let format = format(json!({"columns": {"id": "int64", "n": "int64"}}));
     let text = b"{\"id\": 1, \"n\": \"x\"}\n{\"id\": 2, \"n\": 2,}\n{\"id\": 3}\n";
