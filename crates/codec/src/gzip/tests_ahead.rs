@@ -4,8 +4,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use flate2::{Compression, write::GzEncoder};
-use millstream_core::crew::{Alone, Crew};
 use millstream_core::ErrorKind;
+use millstream_core::crew::{Alone, Crew};
 use proptest::prelude::*;
 
 use crate::ahead::{JUMPS, Sizes, TEST_SIZES};
