@@ -71,6 +71,22 @@ impl CacheUse {
     }
 }
 
+/// A unit that was opened.
+pub struct OpenedUnit {
+    /// The unit, with its size and version where opening has told them.
+    pub unit: Unit,
+    /// Whether ranges of `unit` can be opened, and whoever opens one hears of it if it is another version.
+    pub ranges: bool,
+    /// Its bytes.
+    pub bytes: ByteStream,
+}
+
+impl Debug for OpenedUnit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenedUnit").field("unit", &self.unit).field("ranges", &self.ranges).finish_non_exhaustive()
+    }
+}
+
 /// A place that bytes come from.
 #[async_trait]
 pub trait Source: Debug + Send + Sync {
@@ -88,6 +104,12 @@ pub trait Source: Debug + Send + Sync {
     /// The bytes of `unit` (of its range, if it has one). Transient faults are retried inside; what comes out of the
     /// stream is final. If the unit names an etag and the object has changed, that is an error.
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream>;
+
+    /// As [`Source::open`], with what that has told of the unit: whoever sees that it is large may want only parts of it.
+    /// Without an implementation of its own, a place says that it has no ranges.
+    async fn open_known(&self, context: &SourceContext, unit: &Unit) -> Result<OpenedUnit> {
+        Ok(OpenedUnit { unit: unit.clone(), ranges: false, bytes: self.open(context, unit).await? })
+    }
 
     /// The bytes of `unit` if it has at most `most` of them and they can be had without waiting (a file in the page
     /// cache). `None` says nothing about the unit: [`Source::open`] it, which tells what is wrong with it. This is for

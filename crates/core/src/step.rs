@@ -38,7 +38,7 @@ impl fmt::Display for StepKind {
     }
 }
 
-/// One step of a run. All counters only grow; times are summed over the tasks that work on the step, so they can
+/// One step of a run. All counters only grow, except what is expected; times are summed over the tasks that work on the step, so they can
 /// exceed the time of the run.
 #[derive(Debug)]
 pub struct Step {
@@ -104,6 +104,13 @@ impl Step {
     pub fn expect(&self, units: u64, bytes: u64) {
         self.units_total.fetch_add(units, Ordering::Relaxed);
         self.bytes_total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Of the bytes that were to come, so many are not needed.
+    pub fn expect_less(&self, bytes: u64) {
+        let less = |total: u64| Some(total.saturating_sub(bytes));
+        // It always gives a new value.
+        let _ = self.bytes_total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Rows that left the step.

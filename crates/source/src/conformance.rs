@@ -218,6 +218,28 @@ pub(crate) fn a_changed_object_is_not_taken_for_the_listed_one(place: Place) {
     });
 }
 
+pub(crate) fn what_opening_tells_is_enough_for_ranges(place: Place) {
+    let content = noise(3_000_000);
+    place.put("known", &content);
+    let part = with_context(BUDGET, |context| async {
+        let context = context;
+        let opened = place.source.open_known(&context, &place.unit("known")).await.expect("readable");
+        assert!(opened.ranges, "{opened:?}");
+        assert_eq!(opened.unit.size, Some(content.len() as u64));
+        assert!(read_all(Ok(opened.bytes)).await.expect("readable") == content);
+        let part = Unit { range: Some(1_000_000..2_500_000), ..opened.unit };
+        let read = read_all(place.source.open(&context, &part).await).await.expect("readable");
+        assert!(read == content[1_000_000..2_500_000]);
+        part
+    });
+    place.put("known", noise(3_000_001));
+    with_context(BUDGET, |context| async move {
+        let error = read_all(place.source.open(&context, &part).await).await.expect_err("another version");
+        assert!(error.what().contains("has changed since it was listed"), "{error}");
+        assert!(place.source.read_range(&context, &part, 0..1).await.is_err());
+    });
+}
+
 /// All tests of the suite, for the place that the expression makes anew for each: as tests of their own, or `together` in
 /// one, where a server takes long to start.
 macro_rules! conformance {
@@ -233,6 +255,7 @@ macro_rules! conformance {
             a_missing_object_is_an_error_that_names_it a_large_object_is_the_same_every_time any_range_can_be_read
             a_dropped_stream_leaves_nothing_behind many_are_read_at_once_with_little_memory
             streams_can_be_read_in_any_order a_changed_object_is_not_taken_for_the_listed_one
+            what_opening_tells_is_enough_for_ranges
         }
     };
     (@run (apart $place:expr) $($test:ident)+) => {

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream_core::registry::SourceEntry;
-use millstream_core::source::{Source, SourceContext};
+use millstream_core::source::{OpenedUnit, Source, SourceContext};
 use millstream_core::spec::SpecInfo;
 use millstream_core::{ByteStream, Error, ErrorKind, Result, Unit};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
@@ -83,15 +83,24 @@ impl Source for FileSource {
     }
 
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
-        let (path, unit) = (unit_path(&unit.uri), unit.clone());
+        Ok(self.open_known(context, unit).await?.bytes)
+    }
+
+    async fn open_known(&self, context: &SourceContext, unit: &Unit) -> Result<OpenedUnit> {
+        let path = unit_path(&unit.uri);
         let start = on_io(context, {
-            let (path, context) = (Arc::clone(&path), context.clone());
+            let (path, context, unit) = (Arc::clone(&path), context.clone(), unit.clone());
             move || start(&path, &unit, &context)
         });
+        let unit = unit.clone();
         Ok(match start.await? {
-            Start::Whole(bytes, charge) => whole(bytes, charge),
-            Start::File(file, stamp, range) => read::stream_file(context, path, file, stamp, range),
-            Start::Pipe(file) => read::stream_pipe(context, path, file),
+            Start::Whole(bytes, charge) => OpenedUnit { unit, ranges: false, bytes: whole(bytes, charge) },
+            Start::File(file, stamp, range) => OpenedUnit {
+                unit: Unit { size: Some(stamp.size), etag: Some(stamp.etag()), ..unit },
+                ranges: true,
+                bytes: read::stream_file(context, path, file, stamp, range),
+            },
+            Start::Pipe(file) => OpenedUnit { unit, ranges: false, bytes: read::stream_pipe(context, path, file) },
         })
     }
 

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream_core::registry::SourceEntry;
-use millstream_core::source::{Source, SourceContext};
+use millstream_core::source::{OpenedUnit, Source, SourceContext};
 use millstream_core::spec::{Spec, SpecInfo};
 use millstream_core::{ByteStream, Error, Result, Unit};
 use reqwest::header::{HeaderMap, IF_RANGE, RANGE};
@@ -88,6 +88,10 @@ impl Source for HttpSource {
     }
 
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
+        Ok(self.open_known(context, unit).await?.bytes)
+    }
+
+    async fn open_known(&self, context: &SourceContext, unit: &Unit) -> Result<OpenedUnit> {
         transfer::open(context, self.remote(context, unit).await?, unit).await
     }
 

@@ -18,9 +18,11 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use millstream_core::source::SourceContext;
-use millstream_core::{ByteStream, Result, Unit};
-use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED};
+use millstream_core::source::{OpenedUnit, SourceContext};
+use millstream_core::{Result, Unit};
+use reqwest::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED,
+};
 use reqwest::{Method, Response, StatusCode};
 use tokio::sync::oneshot;
 
@@ -36,14 +38,14 @@ pub(crate) const SMALL: u64 = 512 << 10;
 const CLOCK_SLACK: Duration = Duration::from_secs(1);
 
 /// The bytes of `unit`, which `remote` has.
-pub(crate) async fn open(context: &SourceContext, remote: Arc<dyn Remote>, unit: &Unit) -> Result<ByteStream> {
+pub(crate) async fn open(context: &SourceContext, remote: Arc<dyn Remote>, unit: &Unit) -> Result<OpenedUnit> {
     let (sender, opened) = oneshot::channel();
     let unit = unit.clone();
     let stream = feed(context, SMALL as usize, move |feeder| async move {
         Transfer::new(remote, unit, Output::Stream(feeder, Some(sender))).run().await
     });
     match opened.await {
-        Ok(result) => result.map(|()| stream),
+        Ok(known) => known.map(|known| OpenedUnit { unit: known.unit, ranges: known.ranges, bytes: stream }),
         Err(_) => Err(interrupted()),
     }
 }
@@ -75,6 +77,11 @@ pub(crate) trait Remote: Debug + Send + Sync {
     /// What reads the answers.
     fn client(&self) -> &Client;
 
+    /// Whether ranges are served even if no answer says so.
+    fn has_ranges(&self) -> bool {
+        false
+    }
+
     /// Asks for the object, or for a part of it: `GET` or `HEAD`. The answer's status is 2xx or 416.
     async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Response, Fault>;
 }
@@ -105,9 +112,15 @@ impl Part {
 /// Where the bytes go.
 pub(crate) enum Output {
     /// Into a stream; the sender is told once whether it begins.
-    Stream(Feeder, Option<oneshot::Sender<Result<()>>>),
+    Stream(Feeder, Option<oneshot::Sender<Result<Known>>>),
     /// Into one buffer. The server must serve ranges: `without_ranges` is set if it does not.
     Buffer(BytesMut),
+}
+
+/// What the first answer has told.
+pub(crate) struct Known {
+    unit: Unit,
+    ranges: bool,
 }
 
 /// What is known of the object's version.
@@ -131,6 +144,9 @@ pub(crate) struct Transfer {
     end: Option<u64>,
     version: Option<Version>,
     tries: Tries,
+    /// The server says that it serves ranges.
+    with_ranges: bool,
+    /// It was seen that it does not.
     without_ranges: bool,
 }
 
@@ -139,21 +155,27 @@ impl Transfer {
     pub(crate) fn new(remote: Arc<dyn Remote>, unit: Unit, output: Output) -> Self {
         let (at, end) = unit.range.as_ref().map_or((0, None), |range| (range.start, Some(range.end)));
         let tries = Tries::new(remote.client().policy);
-        Transfer { remote, unit, output, at, end, version: None, tries, without_ranges: false }
+        let with_ranges = remote.has_ranges();
+        Transfer { remote, unit, output, at, end, version: None, tries, with_ranges, without_ranges: false }
     }
 
     /// Runs to the end. With [`Output::Stream`], an error before the first answer goes to whoever opens the unit.
     pub(crate) async fn run(mut self) -> Result<()> {
-        let result = self.repeat().await;
-        match (&mut self.output, result) {
-            (Output::Stream(_, opened), result) if opened.is_some() => {
-                if let Some(opened) = opened.take() {
-                    // Nobody may be waiting any more.
-                    let _ = opened.send(result);
-                }
-                Ok(())
-            }
-            (_, result) => result,
+        match self.repeat().await {
+            Err(error) => match self.waiting() {
+                // Nobody may be waiting any more.
+                Some(waiting) => waiting.send(Err(error)).or(Ok(())),
+                None => Err(error),
+            },
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Whoever waits to hear whether the stream begins.
+    fn waiting(&mut self) -> Option<oneshot::Sender<Result<Known>>> {
+        match &mut self.output {
+            Output::Stream(_, waiting) => waiting.take(),
+            Output::Buffer(_) => None,
         }
     }
 
@@ -199,10 +221,16 @@ impl Transfer {
 
     /// Tells whoever opened the unit that its bytes are coming.
     fn opened(&mut self) {
-        if let Output::Stream(_, opened) = &mut self.output
-            && let Some(opened) = opened.take()
-        {
-            let _ = opened.send(Ok(()));
+        if let Some(waiting) = self.waiting() {
+            let version = self.version.clone().unwrap_or_default();
+            let unit = Unit {
+                size: version.total.or(self.unit.size),
+                etag: version.etag.or_else(|| self.unit.etag.clone()),
+                ..self.unit.clone()
+            };
+            // Without an etag nobody would see that two ranges are of two versions.
+            let ranges = self.with_ranges && unit.size.is_some() && unit.etag.is_some();
+            let _ = waiting.send(Ok(Known { unit, ranges }));
         }
     }
 
@@ -233,6 +261,7 @@ impl Transfer {
             (0, content_length(response.headers()))
         };
         self.same_version(Version::of(response.headers(), total))?;
+        self.with_ranges |= header(response.headers(), &ACCEPT_RANGES).is_some_and(|unit| unit.trim() == "bytes");
         let whole = response.status() != StatusCode::PARTIAL_CONTENT;
         if whole && matches!(self.output, Output::Buffer(_)) {
             self.without_ranges = true;

@@ -191,6 +191,10 @@ impl Remote for Object {
         &self.bucket.client
     }
 
+    fn has_ranges(&self) -> bool {
+        true
+    }
+
     async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Response, Fault> {
         let slot = Slot::default();
         let version = part.and_then(|part| part.version.as_ref()?.to_str().ok());

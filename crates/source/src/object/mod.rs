@@ -29,7 +29,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use millstream_core::registry::{SourceEntry, StoreEntry};
-use millstream_core::source::{Source, SourceContext};
+use millstream_core::source::{OpenedUnit, Source, SourceContext};
 use millstream_core::spec::{Fault, SpecInfo};
 use millstream_core::store::{Store, Upload};
 use millstream_core::{ByteStream, Error, Result, Unit};
@@ -176,6 +176,10 @@ impl<K: Kind> Source for ObjectSource<K> {
     }
 
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
+        Ok(self.open_known(context, unit).await?.bytes)
+    }
+
+    async fn open_known(&self, context: &SourceContext, unit: &Unit) -> Result<OpenedUnit> {
         transfer::open(context, self.remote(context, unit).await?, unit).await
     }
 

@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use millstream_core::source::{Source, SourceContext};
+use millstream_core::source::{OpenedUnit, Source, SourceContext};
 use millstream_core::spec::Fault as SpecFault;
 use millstream_core::{ByteStream, Result, Unit};
 use tokio::runtime::{Handle, Id};
@@ -254,6 +254,10 @@ impl<P: Protocol> Source for Remote<P> {
     }
 
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
+        Ok(self.open_known(context, unit).await?.bytes)
+    }
+
+    async fn open_known(&self, context: &SourceContext, unit: &Unit) -> Result<OpenedUnit> {
         let target = Target::parse(&unit.uri, P::SCHEMES)?;
         let server = self.0.server(&context.io).await?;
         let (sender, opened) = oneshot::channel();
@@ -262,7 +266,8 @@ impl<P: Protocol> Source for Remote<P> {
             Transfer::new(server, target, unit, Output::Stream(feeder, Some(sender))).run().await
         });
         match opened.await {
-            Ok(result) => result.map(|()| stream),
+            // Without an etag nobody would see that two ranges are of two versions.
+            Ok(known) => known.map(|unit| OpenedUnit { ranges: unit.etag.is_some(), unit, bytes: stream }),
             Err(_) => Err(interrupted()),
         }
     }

@@ -25,8 +25,8 @@ pub(crate) const SMALL: u64 = 512 << 10;
 
 /// Where the bytes go.
 pub(crate) enum Output {
-    /// Into a stream; the sender is told once whether it begins.
-    Stream(Feeder, Option<oneshot::Sender<Result<()>>>),
+    /// Into a stream; the sender is told once whether it begins, and what is known of the unit then.
+    Stream(Feeder, Option<oneshot::Sender<Result<Unit>>>),
     /// Into one buffer.
     Buffer(BytesMut),
 }
@@ -78,16 +78,21 @@ impl<P: Protocol> Transfer<P> {
 
     /// Runs to the end. An error before the first byte goes to whoever opens the unit.
     pub(crate) async fn run(mut self) -> Result<()> {
-        let result = self.repeat().await;
-        match (&mut self.output, result) {
-            (Output::Stream(_, opened), result) if opened.is_some() => {
-                if let Some(opened) = opened.take() {
-                    // Nobody may be waiting any more.
-                    let _ = opened.send(result);
-                }
-                Ok(())
-            }
-            (_, result) => result,
+        match self.repeat().await {
+            Err(error) => match self.waiting() {
+                // Nobody may be waiting any more.
+                Some(waiting) => waiting.send(Err(error)).or(Ok(())),
+                None => Err(error),
+            },
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Whoever waits to hear whether the stream begins.
+    fn waiting(&mut self) -> Option<oneshot::Sender<Result<Unit>>> {
+        match &mut self.output {
+            Output::Stream(_, waiting) => waiting.take(),
+            Output::Buffer(_) => None,
         }
     }
 
@@ -133,7 +138,7 @@ impl<P: Protocol> Transfer<P> {
         if let Err(fault) = self.accept(&facts) {
             return Err(fault.into());
         }
-        self.opened();
+        self.opened(&facts);
         let small = self.end.is_some_and(|end| end.saturating_sub(self.at) <= SMALL);
         let mut piece = Piece {
             output: &mut self.output,
@@ -188,11 +193,15 @@ impl<P: Protocol> Transfer<P> {
     }
 
     /// Tells whoever opened the unit that its bytes are coming.
-    fn opened(&mut self) {
-        if let Output::Stream(_, opened) = &mut self.output
-            && let Some(opened) = opened.take()
-        {
-            let _ = opened.send(Ok(()));
+    fn opened(&mut self, facts: &Facts) {
+        if let Some(waiting) = self.waiting() {
+            let listed = &self.unit;
+            let _ = waiting.send(Ok(Unit {
+                size: facts.size.or(listed.size),
+                etag: facts.etag().or_else(|| listed.etag.clone()),
+                modified: facts.modified.or(listed.modified),
+                ..listed.clone()
+            }));
         }
     }
 }
