@@ -1,8 +1,13 @@
 //! Zip archives: the bytes as an archive, compared with what a reference reader makes of it; and the bytes as the
-//! recipe of an archive, which must be read as it was made.
+//! recipe of an archive, which must be read as it was made. And what can be read by its directory, part by part, must give
+//! the same as in passing.
 
 use std::io::{Cursor, Read, Write};
+use std::sync::Arc;
 
+use bytes::Bytes;
+use millstream_codec::{Limits, Unpack, UnpackOptions, Unpacked, ZipCuts, ZipEnding, ZipPlan, ZipPlanner};
+use millstream_core::Result;
 use millstream_core::registry::CodecEntry;
 
 use crate::unpack::unpack;
@@ -10,7 +15,68 @@ use crate::unpack::unpack;
 /// Runs the target.
 pub fn run(data: &[u8]) {
     against_reference(data);
+    as_in_passing(data);
     from_recipe(data);
+}
+
+type Contents = Vec<(Option<String>, Vec<u8>)>;
+
+/// What is read by its directory and in passing is the same; whatever the bytes are, nothing goes wrong.
+fn as_in_passing(data: &[u8]) {
+    let options = UnpackOptions { limits: Limits { members: 100, ..Limits::default() }, ..UnpackOptions::default() };
+    let Some(plan) = plan(data, &options) else { return };
+    let parts = (0..plan.parts()).map(|number| part(data, &options, &plan, number));
+    let by_directory: Result<Vec<Contents>> = parts.collect();
+    let (contents, Ok(())) = unpack(data, Some("zip"), || usize::MAX) else { return };
+    // A Unicode name that only one of a member's two records has decides whether it is wanted.
+    if !data.starts_with(b"PK\x03\x04") || data.windows(2).any(|pair| pair == b"up") {
+        return;
+    }
+    match by_directory {
+        Ok(parts) => assert_eq!(parts.concat(), contents, "another text by the directory"),
+        Err(error) => panic!("by its directory it is refused: {error:?}"),
+    }
+}
+
+/// The plan, with parts of a few members.
+fn plan(data: &[u8], options: &UnpackOptions) -> Option<Arc<ZipPlan>> {
+    let tail = &data[data.len().saturating_sub(ZipEnding::TAIL as usize)..];
+    let ending = ZipEnding::find(tail, data.len() as u64)?;
+    let directory = ending.directory();
+    let directory = &data[directory.start as usize..directory.end as usize];
+    let size = 1 + u64::from(crc32fast::hash(data) % 300);
+    let cuts = ZipCuts { smallest: size, largest: size, passed_over: size / 2 };
+    let mut planner = ZipPlanner::new(ending, options).expect("no globs")?.with_cuts(cuts);
+    for chunk in directory.chunks(1 + directory.len() / 3) {
+        planner.feed(chunk)?;
+    }
+    planner.finish().expect("nothing is asked for by name").map(Arc::new)
+}
+
+/// What a part of the archive gives, or the first megabytes of it.
+fn part(data: &[u8], options: &UnpackOptions, plan: &Arc<ZipPlan>, number: usize) -> Result<Contents> {
+    let range = plan.range(number);
+    let bytes = &data[range.start as usize..range.end as usize];
+    let mut unpack = Unpack::of_part(options.clone(), Arc::clone(plan), number)?;
+    let mut chunks = bytes.chunks(1 + bytes.len() / 5);
+    let (mut contents, mut text) = (Contents::new(), 0);
+    while text < 4 << 20 {
+        match unpack.next()? {
+            Unpacked::Hungry => match chunks.next() {
+                Some(chunk) => unpack.feed(Bytes::copy_from_slice(chunk)),
+                None => unpack.end(),
+            },
+            Unpacked::Begin { member } => contents.push((member, Vec::new())),
+            Unpacked::Text(piece) => {
+                text += piece.len();
+                contents.last_mut().expect("a content has begun").1.extend_from_slice(&piece);
+            }
+            Unpacked::End => {}
+            Unpacked::Done => break,
+        }
+        assert!(range.contains(&unpack.compressed_position()) || range.end == unpack.compressed_position());
+    }
+    Ok(contents)
 }
 
 /// What we accept, a reference must not read differently: every member that it can read is one of ours.
@@ -167,6 +233,11 @@ fn from_recipe(data: &[u8]) {
     archive.extend_from_slice(&(size as u32).to_le_bytes());
     archive.extend_from_slice(&(begin as u32).to_le_bytes());
     archive.extend_from_slice(&[0; 2]);
+    let ends = archive.windows(4).filter(|bytes| bytes == b"PK\x05\x06").count();
+    if !members.is_empty() && ends == 1 {
+        assert!(plan(&archive, &UnpackOptions::default()).is_some(), "an archive by the book has no plan");
+    }
+    as_in_passing(&archive);
     for chunk in [usize::MAX, 1 + data.len() % 50] {
         let (contents, end) = unpack(&archive, None, || chunk);
         if let Err(error) = end {

@@ -11,10 +11,17 @@ pub(crate) struct Input {
     chunks: VecDeque<Bytes>,
     available: usize,
     position: u64,
-    ended: bool,
+    fed: bool,
+    /// What is fed is a part of the unit, whose end is not that of the unit.
+    is_part: bool,
 }
 
 impl Input {
+    /// The input of a part of the unit that begins at byte `position`.
+    pub(crate) fn of_part(position: u64) -> Self {
+        Input { position, is_part: true, ..Input::default() }
+    }
+
     /// The next bytes of the unit.
     pub(crate) fn feed(&mut self, chunk: Bytes) {
         if !chunk.is_empty() {
@@ -25,12 +32,17 @@ impl Input {
 
     /// There are no more.
     pub(crate) fn end(&mut self) {
-        self.ended = true;
+        self.fed = true;
     }
 
-    /// Whether everything has been fed. What is [`Input::available`] may still be used.
+    /// Whether the unit has been fed to its end. What is [`Input::available`] may still be used.
     pub(crate) fn ended(&self) -> bool {
-        self.ended
+        self.fed && !self.is_part
+    }
+
+    /// Whether everything has been fed, be it a part of the unit or all of it.
+    pub(crate) fn is_fed(&self) -> bool {
+        self.fed
     }
 
     /// Bytes that are here.

@@ -12,6 +12,8 @@
 //! A zip is known by the first bytes of the unit. A tar is known by the first bytes of its text: the unit's own content
 //! becomes a tape, whose text is walked through, and the contents that are given are those of its members.
 //!
+//! A part of a zip that is read by its directory is such a container as well, see [`Unpack::of_part`].
+//!
 //! It is pulled: each call of [`Unpack::next`] does a bounded piece of work and holds a bounded amount of memory,
 //! whatever the data says.
 
@@ -34,6 +36,7 @@ pub(crate) use content::{HEAD, PIECE};
 pub(crate) use input::Input;
 pub use promise::codec_by_name;
 
+use crate::zip::ZipPlan;
 use crate::{CODECS, members, tar, zip};
 use content::{Content, Pulled, WHOLE};
 use tape::Tape;
@@ -62,6 +65,11 @@ pub fn is_packed(head: &[u8], expected: Option<&str>) -> bool {
     zip::recognises(start, expected == Some("zip"))
         || CODECS.iter().any(|entry| (entry.build)().recognises(start))
         || tar::judge(head, promise::is_tar(expected)) == tar::Judged::Yes
+}
+
+/// Whether a unit that begins with `head` (four bytes are enough) is a zip archive with members.
+pub fn is_zip(head: &[u8]) -> bool {
+    zip::begins_member(head)
 }
 
 /// All faults of the globs of `members`; their paths are indices into the list.
@@ -173,11 +181,20 @@ pub struct Unpack {
     /// Where the content begins: in a tar, the byte of the tar.
     content_at: u64,
     content_text: u64,
+    /// Text so far; of a part of an archive, with what the directory says of all that is before it.
     unit_text: u64,
+    part: Option<PartSoFar>,
     codec: &'static str,
     /// The largest position so far: what was read too far in an archive is read again.
     furthest: u64,
     failed: Option<Error>,
+}
+
+/// What has come of a part of an archive.
+struct PartSoFar {
+    begin: u64,
+    /// Text of the members, and before them.
+    member_text: u64,
 }
 
 impl std::fmt::Debug for Unpack {
@@ -203,10 +220,26 @@ impl Unpack {
             content_at: 0,
             content_text: 0,
             unit_text: 0,
+            part: None,
             codec: "",
             furthest: 0,
             failed: None,
         }
+    }
+
+    /// A part of a zip, by the number that it has in the archive's plan. It is to be fed the bytes of
+    /// [`ZipPlan::range`], and gives the members that begin in it. `options` are those of the plan.
+    pub fn of_part(options: UnpackOptions, plan: Arc<ZipPlan>, part: usize) -> Result<Self> {
+        let walk = zip::Walk::of_part(&options.members, plan, part)?;
+        let mut unpack = Unpack::new(options);
+        if let Some((bytes, text_before)) = walk.part() {
+            unpack.input = Input::of_part(bytes.start);
+            unpack.unit_text = text_before;
+            unpack.part = Some(PartSoFar { begin: bytes.start, member_text: text_before });
+        }
+        unpack.codec = "zip";
+        unpack.container = Container::Zip(Box::new(walk));
+        Ok(unpack)
     }
 
     /// Lets those of `crew` who have nothing to do decode parts of the unit ahead. What comes out is the same.
@@ -346,6 +379,9 @@ impl Unpack {
                     }
                 }
                 Piece::Bytes(bytes) => {
+                    if let Some(part) = &mut self.part {
+                        part.member_text += bytes.len() as u64;
+                    }
                     if let Some(content) = &mut self.content {
                         content.push(bytes);
                     }
@@ -429,6 +465,12 @@ impl Unpack {
                 .hint("raise `limits: {bytes: …}` of the source if the data is honest"));
         }
         check_ratio(limits.ratio, self.unit_text, position, position)?;
+        if let Some(part) = &self.part {
+            // What members that are compressed once more have given before this part is not known: each part is then
+            // held against its own bytes.
+            let more = self.unit_text.saturating_sub(part.member_text);
+            check_ratio(limits.ratio, more, position - part.begin, position)?;
+        }
         let content = self.content_position().saturating_sub(self.content_at);
         check_ratio(limits.ratio, self.content_text, content, position)
     }

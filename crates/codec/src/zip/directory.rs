@@ -26,7 +26,7 @@ pub(super) struct Walked {
 }
 
 /// Everything that the directory must agree on, as one number.
-fn digest(header: &Header) -> u64 {
+pub(super) fn digest(header: &Header) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&header.name, header.method, header.crc, header.compressed, header.size).hash(&mut hasher);
     hasher.finish()
@@ -44,10 +44,32 @@ pub(super) struct Directory {
 
 /// What the end of the directory says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Totals {
-    entries: u64,
-    size: u64,
-    begin: u64,
+pub(super) struct Totals {
+    pub(super) entries: u64,
+    pub(super) size: u64,
+    pub(super) begin: u64,
+}
+
+impl Totals {
+    /// What the end record says.
+    pub(super) fn of_end(bytes: &[u8]) -> Self {
+        Totals { entries: u16_at(bytes, 10).into(), size: u32_at(bytes, 12).into(), begin: u32_at(bytes, 16).into() }
+    }
+
+    /// What the zip64 end record says.
+    pub(super) fn of_wide_end(bytes: &[u8]) -> Self {
+        Totals { entries: u64_at(bytes, 32), size: u64_at(bytes, 40), begin: u64_at(bytes, 48) }
+    }
+
+    /// Whether the end record may say so where it is like `is`. Fields that are too small for their value hold all ones,
+    /// with the value in the zip64 record (which `zip -fz -` forgets); writers without zip64 hold what fits.
+    pub(super) fn agrees(self, is: Totals) -> bool {
+        let agrees = |said: u64, is: u64, ones: u64| said == is & ones || said == ones;
+        let (small, large) = (u64::from(u16::MAX), u64::from(u32::MAX));
+        agrees(self.entries, is.entries, small)
+            && agrees(self.size, is.size, large)
+            && agrees(self.begin, is.begin, large)
+    }
 }
 
 impl Directory {
@@ -75,17 +97,16 @@ impl Directory {
     /// An entry, whose bytes begin at `at`.
     pub(super) fn entry(&mut self, at: u64, header: &Header, name: &str) -> Result<()> {
         self.entries += 1;
-        let fault = |what: &str| Err(corrupt(what, at).in_member(name));
         let Ok(index) = self.walked.binary_search_by_key(&header.offset, |walked| walked.at) else {
-            return fault("the zip directory lists a member where the archive has none");
+            return Err(nothing_there(at).in_member(name));
         };
         let walked = &mut self.walked[index];
         if walked.listed {
-            return fault("the zip directory lists a member twice");
+            return Err(corrupt("the zip directory lists a member twice", at).in_member(name));
         }
         walked.listed = true;
         if walked.digest != digest(header) {
-            return fault("the zip directory and the member's own header disagree");
+            return Err(disagree(at).in_member(name));
         }
         Ok(())
     }
@@ -96,7 +117,7 @@ impl Directory {
         if u32_at(bytes, 16) != 0 || u32_at(bytes, 20) != 0 {
             return Err(split(at));
         }
-        let totals = Totals { entries: u64_at(bytes, 32), size: u64_at(bytes, 40), begin: u64_at(bytes, 48) };
+        let totals = Totals::of_wide_end(bytes);
         let is = self.totals(at);
         if totals != is {
             return Err(disagrees(totals, is, at));
@@ -117,20 +138,8 @@ impl Directory {
         if disks.iter().any(|&disk| disk != 0 && !(disk == u16::MAX && self.wide.is_some())) {
             return Err(split(at));
         }
-        // Fields that are too small for their value hold all ones, with the value in the zip64 record (which
-        // `zip -fz -` forgets); writers without zip64 hold what fits.
-        let agrees = |said: u64, is: u64, ones: u64| said == is & ones || said == ones;
-        let said = Totals {
-            entries: u16_at(bytes, 10).into(),
-            size: u32_at(bytes, 12).into(),
-            begin: u32_at(bytes, 16).into(),
-        };
-        let small = u64::from(u16::MAX);
-        let large = u64::from(u32::MAX);
-        if !agrees(said.entries, is.entries, small)
-            || !agrees(said.size, is.size, large)
-            || !agrees(said.begin, is.begin, large)
-        {
+        let said = Totals::of_end(bytes);
+        if !said.agrees(is) {
             return Err(disagrees(said, is, at));
         }
         self.check_listed(at)
@@ -147,15 +156,28 @@ impl Directory {
         let Some(lost) = self.walked.iter().find(|walked| walked.wanted && !walked.listed) else {
             return Ok(());
         };
-        Err(Error::data("the member is not in the zip directory: it was deleted, or the archive is damaged")
-            .in_member(&lost.name)
-            .byte(at)
-            .hint(format!(
-                "its data is still at byte {} of the archive; pack the archive again, or leave the member out by \
-                 `members`",
-                lost.at
-            )))
+        Err(not_listed(&lost.name, lost.at).byte(at))
     }
+}
+
+/// The directory lists a member where there is none: its entry, or the place, is byte `at`.
+pub(super) fn nothing_there(at: u64) -> Error {
+    corrupt("the zip directory lists a member where the archive has none", at)
+}
+
+/// Two that tell of a member do not agree; it, or its entry, is at byte `at`.
+pub(super) fn disagree(at: u64) -> Error {
+    corrupt("the zip directory and the member's own header disagree", at)
+}
+
+/// The directory does not list the member that begins at byte `begin`.
+pub(super) fn not_listed(name: &str, begin: u64) -> Error {
+    Error::data("the member is not in the zip directory: it was deleted, or the archive is damaged")
+        .in_member(name)
+        .hint(format!(
+            "its data is still at byte {begin} of the archive; pack the archive again, or leave the member out by \
+             `members`"
+        ))
 }
 
 fn split(at: u64) -> Error {

@@ -12,15 +12,26 @@
 //! searched for its descriptor, see `member`. When the directory comes, it must list what was read, no more and no
 //! less, see `directory`. What a member's name may be, and that it is never a path, is told in `names`.
 //!
+//! Where the place has ranges, a large archive is not read in passing: `ending` finds its directory, `plan` makes a plan of
+//! it, and each part of the plan is walked as above, by whoever has time; `part` compares it with the directory.
+//!
 //! Supported: stored, deflate, bzip2, zstd and xz; zip64. Refused: encryption, split archives, a program before the
 //! first member. Folders are skipped.
 
 mod directory;
+mod ending;
 mod member;
 mod names;
+mod part;
+mod plan;
 mod record;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_plan;
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use millstream_core::{Error, Result};
 
@@ -28,7 +39,10 @@ use crate::frame::{self, Frame, corrupt, cut};
 use crate::members::{Wanted, none_wanted, too_many};
 use crate::unpack::{Input, Piece};
 use directory::Directory;
+pub use ending::ZipEnding;
 use member::{Data, Member};
+use part::Listed;
+pub use plan::{ZipCuts, ZipPlan, ZipPlanner};
 use record::Header;
 
 /// Whether a unit that begins with `head` is a zip archive: a member, or the end of an empty one. Two letters alone
@@ -36,6 +50,11 @@ use record::Header;
 pub(crate) fn recognises(head: &[u8], expected: bool) -> bool {
     let least = if expected { 1 } else { 3 };
     frame::recognises(head, &record::LOCAL, least) || frame::recognises(head, &record::END, least)
+}
+
+/// Whether a member begins with `head`.
+pub(crate) fn begins_member(head: &[u8]) -> bool {
+    head.starts_with(&record::LOCAL)
 }
 
 /// Where in the archive we are; it never goes back.
@@ -59,12 +78,29 @@ pub(crate) struct Walk {
     spare: Option<Box<dyn Frame>>,
     spare_method: u16,
     phase: Phase,
-    directory: Directory,
+    listing: Listing,
+}
+
+/// What the members are compared with.
+enum Listing {
+    /// The directory, when it comes.
+    Behind(Directory),
+    /// What it says of a part of the archive.
+    Known(Listed),
 }
 
 impl Walk {
     /// A walk that gives the members that match `globs` (all if there are none), of at most `max_members`.
     pub(crate) fn new(globs: &[String], max_members: u64) -> Result<Self> {
+        Walk::along(globs, max_members, Listing::Behind(Directory::default()))
+    }
+
+    /// A walk through the part of that number, whose limit of members its plan has kept.
+    pub(crate) fn of_part(globs: &[String], plan: Arc<ZipPlan>, part: usize) -> Result<Self> {
+        Walk::along(globs, u64::MAX, Listing::Known(Listed::new(plan, part)?))
+    }
+
+    fn along(globs: &[String], max_members: u64, listing: Listing) -> Result<Self> {
         Ok(Walk {
             wanted: Wanted::new(globs)?,
             max_members,
@@ -73,8 +109,16 @@ impl Walk {
             spare: None,
             spare_method: 0,
             phase: Phase::Members,
-            directory: Directory::default(),
+            listing,
         })
+    }
+
+    /// The bytes of the part that is walked through, and the text of what is wanted before it.
+    pub(crate) fn part(&self) -> Option<(Range<u64>, u64)> {
+        match &self.listing {
+            Listing::Behind(_) => None,
+            Listing::Known(part) => Some((part.bytes(), part.text_before())),
+        }
     }
 
     /// The member that is being read, wanted or not.
@@ -84,6 +128,16 @@ impl Walk {
 
     /// The next step.
     pub(crate) fn next(&mut self, input: &mut Input) -> Result<Piece> {
+        let piece = self.next_piece(input)?;
+        match &self.listing {
+            Listing::Known(part) if matches!(piece, Piece::Hungry) && input.is_fed() => {
+                Err(part.overrun(input.position()))
+            }
+            _ => Ok(piece),
+        }
+    }
+
+    fn next_piece(&mut self, input: &mut Input) -> Result<Piece> {
         loop {
             let step = match self.member {
                 Some(_) => self.member_data(input)?,
@@ -105,7 +159,12 @@ impl Walk {
             Data::Text(text) => member.wanted.then_some(Piece::Bytes(text)),
             Data::Again => None,
             Data::End => {
-                self.directory.walked(member.at, &member.header, &member.name, member.wanted);
+                match &mut self.listing {
+                    Listing::Behind(directory) => {
+                        directory.walked(member.at, &member.header, &member.name, member.wanted)
+                    }
+                    Listing::Known(part) => part.walked(member.at, &member.header, &member.name)?,
+                }
                 let piece = member.wanted.then_some(Piece::End);
                 self.spare_method = member.header.method;
                 self.member = None;
@@ -117,6 +176,11 @@ impl Walk {
     /// Reads the record that comes next. `None`: go on.
     fn record(&mut self, input: &mut Input) -> Result<Option<Piece>> {
         let at = input.position();
+        if let Listing::Known(part) = &self.listing
+            && part.ends(at)?
+        {
+            return Ok(Some(Piece::Done));
+        }
         let Some(bytes) = take(input, 4, "the directory at its end is missing")? else {
             return Ok(Some(Piece::Hungry));
         };
@@ -138,13 +202,19 @@ impl Walk {
         if phase < self.phase {
             return Err(corrupt("the records of the zip are out of order", at).text(signature));
         }
+        let Listing::Behind(directory) = &mut self.listing else {
+            return match phase {
+                Phase::Members => self.local_header(input),
+                _ => Err(corrupt("a part of the directory stands between the members of the zip", at).text(signature)),
+            };
+        };
         let begun = match phase {
             Phase::Members => return self.local_header(input),
-            Phase::Entries => self.entry(input)?,
+            Phase::Entries => entry(directory, input)?,
             Phase::Signature => skip_signature(input)?,
-            Phase::WideEnd => self.wide_end(input)?,
+            Phase::WideEnd => wide_end(directory, input)?,
             Phase::WideLocator => skip_locator(input)?,
-            Phase::End => self.end(input)?,
+            Phase::End => end(directory, input)?,
         };
         if !begun {
             return Ok(Some(Piece::Hungry));
@@ -160,68 +230,22 @@ impl Walk {
         };
         let header = Header::local(bytes);
         let size = bytes.len();
-        if self.directory.members() >= self.max_members {
-            return Err(too_many(self.max_members, at));
-        }
-        input.used(size);
         let name = names::decode(&header.name, header.flags, &header.extra);
         let wanted = !header.is_folder() && self.wanted.wants(&name);
+        match &self.listing {
+            Listing::Behind(directory) if directory.members() >= self.max_members => {
+                return Err(too_many(self.max_members, at));
+            }
+            Listing::Behind(_) => {}
+            Listing::Known(part) => part.begins(at, &name, wanted)?,
+        }
+        input.used(size);
         self.any_wanted |= wanted;
         let spare = self.spare.take().filter(|_| self.spare_method == header.method);
         let member = Member::new(at, input.position(), header, name, wanted, spare)?;
         let begin = wanted.then(|| Piece::Begin(Some(member.name.clone())));
         self.member = Some(member);
         Ok(begin)
-    }
-
-    fn entry(&mut self, input: &mut Input) -> Result<bool> {
-        let at = input.position();
-        let missing = "an entry of its directory breaks off";
-        let Some(bytes) = whole(input, record::ENTRY_SIZE, Header::entry_size, missing)? else {
-            return Ok(false);
-        };
-        let header = Header::entry(bytes);
-        let size = bytes.len();
-        self.directory.begins(at);
-        let name = names::decode(&header.name, header.flags, &header.extra);
-        self.directory.entry(at, &header, &name)?;
-        input.used(size);
-        Ok(true)
-    }
-
-    fn wide_end(&mut self, input: &mut Input) -> Result<bool> {
-        let at = input.position();
-        let missing = "the zip64 end of its directory breaks off";
-        let size = |fixed: &[u8]| {
-            let rest = record::u64_at(fixed, 4).max((record::WIDE_END_SIZE - 12) as u64);
-            usize::try_from(rest).unwrap_or(usize::MAX).saturating_add(12)
-        };
-        let Some(fixed) = take(input, record::WIDE_END_SIZE, missing)? else {
-            return Ok(false);
-        };
-        // Data of other makers may follow in the record, but never much.
-        if size(fixed) > 1 << 16 {
-            return Err(corrupt("the zip64 end of the directory has an impossible size", at));
-        }
-        let Some(bytes) = whole(input, record::WIDE_END_SIZE, size, missing)? else {
-            return Ok(false);
-        };
-        let size = bytes.len();
-        self.directory.wide_end(at, bytes)?;
-        input.used(size);
-        Ok(true)
-    }
-
-    fn end(&mut self, input: &mut Input) -> Result<bool> {
-        let at = input.position();
-        let size = |fixed: &[u8]| record::END_SIZE + usize::from(record::u16_at(fixed, 20));
-        let Some(bytes) = whole(input, record::END_SIZE, size, "the end of its directory breaks off")? else {
-            return Ok(false);
-        };
-        let size = bytes.len();
-        self.directory.end(at, bytes)?;
-        input.used(size);
-        Ok(true)
     }
 
     /// Nothing may follow the end.
@@ -237,12 +261,68 @@ impl Walk {
         if !input.ended() {
             return Ok(Some(Piece::Hungry));
         }
-        if self.wanted.asks() && !self.any_wanted {
-            let names = || self.directory.names();
+        if let Listing::Behind(directory) = &self.listing
+            && self.wanted.asks()
+            && !self.any_wanted
+        {
+            let names = || directory.names();
             return Err(none_wanted("zip", names(), names().count() as u64));
         }
         Ok(Some(Piece::Done))
     }
+}
+
+/// Reads an entry of the directory; `false` if it has not come yet.
+fn entry(directory: &mut Directory, input: &mut Input) -> Result<bool> {
+    let at = input.position();
+    let missing = "an entry of its directory breaks off";
+    let Some(bytes) = whole(input, record::ENTRY_SIZE, Header::entry_size, missing)? else {
+        return Ok(false);
+    };
+    let header = Header::entry(bytes);
+    let size = bytes.len();
+    directory.begins(at);
+    let name = names::decode(&header.name, header.flags, &header.extra);
+    directory.entry(at, &header, &name)?;
+    input.used(size);
+    Ok(true)
+}
+
+/// As [`entry`], the zip64 end.
+fn wide_end(directory: &mut Directory, input: &mut Input) -> Result<bool> {
+    let at = input.position();
+    let missing = "the zip64 end of its directory breaks off";
+    let size = |fixed: &[u8]| {
+        let rest = record::u64_at(fixed, 4).max((record::WIDE_END_SIZE - 12) as u64);
+        usize::try_from(rest).unwrap_or(usize::MAX).saturating_add(12)
+    };
+    let Some(fixed) = take(input, record::WIDE_END_SIZE, missing)? else {
+        return Ok(false);
+    };
+    // Data of other makers may follow in the record, but never much.
+    if size(fixed) > 1 << 16 {
+        return Err(corrupt("the zip64 end of the directory has an impossible size", at));
+    }
+    let Some(bytes) = whole(input, record::WIDE_END_SIZE, size, missing)? else {
+        return Ok(false);
+    };
+    let size = bytes.len();
+    directory.wide_end(at, bytes)?;
+    input.used(size);
+    Ok(true)
+}
+
+/// As [`entry`], the end.
+fn end(directory: &mut Directory, input: &mut Input) -> Result<bool> {
+    let at = input.position();
+    let size = |fixed: &[u8]| record::END_SIZE + usize::from(record::u16_at(fixed, 20));
+    let Some(bytes) = whole(input, record::END_SIZE, size, "the end of its directory breaks off")? else {
+        return Ok(false);
+    };
+    let size = bytes.len();
+    directory.end(at, bytes)?;
+    input.used(size);
+    Ok(true)
 }
 
 /// The next `count` bytes; `None` if they have not come yet, an error if they never will.

@@ -8,21 +8,21 @@ use super::record;
 use crate::conformance::{TEXT, some_text, unpack};
 use crate::{Limits, UnpackOptions};
 
-type Contents = Vec<(Option<String>, Vec<u8>)>;
+pub(super) type Contents = Vec<(Option<String>, Vec<u8>)>;
 
 fn all(archive: &[u8]) -> Result<Contents> {
     unpack(archive, usize::MAX, UnpackOptions::default())
 }
 
-fn members(globs: &[&str]) -> UnpackOptions {
+pub(super) fn members(globs: &[&str]) -> UnpackOptions {
     UnpackOptions { members: globs.iter().map(|glob| (*glob).to_owned()).collect(), ..UnpackOptions::default() }
 }
 
-fn named(name: &str, text: &[u8]) -> (Option<String>, Vec<u8>) {
+pub(super) fn named(name: &str, text: &[u8]) -> (Option<String>, Vec<u8>) {
     (Some(name.to_owned()), text.to_vec())
 }
 
-fn deflate(text: &[u8]) -> Vec<u8> {
+pub(super) fn deflate(text: &[u8]) -> Vec<u8> {
     let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
     writer.write_all(text).expect("memory");
     writer.finish().expect("memory")
@@ -30,12 +30,12 @@ fn deflate(text: &[u8]) -> Vec<u8> {
 
 /// Where the length and checksum of a member stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tail {
+pub(super) enum Tail {
     InHeader,
     Descriptor { signed: bool, wide: bool },
 }
 
-const TAILS: [Tail; 5] = [
+pub(super) const TAILS: [Tail; 5] = [
     Tail::InHeader,
     Tail::Descriptor { signed: true, wide: false },
     Tail::Descriptor { signed: true, wide: true },
@@ -45,15 +45,15 @@ const TAILS: [Tail; 5] = [
 
 /// An archive made by hand, field by field, so that each can be wrong.
 #[derive(Default)]
-struct Archive {
-    bytes: Vec<u8>,
-    directory: Vec<u8>,
-    entries: u16,
-    comment: Vec<u8>,
+pub(super) struct Archive {
+    pub(super) bytes: Vec<u8>,
+    pub(super) directory: Vec<u8>,
+    pub(super) entries: u16,
+    pub(super) comment: Vec<u8>,
 }
 
 impl Archive {
-    fn add(mut self, name: &[u8], method: u16, flags: u16, text: &[u8], tail: Tail) -> Self {
+    pub(super) fn add(mut self, name: &[u8], method: u16, flags: u16, text: &[u8], tail: Tail) -> Self {
         let data = match method {
             8 => deflate(text),
             _ => text.to_vec(),
@@ -66,7 +66,16 @@ impl Archive {
     }
 
     #[allow(clippy::too_many_arguments, reason = "the fields of the record, in their order")]
-    fn local(&self, name: &[u8], method: u16, flags: u16, data: &[u8], size: usize, crc: u32, tail: Tail) -> Vec<u8> {
+    pub(super) fn local(
+        &self,
+        name: &[u8],
+        method: u16,
+        flags: u16,
+        data: &[u8],
+        size: usize,
+        crc: u32,
+        tail: Tail,
+    ) -> Vec<u8> {
         let known = tail == Tail::InHeader;
         let field = |value: u32| if known { value } else { 0 }.to_le_bytes();
         let mut bytes = record::LOCAL.to_vec();
@@ -94,7 +103,16 @@ impl Archive {
     }
 
     #[allow(clippy::too_many_arguments, reason = "the fields of the record, in their order")]
-    fn list(mut self, name: &[u8], method: u16, flags: u16, data: &[u8], size: usize, crc: u32, offset: u32) -> Self {
+    pub(super) fn list(
+        mut self,
+        name: &[u8],
+        method: u16,
+        flags: u16,
+        data: &[u8],
+        size: usize,
+        crc: u32,
+        offset: u32,
+    ) -> Self {
         let entry = &mut self.directory;
         entry.extend_from_slice(&record::ENTRY);
         for value in [20, 20, flags, method, 0, 0] {
@@ -111,20 +129,20 @@ impl Archive {
         self
     }
 
-    fn stored(self, name: &str, text: &[u8]) -> Self {
+    pub(super) fn stored(self, name: &str, text: &[u8]) -> Self {
         self.add(name.as_bytes(), 0, 0, text, Tail::InHeader)
     }
 
-    fn deflated(self, name: &str, text: &[u8]) -> Self {
+    pub(super) fn deflated(self, name: &str, text: &[u8]) -> Self {
         self.add(name.as_bytes(), 8, 0, text, Tail::InHeader)
     }
 
-    fn comment(mut self, comment: &[u8]) -> Self {
+    pub(super) fn comment(mut self, comment: &[u8]) -> Self {
         self.comment = comment.to_vec();
         self
     }
 
-    fn finish(self) -> Vec<u8> {
+    pub(super) fn finish(self) -> Vec<u8> {
         let Archive { mut bytes, directory, entries, comment } = self;
         let begin = bytes.len() as u32;
         bytes.extend_from_slice(&directory);
@@ -154,12 +172,12 @@ fn fault(archive: &[u8]) -> Error {
     error
 }
 
-#[test]
-fn what_the_tools_write_is_read() {
+/// Archives of the same two members, as the usual tools write them.
+pub(super) fn written_by_tools() -> Vec<(&'static str, &'static [u8])> {
     macro_rules! fixtures {
-        ($($name:literal),*) => { [$(($name, include_bytes!(concat!("../../fixtures/", $name, ".zip")).as_slice())),*] };
+        ($($name:literal),*) => { vec![$(($name, include_bytes!(concat!("../../fixtures/", $name, ".zip")).as_slice())),*] };
     }
-    let fixtures = fixtures![
+    fixtures![
         "infozip",
         "infozip-stream",
         "infozip-stored-stream",
@@ -178,8 +196,12 @@ fn what_the_tools_write_is_read() {
         "python-stream-bzip2",
         "python-stream-zip64",
         "python-stream-stored-zip64"
-    ];
-    for (name, archive) in fixtures {
+    ]
+}
+
+#[test]
+fn what_the_tools_write_is_read() {
+    for (name, archive) in written_by_tools() {
         for chunk in [1, 3, 100, usize::MAX] {
             let contents =
                 unpack(archive, chunk, UnpackOptions::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
