@@ -136,35 +136,34 @@ struct Counter {
 
 impl Counter {
     async fn count(self, crew: Arc<ReadCrew>) -> Result<Counts> {
-        let worker = Arc::new(crew.join());
         let reader = Arc::clone(&self.reader);
         let units = futures::stream::try_unfold(self.queue, |queue| async move {
             let portion = queue.next_some(PORTION).await?;
             let more = (!portion.is_empty()).then_some(portion);
             Ok::<_, Error>(more.map(|portion| (futures::stream::iter(portion.into_iter().map(Ok)), queue)))
         });
-        let opened = opened(reader, units.try_flatten(), self.tasks, Order::ByServer);
+        let opened = opened(reader, units.try_flatten(), self.tasks, &crew, Order::ByServer);
         tokio::pin!(opened);
         let mut counts = Counts::default();
-        while let Some(open) = opened.try_next().await? {
-            let text = UnitText::new(Arc::clone(&self.reader), open, Arc::clone(&worker));
-            let unit = text.unit().name();
-            let lines = lines_of(text).await?;
-            counts.lines += lines;
-            if self.by_unit {
-                counts.units.push(UnitCount { unit, lines });
+        loop {
+            let worker = Arc::new(crew.join());
+            while let Some(open) = opened.try_next().await? {
+                let mut text = UnitText::new(Arc::clone(&self.reader), open, Arc::clone(&worker))?;
+                let lines = lines_of(&mut text).await?;
+                counts.lines += lines;
+                let of_unit = text.ended(lines).filter(|_| self.by_unit);
+                counts.units.extend(of_unit.map(|lines| UnitCount { unit: text.unit().name(), lines }));
+            }
+            drop(worker);
+            if !crew.help().await {
+                return Ok(counts);
             }
         }
-        drop(worker);
-        while let Some(job) = crew.next().await {
-            job();
-        }
-        Ok(counts)
     }
 }
 
 /// The lines of all members of a unit.
-async fn lines_of(mut text: UnitText) -> Result<u64> {
+async fn lines_of(text: &mut UnitText) -> Result<u64> {
     let mut lines = LineCount::default();
     loop {
         match text.next().await? {
@@ -199,13 +198,14 @@ pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<(), Failu
     let reader = urls.reader(base, "cat")?;
     let _governor = base.govern()?;
     base.runtimes.workers().block_on(async {
-        let worker = Arc::new(ReadCrew::new(reader.context.io.clone()).join());
-        let opened = opened(Arc::clone(&reader), reader.list(), 1, Order::Given);
+        let crew = ReadCrew::new(reader.context.io.clone());
+        let worker = Arc::new(crew.join());
+        let opened = opened(Arc::clone(&reader), reader.list(), 1, &crew, Order::Given);
         tokio::pin!(opened);
         let mut empty = true;
         while let Some(open) = opened.try_next().await? {
             empty = false;
-            let mut text = UnitText::new(Arc::clone(&reader), open, Arc::clone(&worker));
+            let mut text = UnitText::new(Arc::clone(&reader), open, Arc::clone(&worker))?;
             loop {
                 match text.next().await? {
                     Unpacked::Text(piece) => output.write_all(&piece).map_err(unwritable)?,

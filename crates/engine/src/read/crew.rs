@@ -8,6 +8,9 @@
 //!  task 1: unit ─▶ decode ─┬─▶ parse ─▶ rows          task 2: no unit ─▶ next() ─▶ job() ─▶ next() ─▶ …
 //!                          └── offer ──────────────────────────────────────▲
 //! ```
+//! A large archive is shared otherwise: its parts lie here, and every task takes the next when it has room for one, before
+//! it takes another unit. Whoever has shared an archive does not end before all of its parts are taken.
+//!
 //! Nobody waits for ever: an operator may leave one task of a source alone until another has ended. Who waits here and
 //! sees no one at work for a while ends.
 
@@ -19,6 +22,9 @@ use std::time::Duration;
 use millstream_core::crew::{Crew, Job};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use super::archive::Part;
 
 /// How long someone waits who sees nobody at work.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -31,15 +37,27 @@ pub struct ReadCrew {
     /// Grows while anyone is at work.
     beats: AtomicU64,
     changed: Arc<Notify>,
+    /// Told when parts have come.
+    shared: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// Tasks that wait for a job.
+    /// Parts of archives that nobody has taken.
+    parts: VecDeque<Part>,
+    /// Tasks that wait for something to do.
     idle: usize,
     /// Tasks that may still offer one.
     active: usize,
+}
+
+/// What someone who has nothing to do can do.
+enum Help {
+    /// A job of someone else's.
+    Job(Job),
+    /// Take a part of an archive, if nobody is quicker.
+    Part,
 }
 
 impl std::fmt::Debug for ReadCrew {
@@ -67,7 +85,13 @@ impl Crew for ReadCrew {
 impl ReadCrew {
     /// Nobody is there yet. `io` is another runtime than that of the tasks.
     pub fn new(io: Handle) -> Arc<Self> {
-        Arc::new(ReadCrew { io, state: Mutex::default(), beats: AtomicU64::new(0), changed: Arc::default() })
+        Arc::new(ReadCrew {
+            io,
+            state: Mutex::default(),
+            beats: AtomicU64::new(0),
+            changed: Arc::default(),
+            shared: Arc::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -80,12 +104,47 @@ impl ReadCrew {
         Member { crew: Arc::clone(self) }
     }
 
-    /// The next job that someone offers; `None` when nobody can offer one any more.
-    pub async fn next(&self) -> Option<Job> {
+    /// Lays parts of an archive there for everyone.
+    pub fn share(&self, parts: impl Iterator<Item = Part>) {
+        self.lock().parts.extend(parts);
+        // From another runtime, as in `offer`.
+        let (changed, shared) = (Arc::clone(&self.changed), Arc::clone(&self.shared));
+        self.io.spawn(async move {
+            changed.notify_waiters();
+            shared.notify_waiters();
+        });
+    }
+
+    /// The first part of those that are shared that `suits`.
+    pub fn part(&self, suits: impl Fn(&Part) -> bool) -> Option<Part> {
+        let mut state = self.lock();
+        let index = state.parts.iter().position(suits)?;
+        state.parts.remove(index)
+    }
+
+    /// Ends when parts have been shared after this was called.
+    pub fn sharing(&self) -> OwnedNotified {
+        Arc::clone(&self.shared).notified_owned()
+    }
+
+    /// Does what others offer while there is nothing else to do: until there are parts of an archive to be taken (`true`),
+    /// or nobody can offer anything any more (`false`).
+    pub async fn help(&self) -> bool {
+        loop {
+            match self.next().await {
+                Some(Help::Job(job)) => job(),
+                Some(Help::Part) => return true,
+                None => return false,
+            }
+        }
+    }
+
+    /// What there is to do next; `None` when nobody can offer anything any more.
+    async fn next(&self) -> Option<Help> {
         self.next_within(PATIENCE).await
     }
 
-    async fn next_within(&self, patience: Duration) -> Option<Job> {
+    async fn next_within(&self, patience: Duration) -> Option<Help> {
         let mut idle = Idle { crew: self, counted: false };
         let mut beats = self.beats.load(Ordering::Relaxed);
         loop {
@@ -94,9 +153,10 @@ impl ReadCrew {
             changed.as_mut().enable();
             {
                 let mut state = self.lock();
-                if let Some(job) = state.jobs.pop_front() {
+                let job = state.jobs.pop_front().map(Help::Job);
+                if let Some(help) = job.or_else(|| (!state.parts.is_empty()).then_some(Help::Part)) {
                     idle.leave(&mut state);
-                    return Some(job);
+                    return Some(help);
                 }
                 if state.active == 0 {
                     idle.leave(&mut state);
@@ -178,7 +238,7 @@ mod tests {
         let helper = tokio::spawn({
             let (crew, helped) = (Arc::clone(&crew), Arc::clone(&helped));
             async move {
-                while let Some(job) = crew.next().await {
+                while let Some(Help::Job(job)) = crew.next().await {
                     job();
                     helped.fetch_add(1, Ordering::Relaxed);
                 }

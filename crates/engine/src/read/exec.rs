@@ -1,7 +1,7 @@
 //! The plan node that reads: units come in as rows, batches go out.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use arrow::compute::BatchCoalescer;
@@ -25,6 +25,7 @@ use super::opening::{Order, opened};
 use super::queue::from_batch;
 use super::rows::{self, RowsRequest};
 use crate::fault;
+use crate::plan::node::Rounds;
 
 /// Reads the units that its input hands it.
 #[derive(Debug)]
@@ -33,7 +34,9 @@ pub struct ReadExec {
     request: Arc<RowsRequest>,
     statistics: Statistics,
     units: Arc<dyn ExecutionPlan>,
-    crew: Arc<ReadCrew>,
+    /// One for each time that all is executed: its tasks hand each other parts of what they read.
+    crews: Mutex<Vec<Arc<ReadCrew>>>,
+    rounds: Rounds,
     properties: Arc<PlanProperties>,
 }
 
@@ -51,8 +54,18 @@ impl ReadExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        let crew = ReadCrew::new(reader.context.io.clone());
-        ReadExec { reader, request, statistics, units, crew, properties: Arc::new(properties) }
+        let rounds = Rounds::new(units.output_partitioning().partition_count());
+        let (crews, properties) = (Mutex::default(), Arc::new(properties));
+        ReadExec { reader, request, statistics, units, crews, rounds, properties }
+    }
+
+    /// The crew of that round: made by the first partition that comes to it.
+    fn crew(&self, round: usize) -> Arc<ReadCrew> {
+        let mut crews = self.crews.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        while crews.len() <= round {
+            crews.push(ReadCrew::new(self.reader.context.io.clone()));
+        }
+        Arc::clone(&crews[round])
     }
 
     /// The source's name in the job.
@@ -134,43 +147,47 @@ impl ExecutionPlan for ReadExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let units = self.units.execute(partition, context)?;
         let partitions = self.units.output_partitioning().partition_count().max(1);
-        let (reader, request, crew) = (Arc::clone(&self.reader), Arc::clone(&self.request), Arc::clone(&self.crew));
+        let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));
+        let crew = self.crew(self.rounds.begin(partition));
         let batches = async_stream::try_stream! {
-            let member = Arc::new(crew.join());
             let mut small = BatchCoalescer::new(Arc::clone(&request.output_schema), request.parse.batch_rows)
                 .with_biggest_coalesce_batch_size(Some(request.parse.batch_rows / 2));
             let mut held = 0;
             let name = reader.name.clone();
             let units = units.map_err(fault::unwrap);
             let units = units.map_ok(|batch| stream::iter(from_batch(&batch).into_iter().map(Ok))).try_flatten();
-            let opened = opened(Arc::clone(&reader), units, partitions, Order::ByServer);
+            let opened = opened(Arc::clone(&reader), units, partitions, &crew, Order::ByServer);
             let opened = opened.map_err(|error| fault::carry(error.in_step(&name)));
             tokio::pin!(opened);
-            while let Some(open) = opened.try_next().await? {
-                let rows = rows::rows(Arc::clone(&reader), Arc::clone(&request), open, Arc::clone(&member));
-                tokio::pin!(rows);
-                while let Some(batch) = rows.try_next().await? {
-                    held += batch.get_array_memory_size();
-                    small.push_batch(batch)?;
-                    // Few rows can be much text.
-                    if held >= BATCH_BYTES {
-                        small.finish_buffered_batch()?;
-                    }
-                    while let Some(batch) = small.next_completed_batch() {
-                        held = 0;
-                        let handed_over = Instant::now();
-                        yield batch;
-                        reader.steps.parse.add_waiting_output(handed_over.elapsed());
+            loop {
+                let member = Arc::new(crew.join());
+                while let Some(open) = opened.try_next().await? {
+                    let rows = rows::rows(Arc::clone(&reader), Arc::clone(&request), open, Arc::clone(&member));
+                    tokio::pin!(rows);
+                    while let Some(batch) = rows.try_next().await? {
+                        held += batch.get_array_memory_size();
+                        small.push_batch(batch)?;
+                        // Few rows can be much text.
+                        if held >= BATCH_BYTES {
+                            small.finish_buffered_batch()?;
+                        }
+                        while let Some(batch) = small.next_completed_batch() {
+                            held = 0;
+                            let handed_over = Instant::now();
+                            yield batch;
+                            reader.steps.parse.add_waiting_output(handed_over.elapsed());
+                        }
                     }
                 }
-            }
-            small.finish_buffered_batch()?;
-            while let Some(batch) = small.next_completed_batch() {
-                yield batch;
-            }
-            drop(member);
-            while let Some(job) = crew.next().await {
-                job();
+                small.finish_buffered_batch()?;
+                while let Some(batch) = small.next_completed_batch() {
+                    held = 0;
+                    yield batch;
+                }
+                drop(member);
+                if !crew.help().await {
+                    break;
+                }
             }
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))

@@ -5,10 +5,12 @@
 //!  (queue.rs)                            (exec.rs)   (rows.rs)
 //! ```
 //! `opening.rs` opens units ahead, of each server as many as `pace.rs` allows; `unit.rs` unpacks them; `unopened.rs` keeps
-//! those that cannot be opened. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
+//! those that cannot be opened. `archive.rs` reads large zips by their directory, in parts that several tasks take.
+//! `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
 //! `table.rs` shows a source to the SQL planner and takes the columns and filters it pushes down; `sample.rs` looks at the
 //! first bytes where the job declares no columns.
 
+pub mod archive;
 pub mod crew;
 pub mod exec;
 pub mod opening;
@@ -32,7 +34,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use millstream_codec::{Limits, UnpackOptions};
 use millstream_core::format::{Format, OnDrift, Validate};
-use millstream_core::source::{Source, SourceContext};
+use millstream_core::source::{OpenedUnit, Source, SourceContext};
 use millstream_core::{ByteStream, Error, Registry, Reservation, Result, Step, Unit};
 
 use self::pace::Pace;
@@ -280,10 +282,10 @@ impl Reader {
     }
 
     /// Opens a unit, or hands on the one that was opened for a sample.
-    pub async fn open(&self, unit: &Unit) -> Result<ByteStream> {
+    pub async fn open(&self, unit: &Unit) -> Result<OpenedUnit> {
         match self.opened.take(&unit.uri) {
-            Some(stream) => Ok(stream),
-            None => self.source_of(&unit.uri)?.open(&self.context, unit).await,
+            Some(bytes) => Ok(OpenedUnit { unit: unit.clone(), ranges: false, bytes }),
+            None => self.source_of(&unit.uri)?.open_known(&self.context, unit).await,
         }
     }
 

@@ -5,7 +5,8 @@
 //!  units ──┤                                              ├─▶ opened, from the lanes in turn
 //!          └▶ lane of another server: held … │ opening … ─┘
 //! ```
-//! The units of one server stay in their order. A server that is slow keeps only its own units waiting.
+//! The units of one server stay in their order. A server that is slow keeps only its own units waiting. The parts of an
+//! archive, which all tasks share, are opened before any further unit of their server.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -16,10 +17,12 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, Fuse, FuturesOrdered};
 use futures::{FutureExt, Stream, StreamExt};
 use millstream_core::{Result, Unit};
+use tokio::sync::futures::OwnedNotified;
 
 use super::Reader;
+use super::crew::ReadCrew;
 use super::pace::Pace;
-use super::unit::{OpenUnit, open};
+use super::unit::{OpenUnit, Readable, open, open_part};
 
 /// The most units that are held back because their own server has enough to do, while another's are looked for.
 const MOST_HELD: usize = 256;
@@ -37,18 +40,29 @@ pub enum Order {
 }
 
 /// `units`, opened some time before they are read. One of `tasks` tasks of the source opens its part of what may be
-/// open at once.
+/// open at once, and of the parts of archives that the tasks of `crew` share. What has come to its end may go on when
+/// another of them shares an archive.
 pub fn opened<S>(
     reader: Arc<Reader>,
     units: S,
     tasks: usize,
+    crew: &Arc<ReadCrew>,
     order: Order,
-) -> impl Stream<Item = Result<OpenUnit>> + Send
+) -> impl Stream<Item = Result<OpenUnit>> + Send + use<S>
 where
     S: Stream<Item = Result<Unit>> + Send + 'static,
 {
-    let mut opening =
-        Opening { reader, units: units.boxed().fuse(), tasks, order, lanes: Vec::new(), turn: 0, held: 0 };
+    let mut opening = Opening {
+        reader,
+        units: units.boxed().fuse(),
+        tasks,
+        sharing: Box::pin(crew.sharing()),
+        crew: Arc::clone(crew),
+        order,
+        lanes: Vec::new(),
+        turn: 0,
+        held: 0,
+    };
     futures::stream::poll_fn(move |context| opening.poll_next(context))
 }
 
@@ -56,6 +70,9 @@ struct Opening {
     reader: Arc<Reader>,
     units: Fuse<BoxStream<'static, Result<Unit>>>,
     tasks: usize,
+    crew: Arc<ReadCrew>,
+    /// Ends when parts of an archive are shared.
+    sharing: Pin<Box<OwnedNotified>>,
     order: Order,
     lanes: Vec<Lane>,
     /// The lane that is asked first.
@@ -69,37 +86,87 @@ struct Lane {
     server: String,
     pace: Arc<Pace>,
     held: VecDeque<Unit>,
-    opening: FuturesOrdered<BoxFuture<'static, Result<OpenUnit>>>,
+    opening: FuturesOrdered<BoxFuture<'static, Result<Readable>>>,
+    /// Parts of archives, which are read first.
+    parts: FuturesOrdered<BoxFuture<'static, Result<Readable>>>,
 }
 
 impl Opening {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<OpenUnit>>> {
-        for index in 0..self.lanes.len() {
-            self.fill(index);
+        loop {
+            self.take_parts(context);
+            for index in 0..self.lanes.len() {
+                self.fill(index);
+            }
+            let exhausted = match self.take_units(context) {
+                Ok(exhausted) => exhausted,
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            };
+            match self.next_readable(context) {
+                Some(Ok(Readable::Unit(open))) => return Poll::Ready(Some(Ok(open))),
+                Some(Ok(Readable::Archive(archive))) => self.crew.share(archive.parts()),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None if exhausted && self.lanes.iter().all(Lane::is_idle) => return Poll::Ready(None),
+                None => return Poll::Pending,
+            }
         }
-        let exhausted = loop {
-            if self.held >= MOST_HELD || self.all_have_enough() {
-                break false;
+    }
+
+    /// Takes parts of archives that are shared, as far as there is room for them.
+    fn take_parts(&mut self, context: &mut Context<'_>) {
+        loop {
+            if let Some(part) = self.crew.part(|part| self.has_room_for(part.unit())) {
+                let index = self.lane_of(part.unit());
+                let (reader, pace) = (Arc::clone(&self.reader), Arc::clone(&self.lanes[index].pace));
+                self.lanes[index].parts.push_back(open_part(reader, part, pace).boxed());
+            } else if self.sharing.as_mut().poll(context).is_ready() {
+                self.sharing = Box::pin(self.crew.sharing());
+            } else {
+                return;
             }
+        }
+    }
+
+    /// Takes units, as long as one of the lanes can use them. Whether there are no more.
+    fn take_units(&mut self, context: &mut Context<'_>) -> Result<bool> {
+        while self.held < MOST_HELD && !self.all_have_enough() {
             match self.units.poll_next_unpin(context) {
-                Poll::Ready(Some(Ok(unit))) => self.add(unit),
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => break true,
-                Poll::Pending => break false,
+                Poll::Ready(Some(unit)) => self.add(unit?),
+                Poll::Ready(None) => return Ok(true),
+                Poll::Pending => break,
             }
-        };
+        }
+        Ok(false)
+    }
+
+    /// The next that is open, from the lanes in turn.
+    fn next_readable(&mut self, context: &mut Context<'_>) -> Option<Result<Readable>> {
         for step in 0..self.lanes.len() {
             let index = (self.turn + step) % self.lanes.len();
             let lane = &mut self.lanes[index];
-            if let Poll::Ready(Some(open)) = Pin::new(&mut lane.opening).poll_next(context) {
+            let mut next = lane.parts.poll_next_unpin(context);
+            // In the order in which they were given, an archive comes before what is behind it.
+            if !matches!(next, Poll::Ready(Some(_))) && (self.order == Order::ByServer || lane.parts.is_empty()) {
+                next = lane.opening.poll_next_unpin(context);
+            }
+            if let Poll::Ready(Some(readable)) = next {
                 lane.pace.opened();
                 self.turn = index + 1;
-                return Poll::Ready(Some(open));
+                return Some(readable);
             }
         }
-        match exhausted && self.lanes.iter().all(Lane::is_idle) {
-            true => Poll::Ready(None),
-            false => Poll::Pending,
+        None
+    }
+
+    fn has_room_for(&self, unit: &Unit) -> bool {
+        let server = self.server_of(unit);
+        self.lanes.iter().find(|lane| lane.server == server).is_none_or(|lane| lane.has_room(self.tasks))
+    }
+
+    fn server_of<'unit>(&self, unit: &'unit Unit) -> &'unit str {
+        match self.order {
+            Order::Given => "",
+            Order::ByServer => server_of(&unit.uri),
         }
     }
 
@@ -109,14 +176,15 @@ impl Opening {
     }
 
     fn add(&mut self, unit: Unit) {
-        let server = match self.order {
-            Order::Given => "",
-            Order::ByServer => server_of(&unit.uri),
-        };
-        let index = self.lanes.iter().position(|lane| lane.server == server).unwrap_or_else(|| self.new_lane(&unit));
+        let index = self.lane_of(&unit);
         self.lanes[index].held.push_back(unit);
         self.held += 1;
         self.fill(index);
+    }
+
+    fn lane_of(&mut self, unit: &Unit) -> usize {
+        let server = self.server_of(unit);
+        self.lanes.iter().position(|lane| lane.server == server).unwrap_or_else(|| self.new_lane(unit))
     }
 
     fn new_lane(&mut self, unit: &Unit) -> usize {
@@ -125,8 +193,9 @@ impl Opening {
         }
         let server = server_of(&unit.uri);
         let pace = self.reader.pace(server, unit);
-        let server = if self.order == Order::Given { "" } else { server }.to_owned();
-        self.lanes.push(Lane { server, pace, held: VecDeque::new(), opening: FuturesOrdered::new() });
+        let server = self.server_of(unit).to_owned();
+        let (opening, parts) = (FuturesOrdered::new(), FuturesOrdered::new());
+        self.lanes.push(Lane { server, pace, held: VecDeque::new(), opening, parts });
         self.lanes.len() - 1
     }
 
@@ -144,11 +213,11 @@ impl Opening {
 
 impl Lane {
     fn has_room(&self, tasks: usize) -> bool {
-        self.opening.len() < self.pace.limit().div_ceil(tasks)
+        self.opening.len() + self.parts.len() < self.pace.limit().div_ceil(tasks)
     }
 
     fn is_idle(&self) -> bool {
-        self.held.is_empty() && self.opening.is_empty()
+        self.held.is_empty() && self.opening.is_empty() && self.parts.is_empty()
     }
 }
 

@@ -57,7 +57,8 @@ pub fn rows(
         let mut parsed_rows = match open.bytes {
             UnitBytes::Ranged => ranged_rows(Arc::clone(&reader), Arc::clone(&request), open.unit, open.pace),
             _ => {
-                let text = UnitText::new(Arc::clone(&reader), open, worker);
+                let text = UnitText::new(Arc::clone(&reader), open, worker)
+                    .map_err(|error| fault::carry(error.in_unit(&uri, None).in_step(&reader.name)))?;
                 unpacked_rows(Arc::clone(&reader), Arc::clone(&request), text)
             }
         };
@@ -125,7 +126,9 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                 sink = MemberReader::None;
             }
         }
-        reader.steps.fetch.add_units(u64::from(!text.is_missing()));
+        if !text.is_missing() && text.ended(0).is_some() {
+            reader.steps.fetch.add_units(1);
+        }
     }
     .boxed()
 }

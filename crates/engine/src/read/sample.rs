@@ -6,11 +6,12 @@ use arrow::datatypes::SchemaRef;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use millstream_codec::{Unpack, Unpacked};
+use millstream_codec::Unpacked;
 use millstream_core::format::{OnDrift, ReadAt, Reading, Sample};
 use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
 
 use super::Reader;
+use super::archive;
 use super::queue::no_match;
 use super::rows::{Collected, range_format, ranged_file, stream_format};
 use super::table::Estimate;
@@ -180,10 +181,9 @@ pub async fn head(reader: &Arc<Reader>, unit: Unit) -> Result<Head> {
 async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize, holder: Option<&str>) -> Result<Head> {
     let uri = unit.uri.clone();
     let at_unit = |error: Error| error.in_unit(&uri, None);
-    let mut bytes = reader.open(&unit).await.map_err(at_unit)?;
+    let (mut unpack, mut bytes) = archive::look(reader, &unit).await.map_err(at_unit)?;
     let reopens = can_reopen(reader, &unit)?;
     let mut taken: Vec<Bytes> = Vec::new();
-    let mut unpack = Unpack::new(reader.unpack_options(&unit));
     let mut head = Head { unit, member: None, codec: "", text: Bytes::new(), complete: false };
     let mut text = Charged::default();
     while text.bytes.len() < limit {

@@ -14,6 +14,7 @@ use millstream_core::format::Reading;
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
 
 use super::Reader;
+use super::archive::{self, Archive, Found, Part};
 use super::crew::Member;
 use super::pace::Pace;
 use super::rows::ranged_file;
@@ -39,36 +40,75 @@ pub enum UnitBytes {
     Whole(Bytes, Reservation),
     /// As they come.
     Stream(ByteStream),
+    /// Those of a part of an archive, as they come.
+    Part(Part, ByteStream),
     /// None: the unit cannot be opened, and is left out.
     Missing,
 }
 
-/// Opens `unit` for the format of `reader`. What comes of it is told to `pace`.
-pub async fn open(reader: Arc<Reader>, unit: Unit, pace: Arc<Pace>) -> Result<OpenUnit> {
-    reader.context.budget.admitted().await;
-    match bytes_of(&reader, &unit).await {
-        Ok(bytes) => Ok(OpenUnit { unit, bytes, pace }),
-        Err(error) => {
-            reader.unopened.leave_out(error.in_unit(&unit.uri, None))?;
-            Ok(OpenUnit { unit, bytes: UnitBytes::Missing, pace })
-        }
-    }
+/// What there is to read.
+pub enum Readable {
+    /// A unit, or a part of one.
+    Unit(OpenUnit),
+    /// The parts of an archive: several tasks may take them.
+    Archive(Arc<Archive>),
 }
 
-async fn bytes_of(reader: &Arc<Reader>, unit: &Unit) -> Result<UnitBytes> {
+/// Opens `unit` for the format of `reader`. What comes of it is told to `pace`.
+pub async fn open(reader: Arc<Reader>, unit: Unit, pace: Arc<Pace>) -> Result<Readable> {
+    reader.context.budget.admitted().await;
+    let bytes = match found(&reader, &unit).await {
+        Ok(Found::Bytes(bytes)) => bytes,
+        Ok(Found::Archive(archive)) => {
+            if unit.size.is_some() {
+                reader.steps.fetch.expect_less(archive.left_out());
+            }
+            return Ok(Readable::Archive(archive));
+        }
+        // It can be opened: this is no reason to leave it out.
+        Ok(Found::Unwanted(error)) => return Err(error),
+        Err(error) => {
+            reader.unopened.leave_out(error.in_unit(&unit.uri, None))?;
+            UnitBytes::Missing
+        }
+    };
+    Ok(Readable::Unit(OpenUnit { unit, bytes, pace }))
+}
+
+async fn found(reader: &Arc<Reader>, unit: &Unit) -> Result<Found> {
     let ranged = matches!(reader.format.reading(), Reading::Ranges(_));
     if !ranged && let Some((bytes, reservation)) = reader.read_now(unit, WHOLE) {
-        return Ok(UnitBytes::Whole(bytes, reservation));
+        return Ok(Found::Bytes(UnitBytes::Whole(bytes, reservation)));
     }
+    let unit = unit.clone();
+    on_io(reader, |reader| async move {
+        match ranged && ranged_file(&reader, &unit, None).await?.is_some() {
+            true => Ok(Found::Bytes(UnitBytes::Ranged)),
+            false => archive::open(&reader, &unit).await,
+        }
+    })
+    .await
+}
+
+/// Opens a part of an archive. Other parts of it may have been read, so a fault of it is one of the run.
+pub async fn open_part(reader: Arc<Reader>, part: Part, pace: Arc<Pace>) -> Result<Readable> {
+    reader.context.budget.admitted().await;
+    on_io(&reader, |reader| async move {
+        let bytes = part.open(&reader).await?;
+        Ok(Readable::Unit(OpenUnit { unit: part.unit().clone(), bytes: UnitBytes::Part(part, bytes), pace }))
+    })
+    .await
+}
+
+/// Runs `work` where waiting is done.
+async fn on_io<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+    reader: &Arc<Reader>,
+    work: impl FnOnce(Arc<Reader>) -> F,
+) -> Result<T> {
     let task = {
-        let (reader, unit, io) = (Arc::clone(reader), unit.clone(), reader.context.io.clone());
+        let (work, io) = (work(Arc::clone(reader)), reader.context.io.clone());
         let _enter = io.enter();
-        SpawnedTask::spawn(async move {
-            Ok(match ranged && ranged_file(&reader, &unit, None).await?.is_some() {
-                true => UnitBytes::Ranged,
-                false => UnitBytes::Stream(reader.open(&unit).await?),
-            })
-        })
+        SpawnedTask::spawn(work)
     };
     task.join().await.map_err(|join| Error::internal("a task failed").cause(join))?
 }
@@ -80,6 +120,8 @@ pub struct UnitText {
     pace: Arc<Pace>,
     unpack: Unpack,
     input: Input,
+    /// It is a part of the unit.
+    part: Option<Part>,
     /// Bytes have come.
     begun: bool,
     /// It cannot be opened, and is left out.
@@ -102,15 +144,21 @@ enum Input {
 
 impl UnitText {
     /// The text of the unit, unpacked by `worker`.
-    pub fn new(reader: Arc<Reader>, open: OpenUnit, worker: Arc<Member>) -> Self {
+    pub fn new(reader: Arc<Reader>, open: OpenUnit, worker: Arc<Member>) -> Result<Self> {
         let OpenUnit { unit, bytes, pace } = open;
         let mut unpack = Unpack::new(reader.unpack_options(&unit));
         let missing = matches!(bytes, UnitBytes::Missing);
+        let mut part = None;
         let input = match bytes {
             UnitBytes::Ranged | UnitBytes::Missing => Input::Nothing,
             UnitBytes::Stream(stream) => {
                 let crew = Arc::clone(worker.crew());
                 unpack = unpack.with_crew(crew);
+                Input::Stream(stream)
+            }
+            UnitBytes::Part(of_archive, stream) => {
+                unpack = of_archive.unpack(&reader)?;
+                part = Some(of_archive);
                 Input::Stream(stream)
             }
             UnitBytes::Whole(bytes, _reservation) => {
@@ -122,7 +170,8 @@ impl UnitText {
             }
         };
         let streamed = matches!(input, Input::Stream(_));
-        UnitText { reader, unit, pace, unpack, input, begun: false, missing, streamed, worker, ahead: None }
+        let begun = part.is_some();
+        Ok(UnitText { reader, unit, pace, unpack, input, part, begun, missing, streamed, worker, ahead: None })
     }
 
     /// The unit.
@@ -143,6 +192,12 @@ impl UnitText {
     /// Whether the text may be long enough for several tasks.
     pub fn is_long(&self) -> bool {
         self.streamed
+    }
+
+    /// It has been read to its end, and had so many lines: how many the unit has, unless it was a part of one, and others
+    /// are still read.
+    pub fn ended(&self, lines: u64) -> Option<u64> {
+        self.part.as_ref().map_or(Some(lines), |part| part.ended(lines))
     }
 
     /// `error`, in this unit.
