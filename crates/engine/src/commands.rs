@@ -14,7 +14,7 @@ use millstream_job::{Job, Lint, LoadOptions, Loaded};
 
 use crate::machine::Machine;
 use crate::prepare::{Base, Failure, Reach, prepare};
-use crate::{fault, sql};
+use crate::{fault, overlap, sql};
 
 /// Variables for a job: those of the command line, then those of the environment.
 pub struct Variables<'a> {
@@ -33,7 +33,13 @@ pub fn load(path: &str, text: &str, variables: Variables<'_>, running: bool) -> 
         references: &|query| sql::references(query),
         running,
     };
-    millstream_job::load(path, text, &crate::registry(), &options)
+    let mut loaded = millstream_job::load(path, text, &crate::registry(), &options);
+    loaded.lints.extend(loaded.job.as_ref().or(loaded.sound.as_ref()).map(overlap::lints).unwrap_or_default());
+    millstream_job::lint::tidy(&mut loaded.lints);
+    if loaded.lints.iter().any(Lint::is_error) {
+        loaded.sound = loaded.job.take().or(loaded.sound);
+    }
+    loaded
 }
 
 /// Is told what is strange about a job and no error, before anything runs.

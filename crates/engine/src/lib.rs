@@ -11,6 +11,7 @@ mod load;
 pub mod machine;
 pub mod memory;
 pub mod meter;
+mod overlap;
 pub mod plan;
 pub mod prepare;
 pub mod read;

@@ -6,6 +6,7 @@
 
 mod cache;
 pub(crate) mod glob;
+mod names;
 pub(crate) mod read;
 pub mod spec;
 pub(crate) mod walk;
@@ -31,6 +32,7 @@ use millstream_core::{ByteStream, Error, ErrorKind, Result, Unit};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use tokio::sync::mpsc;
 
+pub use self::names::PathPattern;
 use crate::feed::{Charge, whole};
 use read::{Opened, SMALL, Stamp};
 use spec::FileSpec;

@@ -1,0 +1,91 @@
+//! Whether a pattern of local paths stands for a path, told from their texts: nothing here looks at the disk.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use super::glob::{Segment, States, closure, has_wildcards, segments, step};
+use super::pattern_path;
+
+/// A pattern of local paths (braces already expanded) as it reads from a folder.
+#[derive(Debug)]
+pub struct PathPattern {
+    segments: Vec<Segment>,
+    wildcards: bool,
+}
+
+impl PathPattern {
+    /// The pattern, if it is one of local paths. `folder` is absolute: what a relative pattern begins in.
+    pub fn new(pattern: &str, folder: &Path) -> Option<Self> {
+        let path = pattern_path(pattern).ok()?;
+        let path = match path.starts_with('/') {
+            true => path,
+            false => format!("{}/{path}", crate::pattern::escape(folder.to_str()?)),
+        };
+        let wildcards = has_wildcards(&path);
+        Some(PathPattern { segments: segments(&plain_parts(&path).join("/")).ok()?, wildcards })
+    }
+
+    /// Whether it may stand for several paths.
+    pub fn has_wildcards(&self) -> bool {
+        self.wildcards
+    }
+
+    /// Whether it stands for the absolute `path`.
+    pub fn matches(&self, path: &str) -> bool {
+        let parts = plain_parts(path);
+        let mut states = States::from([0]);
+        for (index, part) in parts.iter().enumerate() {
+            let is_last = index + 1 == parts.len();
+            let step = step(&self.segments, &closure(&self.segments, &states), OsStr::new(part), !is_last);
+            if is_last {
+                return step.ends;
+            }
+            states = step.next;
+        }
+        false
+    }
+}
+
+/// The parts of an absolute path without those that say nothing: `a/./b//c/../d` is `a/b/d`.
+fn plain_parts(path: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_stands_for_what_it_would_find() {
+        for (pattern, path, stands) in [
+            ("csv/*.csv.gz", "/work/csv/all.csv.gz", true),
+            ("csv/*.csv.gz", "/work/csv/all.csv", false),
+            ("csv/*.csv.gz", "/work/csv/deeper/all.csv.gz", false),
+            ("**/*.csv", "/work/a/b/c.csv", true),
+            ("**/*.csv", "/work/c.csv", true),
+            ("/elsewhere/../work/./c.csv", "/work/c.csv", true),
+            ("../work//c.csv", "/work/d/../c.csv", true),
+            ("file:///work/c%2A.csv", "/work/c*.csv", true),
+            ("file:///work/c%2A.csv", "/work/cc.csv", false),
+            ("c[0-9].csv", "/work/c7.csv", true),
+            (r"c\[7\].csv", "/work/c[7].csv", true),
+            ("*.csv", "/work/.hidden.csv", false),
+            ("c.csv", "/other/c.csv", false),
+            ("work", "/work", false),
+        ] {
+            let named = PathPattern::new(pattern, Path::new("/work")).expect("a good pattern");
+            assert_eq!(named.matches(path), stands, "{pattern} and {path}");
+        }
+        assert!(PathPattern::new("a[", Path::new("/work")).is_none());
+    }
+}
