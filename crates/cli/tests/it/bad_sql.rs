@@ -64,6 +64,20 @@ transforms:
     sql: SELECT sum(name) AS n FROM rows
   type:
     sql: SELECT CAST(id AS int46) AS n FROM rows
+  second_sum:
+    sql: SELECT sum(id) AS a, sum(name) AS b FROM rows
+  elsewhere:
+    sql: SELECT strftime('%Y', id) AS year FROM rows
+  date:
+    sql: SELECT id FROM rows WHERE to_date(name) > '01.02.2026'
+  top:
+    sql: SELECT TOP 3 id FROM rows
+  text:
+    sql: SELECT id FROM rows WHERE name = "Ann"
+  word:
+    filter: {from: rows, where: group = 'a'}
+  dotted:
+    sql: SELECT user.name FROM rows
   two:
     sql: SELECT 1; SELECT 2
   drop:

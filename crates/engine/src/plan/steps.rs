@@ -22,6 +22,9 @@ use crate::{fault, sql};
 /// The name of the column that counts equal rows in a `dedupe`; it never leaves the step.
 const RANK: &str = "_millstream_rank";
 
+/// Of more calls of one function it is not looked which is at fault.
+const MOST_CALLS: usize = 32;
+
 /// A fault of a step's plan, and the text of the job that it is in.
 #[derive(Debug)]
 pub struct StepFault<'a> {
@@ -75,7 +78,30 @@ impl StepPlanner<'_> {
     async fn query<'job>(&self, text: &'job Located<String>) -> Result<LogicalPlan, StepFault<'job>> {
         let statement: Statement =
             sql::parse(&text.value).map_err(|fault| StepFault { text, fault: sql::PlanFault { fault, length: 1 } })?;
-        at(text, self.state.statement_to_plan(statement).await)
+        match self.state.statement_to_plan(statement).await {
+            Ok(plan) => Ok(plan),
+            Err(error) => {
+                let mut fault = sql::plan_fault(&text.value, &error);
+                if let Some((line, column, length)) = self.call_at_fault(&text.value, &error).await {
+                    (fault.fault.line, fault.fault.column, fault.length) = (line, column, length);
+                }
+                Err(StepFault { text, fault })
+            }
+        }
+    }
+
+    /// Where the call is that `error` is about, if the query has several of that function. The planner does not say, so
+    /// it is asked about the query with only the first of them, then the first two, and so on.
+    async fn call_at_fault(&self, query: &str, error: &DataFusionError) -> Option<(usize, usize, usize)> {
+        let calls = sql::calls(query, &sql::function_at_fault(error)?);
+        let message = error.strip_backtrace();
+        for (place, shorter) in calls.iter().take(MOST_CALLS) {
+            let planned = self.state.statement_to_plan(sql::parse(shorter).ok()?).await;
+            if planned.is_err_and(|other| other.strip_backtrace() == message) {
+                return Some(*place);
+            }
+        }
+        None
     }
 
     fn scan<'job>(&self, from: &'job Located<String>) -> Result<LogicalPlan, StepFault<'job>> {
@@ -198,11 +224,22 @@ impl StepPlanner<'_> {
         match texts.iter().find(holds).or(texts.first()) {
             Some(text) => {
                 let mut fault = sql::plan_fault(&text.value, &error);
-                fault.fault.hint = Some("no row has a part in this: correct what stands here".to_owned());
+                fault.fault.hint = Some(constant_hint(&fault.fault.what).to_owned());
                 Err(StepFault { text, fault })
             }
             None => Ok(()),
         }
+    }
+}
+
+/// What to do about a value of the query itself that cannot be converted.
+fn constant_hint(what: &str) -> &'static str {
+    if what.ends_with(" to date") {
+        "dates are written '2026-02-01'; another form is read by to_date('01.02.2026', '%d.%m.%Y')"
+    } else if what.contains(" to timestamp") {
+        "times are written '2026-02-01 12:30:00'; another form is read by to_timestamp('01.02.2026 12:30', '%d.%m.%Y %H:%M')"
+    } else {
+        "no row has a part in this: correct what stands here"
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod arithmetic;
 mod constants;
+mod habits;
 mod sum;
 mod words;
 
@@ -24,6 +25,7 @@ use datafusion::logical_expr::AggregateUDF;
 use datafusion::prelude::SessionContext;
 
 pub use constants::constant_fault;
+pub use habits::calls;
 use words::lower_first;
 pub use words::{Words, first_line, reword};
 
@@ -102,7 +104,8 @@ fn syntax_fault(sql: &str, error: &DataFusionError) -> SqlFault {
         None => lower_first(what),
     };
     let (line, column) = place.unwrap_or_else(|| end(sql));
-    SqlFault { line, column, what: format!("the SQL does not parse: {what}"), hint: None }
+    let hint = habits::word_hint(sql, line, column);
+    SqlFault { line, column, what: format!("the SQL does not parse: {what}"), hint }
 }
 
 /// The place behind the last character that says something.
@@ -117,15 +120,35 @@ pub fn plan_fault(sql: &str, error: &DataFusionError) -> PlanFault {
     if let DataFusionError::SQL(..) = root {
         return PlanFault { fault: syntax_fault(sql, error), length: 1 };
     }
-    let described = describe(root);
+    if let Some(fault) = habits::dot_fault(sql, &root.strip_backtrace()) {
+        return fault;
+    }
+    let mut described = describe(root);
     let named = described.word.as_deref().map(|word| word.rsplit('.').next().unwrap_or(word));
     let place = diagnostic_place(error).or_else(|| {
         let word = named?;
         find_word(sql, word).map(|(line, column)| (line, column, word.chars().count()))
     });
     let place = place.or_else(|| find_text(sql, described.text.as_deref()?));
+    let place =
+        place.or_else(|| habits::aggregate_in_where(sql).filter(|_| described.what == words::AGGREGATE_IN_WHERE));
     let (line, column, length) = place.unwrap_or((1, 1, 1));
+    if let DataFusionError::SchemaError(schema, _) = root
+        && matches!(**schema, SchemaError::FieldNotFound { .. })
+        && let Some(text) = habits::text_hint(sql, line, column)
+    {
+        described.hint = Some(match described.hint {
+            Some(hint) => format!("{text}; {hint}"),
+            None => text,
+        });
+    }
     PlanFault { fault: SqlFault { line, column, what: described.what, hint: described.hint }, length }
+}
+
+/// The function that `error` is about, if it is about its arguments.
+pub fn function_at_fault(error: &DataFusionError) -> Option<String> {
+    let words = describe(root(error));
+    words.word.filter(|_| words.what.contains("takes no argument"))
 }
 
 /// The innermost fault; of several, the first.
@@ -273,6 +296,66 @@ mod tests {
             "SELECT TRY_CAST('a' AS int), now(), random(), CAST('5' AS int) / 2, to_timestamp('2024-01-01')",
         ] {
             assert_eq!(fault(sql), None, "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_was_meant_is_told() {
+        let context = datafusion::prelude::SessionContext::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let fault = |sql: &str| match parse(sql) {
+            Err(fault) => fault,
+            Ok(statement) => {
+                let error = runtime.block_on(context.state().statement_to_plan(statement)).expect_err(sql);
+                plan_fault(sql, &error).fault
+            }
+        };
+        for (sql, column, what, hint) in [
+            (
+                "SELECT v.n[1].sku FROM (VALUES (1)) v(n)",
+                15,
+                "behind an index a field is not named by a dot",
+                "write it as v.n[1]['sku']",
+            ),
+            (
+                "SELECT user.name FROM (VALUES (1)) v(n)",
+                8,
+                "`user` is a word of SQL",
+                "as a column it stands in double quotes: \"user\".name",
+            ),
+            (
+                "SELECT e.user.name FROM (VALUES (1)) e(n)",
+                10,
+                "`user` is a word of SQL",
+                "as a field it stands in double quotes: e.\"user\"",
+            ),
+            (
+                "SELECT TOP 3 n FROM (VALUES (1)) v(n)",
+                8,
+                "TOP is not known here",
+                "put LIMIT and the number at the end of the query: LIMIT 3",
+            ),
+            (
+                "SELECT n FROM (VALUES ('a')) v(n) WHERE n = \"Ann\"",
+                45,
+                "there is no column `Ann`",
+                "texts stand in single quotes: 'Ann'; valid columns: v.n",
+            ),
+            (
+                "SELECT n, group FROM (VALUES (1)) v(n)",
+                11,
+                "the SQL does not parse: expected end of statement, found `group`",
+                "`group` is a word of SQL: as a column it stands in double quotes, \"group\"",
+            ),
+            (
+                "SELECT sum(n) FROM (VALUES (1)) v(n) WHERE sum(n) > 3",
+                44,
+                "an aggregate function cannot stand in WHERE",
+                "conditions on aggregates stand in HAVING",
+            ),
+        ] {
+            let fault = fault(sql);
+            assert_eq!((fault.column, fault.what.as_str(), fault.hint.as_deref()), (column, what, Some(hint)), "{sql}");
         }
     }
 

@@ -7,8 +7,11 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use arrow::datatypes::DataType;
+use millstream_core::hint::nearest;
 use millstream_format::columns::type_name;
 use regex::{Captures, Regex};
+
+use super::habits::instead_of;
 
 /// A message in our words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +41,15 @@ const BAD_VALUE: &str = "correct the data, filter such rows out, or write TRY_CA
 const RENAME: &str = "give one of them another name with AS";
 const TYPES: &str = "types are, for example, bigint, double, text, boolean, date, timestamp and decimal(10, 2)";
 
+/// What is told of an aggregate function in WHERE.
+pub const AGGREGATE_IN_WHERE: &str = "an aggregate function cannot stand in WHERE";
+
 const RULES: &[Rule] = &[
+    Rule {
+        pattern: r"^(?P<word>TOP)$",
+        what: "TOP is not known here",
+        hint: "put LIMIT and the number at the end of the query: LIMIT 3",
+    },
     Rule {
         pattern: r"^Invalid function '(?P<word>[^']+)'\.(?:\s*Did you mean '(?P<near>[^']+)'\?)?",
         what: "there is no function `{word}`",
@@ -61,7 +72,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         pattern: r"^Aggregate functions are not allowed in the WHERE clause",
-        what: "an aggregate function cannot stand in WHERE",
+        what: AGGREGATE_IN_WHERE,
         hint: "conditions on aggregates stand in HAVING",
     },
     Rule {
@@ -200,11 +211,18 @@ pub fn reword(message: &str) -> Words {
 
 fn told(rule: &Rule, found: &Captures<'_>) -> Words {
     let group = |name: &str| found.name(name).map(|group| group.as_str().to_owned());
+    // The planner names the nearest of its functions, however far that is.
+    let is_near = |near: &str| nearest(&group("word").unwrap_or_default(), [near]).is_some();
+    let hint = match group("near") {
+        Some(near) if !is_near(&near) => None,
+        _ => fill(rule.hint, found).filter(|hint| !hint.is_empty()),
+    };
+    let function = group("word").filter(|_| rule.pattern.starts_with("^Invalid function"));
     Words {
         what: fill(rule.what, found).unwrap_or_else(|| rule.what.to_owned()),
         word: group("word"),
         text: group("text"),
-        hint: fill(rule.hint, found).filter(|hint| !hint.is_empty()),
+        hint: function.and_then(|name| instead_of(&name)).or(hint),
         known: true,
     }
 }
@@ -315,6 +333,8 @@ mod tests {
             reword("Invalid function 'uper'.\nDid you mean 'upper'?").hint.as_deref(),
             Some("did you mean `upper`?")
         );
+        assert_eq!(reword("Invalid function 'hash'.\nDid you mean 'tanh'?").hint, None, "that is not near");
+        assert_eq!(reword("Invalid function 'len'.\nDid you mean 'ln'?").hint.as_deref(), Some("write length(text)"));
     }
 
     #[test]
