@@ -1,10 +1,10 @@
-//! Ctrl-C and `kill`: the first asks the run to end cleanly, the second ends it at once.
+//! Ctrl-C, `kill`, and a terminal that goes away: the first asks the run to end cleanly, the second ends it at once.
 
 use std::sync::Arc;
 
 use millstream_core::{Error, Result};
 use millstream_engine::run::Interrupt;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The exit code of a process that was interrupted.
 const INTERRUPTED: i32 = 130;
@@ -16,6 +16,10 @@ pub fn watch(interrupt: Arc<Interrupt>, tell: impl Fn(&str) + Send + 'static) ->
     let _inside = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminations = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut hangups = match is_ignored(libc::SIGHUP) {
+        true => None,
+        false => Some(signal(SignalKind::hangup()).map_err(failed)?),
+    };
     drop(_inside);
     let waiting = move || {
         runtime.block_on(async {
@@ -23,6 +27,7 @@ pub fn watch(interrupt: Arc<Interrupt>, tell: impl Fn(&str) + Send + 'static) ->
                 tokio::select! {
                     _ = interrupts.recv() => {}
                     _ = terminations.recv() => {}
+                    () = hung_up(&mut hangups) => {}
                 }
                 if interrupt.is_asked() {
                     std::process::exit(INTERRUPTED);
@@ -34,4 +39,23 @@ pub fn watch(interrupt: Arc<Interrupt>, tell: impl Fn(&str) + Send + 'static) ->
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(waiting).map_err(failed)?;
     Ok(())
+}
+
+/// Waits for the terminal to go away; for ever where that is ignored.
+async fn hung_up(hangups: &mut Option<Signal>) {
+    match hangups {
+        Some(hangups) => {
+            hangups.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether whoever started the process has it ignore `signal`, as `nohup` does: that stays so.
+fn is_ignored(signal: libc::c_int) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action the call changes nothing, and writes the present one to where there is room for it.
+    let told = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: it was zeroed, which is a valid value of its fields, and filled if the call went well.
+    told == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }

@@ -19,10 +19,11 @@ const NO_TIME: f64 = 0.005;
 /// What was done, what there is now, the steps, and what limited the run. `all` shows the steps without work, too.
 pub fn report(output: Output, report: &Report, all: bool) -> String {
     let mut text = format!(
-        "{} in {}: {} rows read, {} written, {} rejected\n",
+        "{} in {}: {} {} read, {} written, {} rejected\n",
         output.paint(Role::Strong, "done"),
         words::time(Duration::from_secs_f64(report.seconds.max(0.0))),
         words::count(report.rows_read),
+        if report.rows_read == 1 { "row" } else { "rows" },
         words::count(report.rows_written),
         words::count(report.rows_rejected),
     );

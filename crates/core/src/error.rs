@@ -63,7 +63,7 @@ pub struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
-        parts.extend(self.uri.clone());
+        parts.extend(self.uri.as_deref().map(|uri| if uri == "-" { "standard input" } else { uri }.to_owned()));
         parts.extend(self.member.as_ref().map(|member| format!("member {member}")));
         parts.extend(self.line.map(|line| format!("line {line}")));
         parts.extend(self.byte.map(|byte| format!("byte {byte}")));
@@ -333,6 +333,14 @@ mod tests {
         assert_eq!(error.place().to_string(), "a.csv, member m, line 3");
         assert_eq!(error.step_name(), Some("read"));
         assert_eq!(error.to_string(), "a.csv, member m, line 3: bad value");
+    }
+
+    #[test]
+    fn standard_input_is_called_by_its_name() {
+        assert_eq!(
+            Error::data("bad value").in_unit("-", None).line(2).to_string(),
+            "standard input, line 2: bad value"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use millstream_core::format::Sample;
+use millstream_core::format::{Reading, Sample};
 use millstream_core::{Result, Unit};
 use serde_json::Value;
 
@@ -32,7 +32,8 @@ pub fn guess(base: &Base, url: &str) -> Result<String> {
         let first = sample::units(&reader, 1).await?.into_iter().next().ok_or_else(|| no_match(&reader.patterns))?;
         let head = head_of(&reader, &first).await?;
         let guess = of_head(&head).map_err(|error| error.in_unit(&first.uri, head.member.as_deref()))?;
-        Ok(job_text(url, &first, &head, &guess))
+        let sink = if is_nested(&reader, &first, &guess).await { "json" } else { "csv" };
+        Ok(job_text(url, &first, &head, &guess, sink))
     })
 }
 
@@ -48,8 +49,27 @@ async fn head_of(reader: &Arc<Reader>, unit: &Unit) -> Result<Head> {
     sample::head(reader, unit.clone()).await
 }
 
+/// Whether a column holds lists or structures, which csv cannot write.
+async fn is_nested(reader: &Arc<Reader>, unit: &Unit, guess: &millstream_format::Guess) -> bool {
+    let declared = guess.settings.get("columns").and_then(Value::as_object);
+    let is_nested =
+        |column: &Value| column.get("type").unwrap_or(column).as_str().is_some_and(|kind| kind.contains('<'));
+    if declared.is_some_and(|columns| columns.values().any(is_nested)) {
+        return true;
+    }
+    // What such a file cannot tell now, the run will.
+    let Some(entry) = reader.registry.formats.iter().find(|entry| entry.spec.name == guess.format) else {
+        return false;
+    };
+    let Ok(format) = (entry.build)(&guess.settings) else { return false };
+    let Reading::Ranges(format) = format.reading() else { return false };
+    let Ok(Some(file)) = ranged_file(reader, unit, None).await else { return false };
+    let columns = format.columns(file).await;
+    columns.is_ok_and(|columns| columns.fields().iter().any(|field| field.data_type().is_nested()))
+}
+
 /// The job file as text. Everything that a user may want to change is written out.
-fn job_text(url: &str, unit: &Unit, head: &Head, guess: &millstream_format::Guess) -> String {
+fn job_text(url: &str, unit: &Unit, head: &Head, guess: &millstream_format::Guess, sink: &str) -> String {
     let name = entry_name(url, unit, head.member.as_deref());
     let mut text = String::new();
     let _ = writeln!(
@@ -63,7 +83,7 @@ fn job_text(url: &str, unit: &Unit, head: &Head, guess: &millstream_format::Gues
     }
     let _ = writeln!(text, "sources:\n  {name}:\n    read: {}", scalar(&Value::String(url.to_owned())));
     block(&mut text, guess.format, &guess.settings, 4);
-    let _ = writeln!(text, "\nsinks:\n  result:\n    from: {name}\n    write: \"-\"\n    csv: {{}}");
+    let _ = writeln!(text, "\nsinks:\n  result:\n    from: {name}\n    write: \"-\"\n    {sink}: {{}}");
     text
 }
 

@@ -20,6 +20,7 @@ use crate::machine::Machine;
 use crate::memory::{self, BudgetPool, Governor};
 use crate::plan::shared::{LogicalStep, Physical, Planner, StepTable, scan};
 use crate::plan::steps::{StepFault, StepPlanner};
+use crate::read::queue::no_match;
 use crate::read::table::SourceTable;
 use crate::read::unopened::Unopened;
 use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, sample};
@@ -184,9 +185,9 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prep
     };
     let mut failure = Failure::default();
     for source in &job.sources {
-        if let Err(error) = prepared.add_source(job, source, reach).await {
+        if let Err(errors) = prepared.add_source(job, source, reach).await {
             let name = &source.name.value;
-            failure.errors.push(error.in_step(name));
+            failure.errors.extend(errors.into_iter().map(|error| error.in_step(name)));
             prepared.unknown.push(name.clone());
         }
     }
@@ -259,21 +260,25 @@ impl Prepared<'_> {
         Ok(())
     }
 
-    async fn add_source(&mut self, job: &Job, source: &SourceStep, reach: Reach) -> Result<()> {
+    async fn add_source(&mut self, job: &Job, source: &SourceStep, reach: Reach) -> Result<(), Vec<Error>> {
+        let alone = |error: Error| vec![error];
         let name = source.name.value.as_str();
         if reach == Reach::Offline && stays_unknown_offline(self.base, source) {
             self.unknown.push(name.to_owned());
             return Ok(());
         }
-        let reader = reader(self.base, source).await?;
-        let columns = sample::columns(&reader).await?;
+        let reader = reader(self.base, source).await.map_err(alone)?;
+        // What could not be opened before it is told with it.
+        let columns = sample::columns(&reader).await.map_err(|error| reader.unopened.before(error))?;
+        self.warnings.extend(no_columns_warning(job, source, &reader, &columns));
         self.warnings.extend(delimiter_warning(job, source, &reader, &columns).await);
         let estimate = match is_remote(self.base, source) {
             true => None,
-            false => sample::estimate(&reader).await?,
+            false => sample::estimate(&reader).await.map_err(|error| reader.unopened.before(error))?,
         };
         let table = SourceTable::new(Arc::clone(&reader), columns, estimate, self.base.machine.cores);
-        self.add(name, scan(name, Arc::new(table)).map_err(fault::unwrap)?)?;
+        let scanned = scan(name, Arc::new(table)).map_err(fault::unwrap);
+        scanned.and_then(|plan| self.add(name, plan)).map_err(alone)?;
         self.readers.push(reader);
         Ok(())
     }
@@ -379,6 +384,16 @@ impl Prepared<'_> {
     }
 }
 
+/// A source that may be empty, and is, has the columns that it declares: without any, its rows are nothing.
+fn no_columns_warning(job: &Job, source: &SourceStep, reader: &Reader, columns: &SchemaRef) -> Option<Lint> {
+    let nothing = columns.fields().is_empty() && reader.format.declared().is_none();
+    let span = source.read.first()?.span;
+    nothing.then(|| {
+        let what = format!("nothing is there to read, so `{}` has no columns", source.name.value);
+        job.text.warning(span, what).hint("declare `columns`: then they are there without files, too")
+    })
+}
+
 /// A source without settings is split by commas. Where that gives one column, and something else would give several,
 /// the job is probably not what its author means.
 async fn delimiter_warning(job: &Job, source: &SourceStep, reader: &Arc<Reader>, columns: &SchemaRef) -> Option<Lint> {
@@ -481,7 +496,9 @@ pub fn lines() -> Arc<dyn Format> {
 }
 
 async fn with_guessed_format(reader: Arc<Reader>) -> Result<Arc<Reader>> {
-    let Some(unit) = sample::units(&reader, 1).await?.into_iter().next() else { return Ok(reader) };
+    let Some(unit) = sample::units(&reader, 1).await?.into_iter().next() else {
+        return if reader.allow_empty { Ok(reader) } else { Err(no_match(&reader.patterns)) };
+    };
     let head = sample::head(&reader, unit).await?;
     let guess = crate::guess::of_head(&head)?;
     let entry = millstream_format::FORMATS.iter().find(|entry| entry.spec.name == guess.format);

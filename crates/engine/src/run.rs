@@ -86,7 +86,7 @@ pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Rep
         };
         let prepared = tokio::select! {
             biased;
-            () = watch.interrupt.asked() => return Err(interruption(job).into()),
+            () = watch.interrupt.asked() => return Err(interruption().into()),
             checked = checked => checked?,
         };
         execute(&base, job, &prepared, watch, &committing).await
@@ -111,9 +111,9 @@ pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Rep
     Ok(report(&base, job, done, elapsed, ProcessorUse::now().since(before), governor.held()))
 }
 
-fn interruption(job: &Job) -> Error {
+fn interruption() -> Error {
     Error::new(ErrorKind::Interrupted, "the run was interrupted; what it had written was taken back")
-        .hint(format!("start it again: millstream run {}", job.path()))
+        .hint("start it again with the same command")
 }
 
 /// The name of a run: when it began, and in which process.
@@ -241,14 +241,14 @@ async fn load_all<'a>(
         };
         let load = tokio::select! {
             biased;
-            () = interrupt.asked() => return Err(interruption(job)),
+            () = interrupt.asked() => return Err(interruption()),
             load = sink.sink.begin(context) => load.map_err(|error| error.in_step(name))?,
         };
         begun.push(Begun { sink, load: Arc::clone(&load) });
         let input = Arc::clone(&root.plan);
         plans.push(Arc::new(LoadExec::new(name, Arc::clone(&sink.sink), load, step, input)));
     }
-    drive(base, plans, interrupt, || interruption(job)).await
+    drive(base, plans, interrupt, interruption).await
 }
 
 /// Drives all partitions of `plans`, each as a task on the workers. The first error, or the user, ends them all, and no

@@ -162,13 +162,32 @@ impl Counter {
     }
 }
 
+/// What a Parquet file begins with: its mark, then a structure whose first field is a number of 32 bits. No text has
+/// the second behind the first.
+const PARQUET: &[u8] = b"PAR1\x15";
+
+fn no_lines() -> Error {
+    Error::refused("a Parquet file has rows and no lines")
+        .hint("count its rows in a job: `millstream guess FILE > job.yaml` writes one, and SELECT count(*) counts")
+}
+
 /// The lines of all members of a unit.
 async fn lines_of(text: &mut UnitText) -> Result<u64> {
     let mut lines = LineCount::default();
+    let mut first = true;
     loop {
         match text.next().await? {
-            Unpacked::Text(piece) => lines.add(&piece),
-            Unpacked::End => lines.end(),
+            Unpacked::Text(piece) => {
+                if std::mem::take(&mut first) && piece.starts_with(PARQUET) {
+                    let unit = text.unit();
+                    return Err(no_lines().in_unit(&unit.uri, None));
+                }
+                lines.add(&piece);
+            }
+            Unpacked::End => {
+                lines.end();
+                first = true;
+            }
             Unpacked::Hungry | Unpacked::Begin { .. } => {}
             Unpacked::Done => return Ok(lines.lines),
         }

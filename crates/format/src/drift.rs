@@ -31,13 +31,13 @@ pub fn merge(files: &[(String, SchemaRef)], on_drift: OnDrift, types: Types) -> 
     let Some(((first_file, first), others)) = files.split_first() else {
         return Err(Error::internal("the columns of no file were asked for"));
     };
+    if on_drift == OnDrift::Fail {
+        all_same_names(first_file, first, others)?;
+    }
     let mut fields: Vec<Field> = first.fields().iter().map(|field| nullable(field)).collect();
     let mut indices: HashMap<String, usize> =
         fields.iter().enumerate().map(|(index, field)| (field.name().clone(), index)).collect();
     for (file, schema) in others {
-        if on_drift == OnDrift::Fail {
-            same_names(first_file, first, schema).map_err(|error| error.in_unit(file, None))?;
-        }
         for field in schema.fields() {
             match indices.get(field.name()) {
                 Some(&index) => {
@@ -81,6 +81,22 @@ fn merge_types(known: &Field, new: &Field, on_drift: OnDrift, types: Types) -> R
     Ok(widen(known.data_type(), new.data_type()))
 }
 
+/// The fault of the first file whose names differ, with the names of the next ones that differ, too.
+fn all_same_names(first_file: &str, first: &Schema, others: &[(String, SchemaRef)]) -> Result<()> {
+    let differs =
+        |(file, schema): &'_ (String, SchemaRef)| Some((file.clone(), same_names(first_file, first, schema).err()?));
+    let mut faults = others.iter().filter_map(differs);
+    let Some((file, error)) = faults.next() else { return Ok(()) };
+    let more: Vec<String> =
+        faults.by_ref().take(MOST_NAMED).map(|(file, _)| millstream_core::redact::url(&file)).collect();
+    let unnamed = if faults.next().is_some() { ", …" } else { "" };
+    let error = error.in_unit(&file, None);
+    Err(match (more.is_empty(), error.cause_text().map(str::to_owned)) {
+        (false, Some(cause)) => error.cause(format!("{cause}; others differ, too: {}{unnamed}", more.join(", "))),
+        _ => error,
+    })
+}
+
 fn same_names(first_file: &str, first: &Schema, schema: &Schema) -> Result<()> {
     let (ours, theirs) = (names(first), names(schema));
     let missing: Vec<_> =
@@ -97,6 +113,9 @@ fn same_names(first_file: &str, first: &Schema, schema: &Schema) -> Result<()> {
 fn names(schema: &Schema) -> HashSet<&str> {
     schema.fields().iter().map(|field| field.name().as_str()).collect()
 }
+
+/// So many further files that differ are named.
+const MOST_NAMED: usize = 3;
 
 const DRIFT_HINT: &str = "set `on_drift: null` (a missing column is null, an additional one is ignored) or \
                           `on_drift: widen` (the columns of all files)";
@@ -148,7 +167,7 @@ pub fn match_columns(file: &[impl AsRef<str>], schema: &Schema, on_drift: OnDrif
     let slip = missing.first().and_then(|name| Some((name, hint::nearest(name, added.iter().copied())?)));
     let hint = match (slip, on_drift) {
         (Some((name, nearest)), _) => format!("is `{nearest}` the column that the source calls `{name}`? {DRIFT_HINT}"),
-        (None, OnDrift::Widen) => "add the column to `columns`, or set `on_drift: null` to ignore it".to_owned(),
+        (None, OnDrift::Widen) => "`widen` adds nothing to columns that are declared: add it to `columns`, or set `on_drift: null` to ignore it".to_owned(),
         (None, _) => format!("correct `columns`, or {DRIFT_HINT}"),
     };
     Err(Error::data(difference(&missing, &added)).hint(hint))
@@ -190,6 +209,22 @@ mod tests {
             error.to_string(),
             "two: the file lacks the column b and has the additional column c: compared with one"
         );
+    }
+
+    #[test]
+    fn files_that_differ_are_named_together() {
+        let file =
+            |name: usize| (name.to_string(), schema(&[(if name.is_multiple_of(2) { "a" } else { "b" }, "int64")]));
+        let told = |count: usize| {
+            let files: Vec<_> = (0..count).map(file).collect();
+            merge(&files, OnDrift::Fail, Types::Inferred)
+                .expect_err("every other differs")
+                .cause_text()
+                .map(str::to_owned)
+        };
+        assert_eq!(told(3).as_deref(), Some("compared with 0"));
+        assert_eq!(told(8).as_deref(), Some("compared with 0; others differ, too: 3, 5, 7"));
+        assert_eq!(told(10).as_deref(), Some("compared with 0; others differ, too: 3, 5, 7, …"));
     }
 
     #[test]

@@ -74,8 +74,12 @@ impl<'a> Builder<'a> {
         self.walk(entry, SOURCE);
         let node = &entry.value;
         let read = texts(node.get("read"));
-        for pattern in &read {
+        for (index, pattern) in read.iter().enumerate() {
             self.pattern(pattern);
+            if read[..index].iter().any(|earlier| earlier.value == pattern.value) {
+                let what = format!("`read` names {} twice: its rows come twice", redact::url(&pattern.value));
+                self.found.lints.push(self.text.warning(pattern.span, what).hint("remove one of them"));
+            }
         }
         let format = self.format(entry, None);
         let places = self.places(entry, &read);

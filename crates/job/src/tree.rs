@@ -378,6 +378,13 @@ fn syntax_lint(text: &JobText, fault: &ScanError, lines_before: usize) -> Lint {
             "expected a comma or the closing bracket".to_owned(),
             "inside of `{ }` and `[ ]` a value with brackets or a comma, such as `${NAME}`, stands in quotes",
         )
+    } else if info.contains("invalid trailing content") {
+        let before: String = text.line(span.line).chars().take(marker.col()).collect();
+        let hint = match before.contains(['{', '[']) {
+            true => "inside of `{ }` and `[ ]` a comma ends the value: put the whole value in quotes",
+            false => "put the whole value in quotes, of the kind that it does not hold",
+        };
+        ("something stands behind a closing quote".to_owned(), hint)
     } else if info.contains("recursion limit") {
         ("the values are nested too deeply".to_owned(), "write it with fewer levels")
     } else {

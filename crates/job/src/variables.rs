@@ -29,7 +29,7 @@ pub fn fill(node: &mut Node, text: &JobText, variables: &Variables<'_>) -> Vec<L
     let unused = variables.set.keys().filter(|name| !used.contains(*name));
     let names: Vec<&str> = used.iter().map(String::as_str).collect();
     for name in unused {
-        let mut lint = text.warning(Span::default(), format!("`--set {name}=…` is used by nothing in this job"));
+        let mut lint = text.error(Span::default(), format!("`--set {name}=…`: the job has no variable {name}"));
         lint.text = name.clone();
         filler.lints.push(lint.hint(hint::did_you_mean(name, "variables of this job", &names)));
     }

@@ -502,6 +502,16 @@ fn remedy(node: &Node, expected: &str) -> Option<String> {
     if expected == "true or false" && matches!(lower.as_str(), "yes" | "no" | "on" | "off" | "y" | "n") {
         return Some("write `true` or `false`".to_owned());
     }
+    if let Some(shown) = Some(scalar.shown()).filter(|shown| !shown.is_empty() && scalar.typed != Typed::Null) {
+        if expected == "a list" {
+            return Some(format!("write it as a list: [{shown}]"));
+        }
+        // One key of a block can be meant by its value alone; of several, nobody knows which.
+        let key = expected.strip_prefix("a block with `").and_then(|rest| rest.strip_suffix('`'));
+        if let Some(key) = key.filter(|key| !key.contains('`')) {
+            return Some(format!("write {{{key}: {shown}}}"));
+        }
+    }
     let retyped = crate::tree::type_of_plain(&scalar.text);
     let would_fit = match expected {
         "a whole number" => matches!(retyped, Typed::Integer(_)),

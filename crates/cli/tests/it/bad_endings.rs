@@ -68,12 +68,25 @@ struct Slow {
     _pipe: std::process::ChildStdin,
 }
 
+impl Slow {
+    /// Ends its input, and waits for its end.
+    fn finish(self) -> std::process::Output {
+        drop(self._pipe);
+        self.child.wait_with_output().expect("it ends")
+    }
+}
+
 /// Starts the job of `place` with rows on standard input, and waits until `begun` says that it writes.
 fn slow(place: &Place, rows: usize, begun: impl Fn() -> bool) -> Slow {
-    use std::io::Write;
-    let mut command = place.command(&["run", "job.yaml"]);
+    // Whoever runs the tests may ignore hangups, and what they start would inherit that.
+    let mut command = place.within(&["env", "--default-signal=HUP", MILLSTREAM], &["run", "job.yaml"]);
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the binary starts");
+    slow_child(command.spawn().expect("the binary starts"), rows, begun)
+}
+
+/// The same for a run that was started otherwise.
+fn slow_child(mut child: Child, rows: usize, begun: impl Fn() -> bool) -> Slow {
+    use std::io::Write;
     let mut pipe = child.stdin.take().expect("a pipe");
     pipe.write_all(b"id,name\n").expect("it reads");
     pipe.write_all("1,a\n".repeat(rows).as_bytes()).expect("it reads");
@@ -119,7 +132,7 @@ fn ctrl_c_takes_back_what_was_written() {
              table: {{from: rows, write: 'sqlite:x.db', table: t}}\n"
         ),
     );
-    for (one, shown) in [(Signal::INT, "Ctrl-C"), (Signal::TERM, "kill")] {
+    for (one, shown) in [(Signal::INT, "Ctrl-C"), (Signal::TERM, "kill"), (Signal::HUP, "a terminal that goes away")] {
         let out = place.tree.path("out");
         let slow = slow(&place, 200_000, || fs_err::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some()));
         signal(&slow.child, one);
@@ -131,6 +144,24 @@ fn ctrl_c_takes_back_what_was_written() {
         assert_eq!(rows, 0);
     }
     assert_transcript!("interrupted", place);
+}
+
+/// A run under `nohup` goes on when its terminal goes away.
+#[test]
+fn a_hangup_that_is_ignored_stays_ignored() {
+    let place = Place::new();
+    place.job(&format!("rows: {{read: '-', {COLUMNS}}}"), "write: out/x.csv");
+    let out = place.tree.path("out");
+    // The redirections keep `nohup` from telling what it does with a terminal.
+    let mut command = place.within(&["nohup", MILLSTREAM], &["run", "job.yaml"]);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let slow = slow_child(command.spawn().expect("the binary starts"), 200_000, || {
+        fs_err::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some())
+    });
+    signal(&slow.child, Signal::HUP);
+    let output = slow.finish();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(place.left().len(), 1);
 }
 
 /// Taking back waits for a database that another process holds: the second Ctrl-C does not.

@@ -1,6 +1,6 @@
 //! Job files that are wrong: each message whole, with its place.
 
-use crate::transcript::{Place, assert_transcript};
+use crate::transcript::{COLUMNS, Place, assert_transcript};
 
 /// Writes `job.yaml` and checks it: it must be refused.
 fn refused(name: &str, text: impl AsRef<[u8]>) -> Place {
@@ -42,6 +42,29 @@ fn no_such_job() {
     place.fails(2, &["run", "nosuch.yaml"]);
     place.fails(2, &["run", "folder"]);
     assert_transcript!("job_missing", place);
+}
+
+#[test]
+fn a_job_that_reads_what_it_writes() {
+    let mut place = Place::with("csv/a.csv", "id,name\n1,a\n");
+    place.job(&format!("rows: {{read: 'csv/*.csv', {COLUMNS}}}"), "write: csv/all.csv, shards: {count: 2, hash: id}");
+    for command in ["check", "run", "explain"] {
+        place.fails(2, &[command, "job.yaml"]);
+    }
+    assert_eq!(fs_err::read_dir(place.tree.path("csv")).expect("a folder").count(), 1, "nothing was written");
+    assert_transcript!("job_reads_its_own", place);
+}
+
+#[test]
+fn what_is_set_and_not_there() {
+    let mut place = Place::with("rows.csv", "id,name\n1,a\n");
+    place.job(&format!("rows: {{read: 'rows.${{ENDING:-csv}}', {COLUMNS}}}"), "write: out/x.csv");
+    place.fails(2, &["run", "job.yaml", "--set", "ENDIGN=csv"]);
+    place.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: 'sqlite:x.db', table: t, mode: merge, key: id");
+    place.fails(2, &["check", "job.yaml"]);
+    place.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: out/x.csv, shards: 4");
+    place.fails(2, &["check", "job.yaml"]);
+    assert_transcript!("job_almost", place);
 }
 
 #[test]

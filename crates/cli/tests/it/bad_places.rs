@@ -119,6 +119,42 @@ fn some_of_a_long_list_are_gone() {
     let ended = place.run(&["run", "--quiet", "job.yaml"]);
     assert_eq!(ended.code, Some(1), "no empty result in place of a full one");
     assert!(ended.stderr.contains("every unit of the source was skipped"), "{}", ended.stderr);
+    // Without `columns` these are what is looked for first, and nothing tells them.
+    place.job("rows: {read: '@list.txt', csv: {}}", "write: out/x.csv");
+    let ended = place.run(&["check", "job.yaml"]);
+    assert_eq!(ended.code, Some(1));
+    assert_eq!(ended.stderr.matches("404 Not Found").count(), 2, "all that were looked at: {}", ended.stderr);
+    place.job("rows: {read: '@list.txt', csv: {}, on_error: skip}", "write: out/x.csv");
+    let ended = place.run(&["check", "job.yaml"]);
+    assert!(!ended.stderr.contains("`on_error: skip`"), "it is set: {}", ended.stderr);
+    assert!(ended.stderr.contains("declare `columns`"), "{}", ended.stderr);
+}
+
+/// Names that are not what they look like, and lists and patterns of nothing.
+#[test]
+fn names_that_mean_something_else() {
+    let mut place = Place::with("a[1].csv", "id,name\n1,a\n");
+    place.tree.file("empty.txt", "# nothing\n");
+    place.tree.file("c7.csv.gz", "");
+    for pattern in ["a[1].csv", "@empty.txt", "$HOME_OF_NOBODY/a.csv", "nope.csv.gz"] {
+        place.job(&format!("rows: {{read: '{pattern}', {COLUMNS}}}"), "write: out/x.csv");
+        place.fails_everywhere(1);
+    }
+    place.job("rows: {read: 'none*.csv', allow_empty: true}", "write: out/x.csv");
+    let ended = place.run(&["check", "job.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_transcript!("place_names", place);
+}
+
+#[test]
+fn a_parquet_file_has_no_lines() {
+    let mut place = Place::with("rows.csv", "id,name\n1,a\n");
+    place.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: rows.parquet");
+    assert_eq!(place.run(&["run", "--quiet", "job.yaml"]).code, Some(0));
+    let ended = place.fails(1, &["count", "rows.parquet"]);
+    assert!(ended.stderr.contains("a Parquet file has rows and no lines"), "{}", ended.stderr);
+    place.tree.file("text.txt", "PAR1\n");
+    assert_eq!(place.run(&["count", "text.txt"]).stdout, "1\n", "a text may begin so");
 }
 
 #[test]

@@ -155,6 +155,14 @@ fn what_guess_writes_runs() {
             assert!(job.contains("id: int64") && job.contains("x: float64"), "types are frozen: {job}");
         }
     }
+    let nested = "{\"id\":1,\"tags\":[\"a\"],\"at\":{\"lat\":1.5}}\n";
+    lab.file("nested.jsonl", nested);
+    lab.file("make.yaml", "sources:\n  s: {read: nested.jsonl}\nsinks:\n  o: {from: s, write: nested.parquet}\n");
+    lab.run(&["run", "make.yaml"]).ok();
+    for place in ["nested.jsonl", "nested.parquet"] {
+        lab.file("guessed.yaml", &lab.run(&["guess", place]).ok().stdout);
+        assert_eq!(lab.run(&["run", "guessed.yaml", "-q"]).ok().stdout, nested, "{place}");
+    }
     lab.file("words.log", "just words, no table\n\nand more: words\nx\n");
     lab.file("guessed.yaml", &lab.run(&["guess", "words.log"]).ok().stdout);
     lab.run(&["run", "guessed.yaml"]).ok();

@@ -17,6 +17,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 use millstream_core::{Error, Result, Unit};
+use millstream_source::pattern::escape;
 use tokio::sync::Notify;
 
 use super::Reader;
@@ -238,10 +239,20 @@ impl UnitQueue {
 
 /// The error of patterns that match nothing.
 pub fn no_match(patterns: &[String]) -> Error {
-    let patterns: Vec<String> = patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
-    Error::refused("no file matches")
-        .text(patterns.join(", "))
-        .hint("check the pattern; `allow_empty: true` in the source lets a job run without files")
+    const ALLOW: &str = "`allow_empty: true` in the source lets a job run without files";
+    let shown: Vec<String> = patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
+    if let [list] = patterns
+        && let Some(list) = list.strip_prefix('@')
+    {
+        return Error::refused(format!("the list {} names nothing", millstream_core::redact::url(list)))
+            .hint(format!("write a path or a URL into each of its lines; {ALLOW}"));
+    }
+    let plain = patterns.iter().find(|pattern| fs_err::symlink_metadata(pattern).is_ok());
+    let check = match plain {
+        Some(name) => format!("there is a file of just this name: to mean it, write {}", escape(name)),
+        None => "check the pattern".to_owned(),
+    };
+    Error::refused("no file matches").text(shown.join(", ")).hint(format!("{check}; {ALLOW}"))
 }
 
 /// The columns of a unit as a row.

@@ -258,6 +258,9 @@ fn refuse(reader: &Reader, rejects: Vec<Reject>, unit: &Unit, member: Option<&st
         if let Some(byte) = place.byte {
             over = over.byte(byte);
         }
+        if let Some(column) = &place.column {
+            over = over.column(column);
+        }
         if let Some(text) = reason.offending_text() {
             over = over.text(text);
         }

@@ -89,10 +89,21 @@ async fn stream_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resu
         samples.push(Sample { uri, text: head.text, complete: head.complete });
     }
     if let (true, Some(error)) = (samples.is_empty(), unopened) {
-        return Err(error);
+        return Err(unknown_columns(reader, error));
     }
     let format = stream_format(reader).ok_or_else(|| Error::internal("a stream format was expected"))?;
     format.infer(&samples, reader.on_drift)
+}
+
+/// `error` as the reason why nothing is known of the columns: what would skip the unit is no help then.
+fn unknown_columns(reader: &Reader, error: Error) -> Error {
+    match reader.unopened.skips() {
+        true => error.hint(
+            "it is skipped, as are all others that were looked at, so the columns are not known: declare `columns`, or \
+             correct what `read` names",
+        ),
+        false => error,
+    }
 }
 
 const DECLARE: &str = "declare `columns`, or raise `--memory`";
@@ -118,7 +129,7 @@ async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resul
         found.push((unit.name(), columns));
     }
     if let (true, Some(error)) = (found.is_empty(), unopened) {
-        return Err(error);
+        return Err(unknown_columns(reader, error));
     }
     format.merge(&found, reader.on_drift)
 }

@@ -31,6 +31,11 @@ impl Unopened {
         Unopened { on_error, found: Mutex::default() }
     }
 
+    /// Whether they are skipped.
+    pub fn skips(&self) -> bool {
+        self.on_error == OnError::Skip
+    }
+
     /// Whether a look at some units goes on without one that cannot be opened for the reason `error`. What is skipped is
     /// counted when it is read.
     pub fn look_past(&self, error: Error) -> Result<()> {
@@ -74,6 +79,15 @@ impl Unopened {
         }
     }
 
+    /// The faults that were found before `error`, and `error`, unless it is one of them.
+    pub fn before(&self, error: Error) -> Vec<Error> {
+        let mut errors = self.faults();
+        if errors.iter().all(|known| key(known) != key(&error) || known.what() != error.what()) {
+            errors.push(error);
+        }
+        errors
+    }
+
     /// How many units were skipped, and the reasons of the first of them.
     pub fn skipped(&self) -> (u64, Vec<Error>) {
         match self.on_error {
@@ -114,6 +128,8 @@ mod tests {
         }
         assert!(failing.leave_out(Error::refused("gone")).is_err(), "that is enough");
         assert_eq!((failing.faults().len(), failing.skipped().0), (MOST, 0));
+        let (before, later) = (failing.before(gone(3)), failing.before(Error::transient("later")));
+        assert_eq!((before.len(), later.len()), (MOST, MOST + 1), "each is told once");
         let skipping = Unopened::new(OnError::Skip);
         for number in 0..2 * MOST {
             skipping.leave_out(gone(number)).expect("it is skipped");

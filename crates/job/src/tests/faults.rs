@@ -177,7 +177,20 @@ fn a_set_variable_that_nothing_uses_is_told() {
     let set = BTreeMap::from([("DYA".to_owned(), "1".to_owned())]);
     let loaded = loaded_with(&format!("sources: {{a: {{read: \"${{DAY}}\"}}}}\n{SINK}"), &set, false);
     insta::assert_snapshot!(shown(&loaded.lints));
-    assert!(loaded.job.is_some(), "a warning keeps nothing from running");
+    assert!(loaded.job.is_none(), "the run would be another than was asked for");
+}
+
+#[test]
+fn what_comes_twice_and_what_lacks_its_brackets() {
+    let jobs = [
+        format!("sources: {{a: {{read: [x.csv, y.csv, x.csv]}}}}\n{SINK}"),
+        format!("sources: {{a: {{read: x.csv}}}}\ntransforms: {{b: {{union: {{of: a}}}}}}\n{SINK}"),
+        format!(
+            "sources: {{a: {{read: x}}}}\ntransforms: {{f: {{filter: {{from: a, where: x IN ('DE','AT')}}}}}}\n{SINK}"
+        ),
+        format!("sources:\n  a: {{read: x}}\ntransforms:\n  f:\n    sql: \"SELECT\" * FROM a\n{SINK}"),
+    ];
+    insta::assert_snapshot!(transcript(&jobs.each_ref().map(String::as_str)));
 }
 
 #[test]

@@ -132,6 +132,14 @@ fn a_missing_file_says_what_it_may_have_been() {
             assert_eq!(error.place().uri, Some(tree.text(name)));
         }
     }
+    tree.file("packed/c7.csv.gz", "");
+    for (name, near) in [("nope.csv.gz", false), ("c77.csv.gz", true), ("c7.csv", true)] {
+        let error = list(&tree.text(&format!("packed/{name}"))).expect_err("missing");
+        let hint = error.hint_text().unwrap_or_default().to_owned();
+        assert_eq!(hint.starts_with("did you mean"), near, "{name}: {hint}");
+    }
+    let error = list("$HOME/no such file").expect_err("missing");
+    assert_eq!(error.hint_text(), Some("`$HOME` is a shell's; write ${HOME}"));
     let error = list("~/no such file").expect_err("missing");
     assert_eq!(error.hint_text(), Some("`~` is a shell's; write ${HOME}"));
 }

@@ -105,7 +105,17 @@ fn missing(path: &Path) -> Error {
     if path.starts_with("~") {
         return error.hint("`~` is a shell's; write ${HOME}");
     }
+    if let Some(name) = shell_variable(path) {
+        return error.hint(format!("`${name}` is a shell's; write ${{{name}}}"));
+    }
     error.hint(hint_beside(absent))
+}
+
+/// The name behind the first `$` of `path`, if a shell would fill in a variable there.
+fn shell_variable(path: &Path) -> Option<&str> {
+    let (_, behind) = path.to_str()?.split_once('$')?;
+    let end = behind.find(|one: char| !one.is_ascii_alphanumeric() && one != '_').unwrap_or(behind.len());
+    Some(&behind[..end]).filter(|name| name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_'))
 }
 
 /// The nearest of the names beside `absent`, or what names there are.
@@ -116,7 +126,14 @@ fn hint_beside(absent: &Path) -> String {
     names.retain(|name| !name.starts_with('.'));
     names.sort_unstable();
     let wanted = absent.file_name().unwrap_or_default().to_string_lossy();
-    if let Some(near) = nearest(&wanted, names.iter().map(String::as_str)) {
+    // What all files of a folder end with makes none of them near.
+    let stem = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+    let stems: Vec<String> = names.iter().map(|name| stem(name)).collect();
+    let near = nearest(&wanted, names.iter().map(String::as_str)).filter(|near| {
+        let (wanted, near) = (stem(&wanted), stem(near));
+        wanted.eq_ignore_ascii_case(&near) || nearest(&wanted, stems.iter().map(String::as_str)) == Some(near.as_str())
+    });
+    if let Some(near) = near {
         return format!("did you mean {}?", parent.join(near).display());
     }
     let folder = std::path::absolute(here_if_empty(parent)).unwrap_or_else(|_| parent.to_owned());

@@ -27,7 +27,7 @@ fn it_is_one_unit_that_is_read_once() {
         let read = read_all(source.open(&context, &units[0]).await).await.expect("readable");
         assert_eq!(read, b"a\nb\n");
         let again = source.open(&context, &units[0]).await.map(drop).expect_err("a second time");
-        assert_eq!(again.to_string(), "-: standard input can be read only once");
+        assert_eq!(again.to_string(), "standard input: standard input can be read only once");
     });
 }
 
