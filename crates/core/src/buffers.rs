@@ -12,7 +12,7 @@ use bytes::Bytes;
 const WORTH_KEEPING: usize = 64 << 10;
 
 /// The most that a pool keeps in all, in bytes.
-const KEPT: usize = 8 << 20;
+const KEPT: usize = 16 << 20;
 
 static BYTES: Pool<u8> = Pool::new();
 

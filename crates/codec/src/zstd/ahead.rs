@@ -6,7 +6,9 @@
 //!                        helper 1    helper 2    not all of it is here
 //! ```
 //! Where a frame ends is found by the headers of its blocks. When the owner comes to a frame that someone has decoded or is
-//! decoding, it takes the text; if anything is wrong with it there is none, and the owner finds the fault itself.
+//! decoding, it takes the text; if anything is wrong with it there is none, and the owner finds the fault itself. While it
+//! gives a text that it took, which does not take long, the frame behind it is left to it: otherwise it would come there and
+//! wait.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use crate::coming::Coming;
 /// The most frames that are decoded ahead at a time.
 const MOST_JOBS: usize = 16;
 
-/// Compressed bytes that are looked at for each helper. A frame that has more is left to the owner.
+/// Compressed bytes that are looked at for each helper, and twice as many for the owner. A frame that has more is left to the owner.
 const LOOKED_AT: usize = 4 << 20;
 
 /// The most text of a frame that is decoded ahead.
@@ -37,13 +39,19 @@ thread_local! {
     pub(super) static TAKEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// A frame, handed to a helper.
-struct Job {
+/// A frame.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
     /// Its bytes of the unit.
     start: u64,
     end: u64,
     /// The most text that it has.
     text: u64,
+}
+
+/// A frame, handed to a helper.
+struct Job {
+    frame: Extent,
     decoded: Option<Shared<Option<Bytes>>>,
 }
 
@@ -80,17 +88,18 @@ impl Ahead {
     /// How many compressed bytes behind the owner are of use.
     pub(super) fn wants(&self) -> usize {
         let helpers = (self.jobs.len() + self.crew.idle()).min(MOST_JOBS);
-        if helpers == 0 { 0 } else { (helpers + 1) * LOOKED_AT }
+        if helpers == 0 { 0 } else { (helpers + 2) * LOOKED_AT }
     }
 
     /// Bytes of memory that hold text.
     pub(super) fn held(&self) -> usize {
         let taken = self.jobs.iter().filter(|job| job.decoded.as_ref().is_some_and(Shared::is_taken));
-        taken.map(|job| job.text as usize).sum()
+        taken.map(|job| job.frame.text as usize).sum()
     }
 
-    /// The owner is at byte `at`, in the frame of `walk`. Idle helpers get the frames that follow.
-    pub(super) fn share(&mut self, at: u64, walk: &Walk) {
+    /// The owner is at byte `at`, in the frame of `walk`, which it decodes or (`jumps`) has taken. Idle helpers get the frames
+    /// that follow.
+    pub(super) fn share(&mut self, at: u64, walk: &Walk, jumps: bool) {
         self.coming.pass(at);
         let waiting = |job: &&Job| job.decoded.as_ref().is_some_and(|decoded| !decoded.is_taken());
         let is_ready = |job: &Job| job.decoded.as_ref().is_some_and(Shared::is_done);
@@ -99,8 +108,15 @@ impl Ahead {
         }
         let mut idle = self.crew.idle().saturating_sub(self.jobs.iter().filter(waiting).count());
         while idle > 0 && self.jobs.len() < MOST_JOBS {
-            let next = self.jobs.back().map(|job| job.end).or_else(|| self.end_of(*walk, at));
-            let Some(job) = next.and_then(|start| self.job_from(start)) else { return };
+            let next = match self.jobs.back() {
+                Some(job) => Some(job.frame.end),
+                None => {
+                    let end = self.end_of(*walk, at);
+                    if jumps { end.and_then(|end| self.frame_from(end)).map(|frame| frame.end) } else { end }
+                }
+            };
+            let Some(frame) = next.and_then(|start| self.frame_from(start)) else { return };
+            let job = self.offer(frame);
             self.jobs.push_back(job);
             idle -= 1;
         }
@@ -115,8 +131,8 @@ impl Ahead {
         }
     }
 
-    /// The first frame with data from byte `start` on, offered to the crew, if all of it is here and it is not too large.
-    fn job_from(&self, mut start: u64) -> Option<Job> {
+    /// The first frame with data from byte `start` on, if all of it is here and it is not too large.
+    fn frame_from(&self, mut start: u64) -> Option<Extent> {
         let (header, checksum) = loop {
             let head: Vec<u8> = self.coming.parts(start, start + HEADER).flat_map(|(_, bytes)| bytes).collect();
             match read_header(&head, start).ok()? {
@@ -127,27 +143,32 @@ impl Ahead {
         };
         let mut walk = Walk::new(start + header as u64, checksum);
         self.coming.parts(start, u64::MAX).for_each(|(at, bytes)| walk.over(at, &bytes));
-        let Walk::Ended { end, text } = walk else { return None };
-        if end > self.coming.end() || text > MOST_TEXT {
-            return None;
+        match walk {
+            Walk::Ended { end, text } if end <= self.coming.end() && text <= MOST_TEXT => {
+                Some(Extent { start, end, text })
+            }
+            _ => None,
         }
-        let parts: Vec<Bytes> = self.coming.parts(start, end).map(|(_, bytes)| bytes).collect();
-        let decoded = Shared::offer(&*self.crew, move || decode(&parts, text as usize));
-        Some(Job { start, end, text, decoded: Some(decoded) })
+    }
+
+    fn offer(&self, frame: Extent) -> Job {
+        let parts: Vec<Bytes> = self.coming.parts(frame.start, frame.end).map(|(_, bytes)| bytes).collect();
+        let decoded = Shared::offer(&*self.crew, move || decode(&parts, frame.text as usize));
+        Job { frame, decoded: Some(decoded) }
     }
 
     /// The text of the frame that begins at byte `start`, where the owner is now, and where it ends, if someone has begun to
     /// decode it and it is right.
     pub(super) fn take(&mut self, start: u64) -> Option<(Bytes, u64)> {
-        while self.jobs.front().is_some_and(|job| job.start < start) {
+        while self.jobs.front().is_some_and(|job| job.frame.start < start) {
             self.jobs.pop_front();
         }
-        let mut job = self.jobs.pop_front_if(|job| job.start == start)?;
+        let mut job = self.jobs.pop_front_if(|job| job.frame.start == start)?;
         let decoded = job.decoded.take_if(|decoded| decoded.is_taken())?;
         let text = decoded.take()??;
         #[cfg(test)]
         TAKEN.set(TAKEN.get() + 1);
-        Some((text, job.end))
+        Some((text, job.frame.end))
     }
 }
 

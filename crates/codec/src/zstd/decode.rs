@@ -191,7 +191,7 @@ impl Frame for ZstdFrame {
 
     fn decode(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize) -> Result<Progress> {
         if let Some(ahead) = &mut self.ahead {
-            ahead.share(self.position, &self.walk);
+            ahead.share(self.position, &self.walk, matches!(self.state, State::Jump(_)));
         }
         let mut used = self.header(input)?;
         match self.state {
