@@ -134,7 +134,7 @@ mod tests {
     fn little_is_kept() {
         let pool = Pool::<u16>::new();
         (0..40).for_each(|_| pool.give_back(Vec::with_capacity(1 << 19)));
-        pool.give_back(Vec::with_capacity(1 << 22));
+        pool.give_back(Vec::with_capacity(1 << 23));
         pool.give_back(Vec::with_capacity(10));
         assert_eq!(pool.free().len(), KEPT >> 20);
     }
