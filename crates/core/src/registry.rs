@@ -70,6 +70,8 @@ pub struct SinkEntry {
     pub spec: SpecInfo,
     /// What `write` begins with, without the colon: `sqlite`; `""` stands for plain paths, `-` for standard output.
     pub schemes: &'static [&'static str],
+    /// Whether it writes to every store too. Then the stores' schemes are its own, and so are their blocks.
+    pub stores: bool,
     /// Whether the entry may have a format block and `compress`.
     pub formats: bool,
     /// Makes the sink. Does no I/O.
@@ -87,6 +89,8 @@ pub struct Registry {
     pub formats: &'static [FormatEntry],
     /// Places to write to.
     pub sinks: &'static [SinkEntry],
+    /// Places for objects, which sinks of files write to.
+    pub stores: &'static [StoreEntry],
 }
 
 impl Registry {
@@ -101,8 +105,23 @@ impl Registry {
         scheme_of(url, self.sources.iter().flat_map(|entry| entry.schemes))
     }
 
+    /// The store that `target` is in, if it is in one.
+    pub fn store_for(&self, target: &str) -> Option<&'static StoreEntry> {
+        let scheme = scheme_of(target, self.stores.iter().flat_map(|entry| entry.schemes));
+        self.stores.iter().find(|entry| entry.schemes.contains(&scheme))
+    }
+
+    /// What `write` may begin with for a sink of this kind, as in [`SinkEntry::schemes`].
+    pub fn sink_schemes(&self, entry: &SinkEntry) -> impl Iterator<Item = &'static str> + use<> {
+        let stores = if entry.stores { self.stores } else { &[] };
+        entry.schemes.iter().chain(stores.iter().flat_map(|store| store.schemes)).copied()
+    }
+
     /// The sink that writes `target` (a path, `scheme:…` or `-`).
     pub fn sink_for(&self, target: &str) -> Option<&'static SinkEntry> {
+        if self.store_for(target).is_some() {
+            return self.sinks.iter().find(|entry| entry.stores);
+        }
         let scheme = scheme_of(target, self.sinks.iter().flat_map(|entry| entry.schemes));
         self.sinks.iter().find(|entry| entry.schemes.contains(&scheme))
     }

@@ -8,6 +8,7 @@
 //! Nothing is visible under its final name before `commit`. All that can fail is done by the end of `prepare`.
 
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -16,6 +17,8 @@ use async_trait::async_trait;
 
 use crate::codec::Codec;
 use crate::format::Format;
+use crate::source::SourceContext;
+use crate::store::Store;
 use crate::{Budget, Result, Step};
 
 /// Which of several files a row goes to. The engine evaluates `expression` and appends its result to every batch as
@@ -55,6 +58,10 @@ pub struct LoadContext {
     pub partitions: usize,
     /// Whether the rows arrive in an order that the user asked for (then there is one writer).
     pub ordered: bool,
+    /// Network and timers run here, never on the workers that encode.
+    pub io: tokio::runtime::Handle,
+    /// The folder for what does not fit in memory.
+    pub scratch: PathBuf,
     /// Buffers are charged here.
     pub budget: Arc<Budget>,
     /// The sink counts what it writes here: bytes as they go out, time busy (encoding) and waiting for the target.
@@ -79,6 +86,12 @@ pub trait Sink: Debug + Send + Sync {
     /// Compares `schema` with the target as it stands and changes nothing: all that would keep the load from
     /// succeeding, at once.
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<crate::Error>>;
+
+    /// Asks a target behind a network whether it would take the load, and changes nothing there. What needs no network
+    /// is [`Sink::check`]'s.
+    async fn reach(&self, _context: &SourceContext) -> Result<(), Vec<crate::Error>> {
+        Ok(())
+    }
 
     /// What it would do, in a line or a statement for `explain`.
     fn describe(&self, schema: SchemaRef) -> String;
@@ -122,4 +135,6 @@ pub struct SinkParts {
     pub format: Option<Arc<dyn Format>>,
     /// The compression that the entry or the target's name asks for.
     pub codec: Option<Arc<dyn Codec>>,
+    /// The store that the target is in, if it is in one.
+    pub store: Option<Arc<dyn Store>>,
 }

@@ -1,8 +1,14 @@
 //! The store traits: from bytes to an object that appears as a whole or not at all.
 //!
 //! What writes files has a folder, a temporary name and a rename; a bucket has none of them. What both can promise is
-//! this: nothing is seen under the object's name before [`Upload::complete`], and nothing of it stays if that is never
-//! called. Formats and compression are the caller's matter.
+//! this: nothing is seen under the object's name before it is completed, and nothing of it stays if it is given up.
+//! Formats and compression are the caller's matter.
+//!
+//! ```text
+//!  begin ─▶ write … ─┬─ complete ─▶ the object appears
+//!                    └─ finish ─▶ Brought ─┬─ Store::complete ─▶ the object appears
+//!                                          └─ Store::abort ────▶ nothing stays
+//! ```
 
 use std::fmt::Debug;
 
@@ -12,15 +18,40 @@ use bytes::Bytes;
 use crate::Result;
 use crate::source::SourceContext;
 
-/// A place that objects are written to.
+/// A place that objects are written to. Network and timers run on `context.io`; what is on its way is charged to
+/// `context.budget`. Faults that may pass are tried again inside.
 #[async_trait]
 pub trait Store: Debug + Send + Sync {
     /// What it is called in reports: `s3`.
     fn name(&self) -> &'static str;
 
-    /// Begins an object at `uri`, in place of the one that may be there. Network and timers run on `context.io`; what
-    /// is on its way is charged to `context.budget`.
+    /// What keeps `uri` from being the name of an object, as far as it can be told without asking anybody.
+    fn check(&self, uri: &str) -> Result<()>;
+
+    /// Asks whether an object may be written at `uri`, as far as the store tells that before there is one. Nothing of
+    /// it stays.
+    async fn probe(&self, context: &SourceContext, uri: &str) -> Result<()>;
+
+    /// Begins an object at `uri`, in place of the one that may be there.
     async fn begin(&self, context: &SourceContext, uri: &str) -> Result<Box<dyn Upload>>;
+
+    /// Makes the object appear that was brought over, by this process or by one that is no more.
+    async fn complete(&self, context: &SourceContext, brought: &Brought) -> Result<()>;
+
+    /// Gives up what was brought over: nothing of it stays.
+    async fn abort(&self, context: &SourceContext, brought: &Brought) -> Result<()>;
+
+    /// Waits until nothing is left of uploads that were dropped.
+    async fn settle(&self);
+
+    /// The content of a small object; `None` if there is none.
+    async fn read(&self, context: &SourceContext, uri: &str) -> Result<Option<Bytes>>;
+
+    /// The size of an object in bytes; `None` if there is none.
+    async fn length(&self, context: &SourceContext, uri: &str) -> Result<Option<u64>>;
+
+    /// Removes an object. It is fine if there is none.
+    async fn remove(&self, context: &SourceContext, uri: &str) -> Result<()>;
 }
 
 /// An object on its way. Dropped, it is given up as by [`Upload::abort`], as far as the runtime still lives to do so.
@@ -29,12 +60,24 @@ pub trait Upload: Debug + Send {
     /// Adds `bytes` of any size. It waits while too much is under way. After an error the upload is to be dropped.
     async fn write(&mut self, bytes: Bytes) -> Result<()>;
 
-    /// Nothing more comes: all that is large is brought over, so that [`Upload::complete`] is short. It may be left out.
-    async fn finish(&mut self) -> Result<()>;
+    /// Nothing more comes: all bytes are brought over, so that only the short [`Store::complete`] is left to be done.
+    async fn finish(self: Box<Self>) -> Result<Brought>;
 
-    /// Makes the object appear, with all bytes that were written, and returns how many there are.
+    /// Makes the object appear at once, with all bytes that were written, and returns how many there are.
     async fn complete(self: Box<Self>) -> Result<u64>;
 
     /// Gives it up: nothing of it stays.
     async fn abort(self: Box<Self>) -> Result<()>;
+}
+
+/// An object whose bytes are in the store, where nobody sees them. Whoever has this can complete it or give it up, also
+/// another process; dropping it does neither.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Brought {
+    /// Where it will be.
+    pub uri: String,
+    /// Its size.
+    pub bytes: u64,
+    /// What the store knows it by, in words of its own; `None` if it has no bytes.
+    pub ticket: Option<String>,
 }

@@ -343,9 +343,12 @@ impl Prepared<'_> {
         let mut failure = Failure::default();
         for sink in &job.sinks {
             let Some(columns) = self.sink_columns(sink) else { continue };
-            if let Err(errors) = sink.sink.check(columns).await {
-                failure.errors.extend(errors.into_iter().map(|error| error.in_step(&sink.name.value)));
-            }
+            let checked = match sink.sink.check(columns).await {
+                Ok(()) => sink.sink.reach(&self.base.source_context()).await,
+                faults => faults,
+            };
+            let errors = checked.err().into_iter().flatten();
+            failure.errors.extend(errors.map(|error| error.in_step(&sink.name.value)));
         }
         failure.none()
     }

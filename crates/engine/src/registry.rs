@@ -9,6 +9,7 @@ pub fn registry() -> Registry {
         codecs: millstream_codec::CODECS,
         formats: millstream_format::FORMATS,
         sinks: millstream_sink::SINKS,
+        stores: millstream_source::STORES,
     }
 }
 
@@ -49,6 +50,10 @@ mod tests {
     #[test]
     fn no_two_components_claim_the_same_name() {
         let registry = registry();
+        let targets = registry.sinks.iter().flat_map(|entry| registry.sink_schemes(entry));
+        let mut targets: Vec<&str> = targets.collect();
+        targets.sort_unstable();
+        assert!(targets.windows(2).all(|pair| pair[0] != pair[1]), "{targets:?}");
         let mut names: Vec<&str> = registry.sources.iter().flat_map(|entry| entry.schemes).copied().collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");

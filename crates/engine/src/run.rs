@@ -236,6 +236,8 @@ async fn load_all<'a>(
             schema,
             partitions,
             ordered: root.plan.output_ordering().is_some(),
+            io: base.runtimes.io(),
+            scratch: base.machine.scratch.clone(),
             budget: Arc::clone(&base.budget),
             step: Arc::clone(&step),
         };

@@ -8,6 +8,7 @@ use millstream_core::hint::{did_you_mean, nearest};
 use millstream_core::registry::{FormatEntry, SinkEntry};
 use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::Fault;
+use millstream_core::store::Store;
 use millstream_core::{Registry, redact};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -133,7 +134,7 @@ impl<'a> Builder<'a> {
                 }
             }
             None => {
-                let schemes = schemes(self.registry.sources.iter().flat_map(|entry| entry.schemes));
+                let schemes = schemes(self.registry.sources.iter().flat_map(|entry| entry.schemes).copied());
                 let choices: Vec<&str> = schemes.iter().map(String::as_str).collect();
                 let scheme = text.split("://").next().unwrap_or_default();
                 self.error(
@@ -171,16 +172,20 @@ impl<'a> Builder<'a> {
                 continue;
             };
             if !is_used && !is_list && !entry.value.has_unknown() && !read.is_empty() {
-                let lint =
-                    self.text.warning(block.key_span, format!("`{name}` has no effect: nothing here is read that way"));
-                let schemes = schemes(kind.schemes.iter());
-                self.found.lints.push(lint.hint(format!("it is for: {}", schemes.join(", "))));
+                self.unused(block, "nothing here is read that way", kind.schemes);
             }
             if let Some(source) = self.build(block, |settings| (kind.build)(settings)) {
                 places.push((kind, source));
             }
         }
         places
+    }
+
+    /// Warns of a block that is for places of these schemes only.
+    fn unused(&mut self, block: &Entry, why: &str, for_schemes: &[&'static str]) {
+        let lint = self.text.warning(block.key_span, format!("`{}` has no effect: {why}", block.key));
+        let schemes = schemes(for_schemes.iter().copied());
+        self.found.lints.push(lint.hint(format!("it is for: {}", schemes.join(", "))));
     }
 
     /// Builds a component from its block. Of a block that has faults already, only what the component says of the
@@ -290,11 +295,12 @@ impl<'a> Builder<'a> {
             self.found.lints.push(warning.hint("keep it out of the file: put `${NAME}` in its place, or use a secret"));
         }
         let format = self.sink_format(entry, kind, &write.value);
+        let store = self.sink_store(entry, kind, &write);
         if self.found.lints[before..].iter().any(Lint::is_error) || node.has_unknown() {
             return None;
         }
         let codec = self.sink_codec(node, kind, &write)?;
-        let parts = SinkParts { target: write.value.clone(), format, codec };
+        let parts = SinkParts { target: write.value.clone(), format, codec, store };
         let settings = self.sink_settings(node, kind);
         let sink: Arc<dyn Sink> = match (kind.build)(&settings, parts) {
             Ok(sink) => sink,
@@ -318,12 +324,14 @@ impl<'a> Builder<'a> {
         }
         let kind = self.registry.sink_for(&write.value);
         let scheme = write.value.split(':').next().unwrap_or_default();
-        let is_path = kind.is_some_and(|kind| kind.schemes.contains(&""));
+        let is_stored = self.registry.store_for(&write.value).is_some() && write.value.contains("://");
+        let is_path = kind.is_some_and(|kind| kind.schemes.contains(&"")) && !is_stored;
         let looks_like_a_scheme = write.value.contains(':') && is_scheme(scheme);
         if kind.is_some() && !(is_path && looks_like_a_scheme) {
             return kind;
         }
-        let schemes = schemes(self.registry.sinks.iter().flat_map(|entry| entry.schemes));
+        let registry = self.registry;
+        let schemes = schemes(registry.sinks.iter().flat_map(|entry| registry.sink_schemes(entry)));
         let choices: Vec<&str> = schemes.iter().map(String::as_str).collect();
         let mut hint = did_you_mean(&format!("{scheme}:"), "places to write to", &choices);
         if is_path {
@@ -368,7 +376,11 @@ impl<'a> Builder<'a> {
                     kind.spec.name
                 );
                 let write = schemes(
-                    registry.sinks.iter().filter(|one| others.contains(&one.spec.name)).flat_map(|one| one.schemes),
+                    registry
+                        .sinks
+                        .iter()
+                        .filter(|one| others.contains(&one.spec.name))
+                        .flat_map(|one| registry.sink_schemes(one)),
                 );
                 lint.hint = Some(format!("remove it, or let `write` begin with {}", write.join(" or ")));
             }
@@ -386,6 +398,32 @@ impl<'a> Builder<'a> {
         let (format, ending) = self.registry.sink_format(target)?;
         match (format.build)(&(format.suggested)(ending)) {
             Ok(format) => Some(format),
+            Err(faults) => {
+                self.faults(faults, &entry.value, entry.key_span);
+                None
+            }
+        }
+    }
+
+    /// The store that the target is in, from its block or its defaults.
+    fn sink_store(&mut self, entry: &Entry, kind: &SinkEntry, write: &Located<String>) -> Option<Arc<dyn Store>> {
+        let registry = self.registry;
+        if !kind.stores {
+            return None;
+        }
+        let wanted = registry.store_for(&write.value);
+        for other in registry.stores.iter().filter(|one| wanted.is_none_or(|wanted| wanted.spec.name != one.spec.name))
+        {
+            if let Some(block) = entry.value.entry(other.spec.name) {
+                self.unused(block, "nothing here is written that way", other.schemes);
+            }
+        }
+        let wanted = wanted?;
+        if let Some(block) = entry.value.entry(wanted.spec.name) {
+            return self.build(block, |settings| (wanted.build)(settings));
+        }
+        match (wanted.build)(&Value::Object(Map::new())) {
+            Ok(store) => Some(store),
             Err(faults) => {
                 self.faults(faults, &entry.value, entry.key_span);
                 None
@@ -429,6 +467,9 @@ impl<'a> Builder<'a> {
         if kind.formats {
             shared.push("compress");
             shared.extend(self.registry.formats.iter().map(|format| format.spec.name));
+        }
+        if kind.stores {
+            shared.extend(self.registry.stores.iter().map(|store| store.spec.name));
         }
         without(node, &shared)
     }
@@ -708,9 +749,9 @@ fn is_scheme(text: &str) -> bool {
 }
 
 /// Schemes as a user writes them.
-fn schemes<'b>(schemes: impl Iterator<Item = &'b &'static str>) -> Vec<String> {
+fn schemes(schemes: impl Iterator<Item = &'static str>) -> Vec<String> {
     schemes
-        .map(|scheme| match *scheme {
+        .map(|scheme| match scheme {
             "" => "a path".to_owned(),
             "-" => "`-`".to_owned(),
             "file" | "sqlite" => format!("{scheme}:"),

@@ -99,7 +99,8 @@ pub struct SourceKeys {
 pub struct SinkKeys {
     /// The source or transform whose rows are written.
     pub from: String,
-    /// Where to: a path, `-` for standard output, or a target with its scheme, such as `sqlite:out/result.db`.
+    /// Where to: a path, `-` for standard output, or a target with its scheme, such as `s3://bucket/result.csv.gz` or
+    /// `sqlite:out/result.db`.
     pub write: String,
 }
 

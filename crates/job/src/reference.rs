@@ -67,11 +67,18 @@ impl Writer<'_> {
         self.line("## Sinks\n");
         self.line("What `write` begins with says which kind of sink it is.\n");
         for entry in registry.sinks {
-            let formats: Vec<&str> = registry.formats.iter().map(|format| format.spec.name).collect();
+            let formats = registry.formats.iter().map(|format| format.spec.name);
+            let others: Vec<&str> = formats.chain(registry.stores.iter().map(|store| store.spec.name)).collect();
             self.heading("Sink", &entry.spec);
-            self.table(&sink_definition(entry), &formats, 3);
+            self.table(&sink_definition(entry), &others, 3);
             if entry.formats {
                 self.line("It takes one format block; without one the ending of the file's name decides.\n");
+            }
+            let stores: Vec<String> =
+                registry.stores.iter().filter(|_| entry.stores).map(|store| format!("`{}`", store.spec.name)).collect();
+            if let Some((last, others)) = stores.split_last() {
+                let blocks = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
+                self.line(&format!("What it writes into a bucket takes the block {blocks}, as sources have it.\n"));
             }
             self.example(&entry.spec);
         }

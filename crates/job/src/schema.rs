@@ -145,6 +145,10 @@ fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGen
         );
         add_formats(&mut properties, registry.formats, generator);
     }
+    for store in registry.stores.iter().filter(|_| entry.stores) {
+        let block = (store.spec.schema)(generator).to_value();
+        properties.insert(store.spec.name.to_owned(), optional_block(block, store.spec.summary));
+    }
     let mut schema = json!({
         "description": entry.spec.summary,
         "type": "object",
@@ -161,9 +165,9 @@ fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGen
 /// Which kind of sink an entry is, is told by its `write`.
 fn sink_choice(registry: &Registry) -> Value {
     let pattern_of = |entry: &SinkEntry| {
-        let schemes = entry.schemes.iter().filter(|scheme| !scheme.is_empty());
+        let schemes = registry.sink_schemes(entry).filter(|scheme| !scheme.is_empty());
         let patterns: Vec<String> =
-            schemes.map(|scheme| if *scheme == "-" { "^-$".to_owned() } else { format!("^{scheme}:") }).collect();
+            schemes.map(|scheme| if scheme == "-" { "^-$".to_owned() } else { format!("^{scheme}:") }).collect();
         (!patterns.is_empty()).then(|| patterns.join("|"))
     };
     let others: Vec<String> = registry.sinks.iter().filter_map(pattern_of).collect();

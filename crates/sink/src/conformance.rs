@@ -30,6 +30,10 @@ pub(crate) trait Subject: Send + Sync {
     fn sink(&self, folder: &Path) -> Arc<dyn Sink>;
     /// All rows that a stranger sees in `folder`, as [`shown`], in any order.
     fn read(&self, folder: &Path) -> Vec<String>;
+    /// Everything that is in `folder`, seen or not.
+    fn listing(&self, folder: &Path) -> BTreeSet<PathBuf> {
+        listing(folder)
+    }
     /// Whether a second run adds to the first.
     fn adds(&self) -> bool {
         false
@@ -112,6 +116,8 @@ pub(crate) fn context(partitions: usize) -> LoadContext {
         schema: schema(),
         partitions,
         ordered: false,
+        io: tokio::runtime::Handle::current(),
+        scratch: std::env::temp_dir(),
         budget: Budget::new(64 << 20),
         step: Step::new("result", StepKind::Load, "test"),
     }
@@ -188,9 +194,9 @@ pub(crate) fn listing(folder: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// What is below `folder` under a temporary name.
-fn temporaries(folder: &Path) -> Vec<PathBuf> {
+fn temporaries(subject: &dyn Subject, folder: &Path) -> Vec<PathBuf> {
     let below = |path: &PathBuf| path.strip_prefix(folder).expect("below the folder").display().to_string();
-    listing(folder).into_iter().filter(|path| below(path).contains(".tmp")).collect()
+    subject.listing(folder).into_iter().filter(|path| below(path).contains(".tmp")).collect()
 }
 
 /// Runs the whole suite. `name` finds the subject again in another process.
@@ -217,7 +223,7 @@ async fn what_is_written_is_read(subject: &dyn Subject) {
         assert!(line.starts_with(&format!("{count} rows")), "{line}");
         assert_eq!(seen(subject, folder.path()), expected(0..count), "{partitions} writers");
         drop(load);
-        assert_eq!(temporaries(folder.path()), Vec::<PathBuf>::new());
+        assert_eq!(temporaries(subject, folder.path()), Vec::<PathBuf>::new());
     }
 }
 
@@ -257,15 +263,15 @@ async fn an_abort_leaves_nothing(subject: &dyn Subject) {
             load.prepare().await.expect("it prepares");
         }
         load.abort().await;
-        assert_eq!(listing(folder.path()), BTreeSet::new(), "prepared: {prepared}");
+        assert_eq!(subject.listing(folder.path()), BTreeSet::new(), "prepared: {prepared}");
     }
     let sink = subject.sink(folder.path());
     run(&sink, 2, 700, 100).await.expect("it runs");
-    let before = listing(folder.path());
+    let before = subject.listing(folder.path());
     let load = sink.begin(context(1)).await.expect("it begins");
     write(&sink, &load, 1, 100, 10).await.expect("it writes");
     load.abort().await;
-    assert_eq!(listing(folder.path()), before, "the earlier result stays");
+    assert_eq!(subject.listing(folder.path()), before, "the earlier result stays");
     assert_eq!(seen(subject, folder.path()), expected(0..700));
 }
 
@@ -331,7 +337,7 @@ async fn a_killed_process_leaves_nothing(name: &str, subject: &dyn Subject) {
         assert_eq!(subject.read(folder.path()), [""; 0], "killed when {point}");
         run(&subject.sink(folder.path()), 2, 300, 100).await.expect("the next run goes on");
         assert_eq!(seen(subject, folder.path()), expected(0..300), "killed when {point}");
-        assert_eq!(temporaries(folder.path()), Vec::<PathBuf>::new(), "the next run cleans up");
+        assert_eq!(temporaries(subject, folder.path()), Vec::<PathBuf>::new(), "the next run cleans up");
     }
 }
 
@@ -354,8 +360,11 @@ async fn dies_on_purpose() {
     let Ok(order) = std::env::var("MILLSTREAM_CRASH") else { return };
     let folder = PathBuf::from(std::env::var_os("MILLSTREAM_CRASH_FOLDER").expect("a folder"));
     let (name, point) = order.split_once(' ').expect("a name and a point");
-    let subject = crate::file::tests::subject(name).or_else(|| crate::sqlite::tests::subject(name));
-    let sink = subject.expect("a subject of that name").sink(&folder);
+    let subject = crate::file::tests::subject(name)
+        .or_else(|| crate::file::bucket_tests::subject(name))
+        .or_else(|| crate::sqlite::tests::subject(name));
+    let subject = subject.expect("a subject of that name");
+    let sink = subject.sink(&folder);
     let load = sink.begin(context(2)).await.expect("it begins");
     write(&sink, &load, 2, 20_000, 500).await.expect("it writes");
     if point != "written" {
@@ -371,7 +380,7 @@ async fn dies_on_purpose() {
 /// What a sink for `target` is made from.
 pub(crate) fn parts(target: &Path, format: Arc<dyn Format>, gzip: bool) -> SinkParts {
     let codec: Option<Arc<dyn Codec>> = if gzip { Some(Arc::new(Gzip)) } else { None };
-    SinkParts { target: target.display().to_string(), format: Some(format), codec }
+    SinkParts { target: target.display().to_string(), format: Some(format), codec, store: None }
 }
 
 fn not_in_tests<T>() -> Result<T> {

@@ -1,5 +1,5 @@
-//! What the tests of several crates share: folders of test data, real servers (web, FTP, SSH), a faulty web server, a
-//! proxy that breaks connections, certificates, and a thread without the rights of root.
+//! What the tests of several crates share: folders of test data, real servers (web, FTP, SSH, S3), a faulty web server,
+//! a proxy that breaks connections, certificates, and a thread without the rights of root.
 //!
 //! It is for tests: what goes wrong here panics, with a message that says what to install or to look at.
 
@@ -10,6 +10,7 @@ mod process;
 mod proftpd;
 mod proxy;
 mod rights;
+mod s3_server;
 mod sshd;
 mod tree;
 
@@ -19,5 +20,6 @@ pub use nginx::{Nginx, free_port};
 pub use proftpd::{PASSWORD, Proftpd, ProftpdOptions, USER};
 pub use proxy::{Break, Proxy};
 pub use rights::without_rights;
+pub use s3_server::{KEY, S3Server, SECRET, Trouble};
 pub use sshd::{Agent, KeyPair, Sshd};
 pub use tree::TempTree;

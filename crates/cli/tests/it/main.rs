@@ -8,6 +8,7 @@ mod bad_sql;
 mod bad_targets;
 mod transcript;
 mod use_archives;
+mod use_buckets;
 mod use_commands;
 mod use_demo;
 mod use_formats;

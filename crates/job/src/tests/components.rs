@@ -10,10 +10,11 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use millstream_core::codec::{Codec, Decoder, Encoder};
 use millstream_core::format::{Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, StreamFormat};
-use millstream_core::registry::{Built, CodecEntry, FormatEntry, SinkEntry, SourceEntry};
+use millstream_core::registry::{Built, CodecEntry, FormatEntry, SinkEntry, SourceEntry, StoreEntry};
 use millstream_core::sink::{Load, LoadContext, Sink, SinkParts};
 use millstream_core::source::{ByteStream, Source, SourceContext};
 use millstream_core::spec::{Fault, Secret, Size, Spec, SpecInfo, TextOrSecret, parse};
+use millstream_core::store::{Brought, Store, Upload};
 use millstream_core::{Error, Registry, Result, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,14 +59,26 @@ pub const REGISTRY: Registry = Registry {
         },
     ],
     sinks: &[
-        SinkEntry { spec: SpecInfo::of::<FilesSpec>(), schemes: &["", "-"], formats: true, build: target::<FilesSpec> },
+        SinkEntry {
+            spec: SpecInfo::of::<FilesSpec>(),
+            schemes: &["", "-"],
+            stores: true,
+            formats: true,
+            build: target::<FilesSpec>,
+        },
         SinkEntry {
             spec: SpecInfo::of::<TableSpec>(),
             schemes: &["sqlite"],
+            stores: false,
             formats: false,
             build: target::<TableSpec>,
         },
     ],
+    stores: &[StoreEntry {
+        spec: SpecInfo::of::<VaultSpec>(),
+        schemes: &["vault"],
+        build: |value| parse::<VaultSpec>(value).map(|_| Arc::new(Vault) as _),
+    }],
 };
 
 /// Files have no settings.
@@ -231,6 +244,19 @@ impl Spec for TableSpec {
     const EXAMPLE: &'static str = "from: a\nwrite: sqlite:out.db\ntable: t\nmode: replace";
 }
 
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct VaultSpec {
+    /// The key.
+    key: Option<Secret>,
+}
+
+impl Spec for VaultSpec {
+    const NAME: &'static str = "vault";
+    const SUMMARY: &'static str = "Objects in a vault.";
+    const EXAMPLE: &'static str = "read: vault://a.csv";
+}
+
 /// What a source says of a pattern.
 fn braces(pattern: &str) -> Result<(), Fault> {
     match pattern.matches('{').count() == pattern.matches('}').count() {
@@ -277,6 +303,50 @@ impl Source for Place {
     }
 
     async fn size(&self, _: &SourceContext, _: &Unit) -> Result<Option<u64>> {
+        unused()
+    }
+}
+
+#[derive(Debug)]
+struct Vault;
+
+#[async_trait]
+impl Store for Vault {
+    fn name(&self) -> &'static str {
+        "vault"
+    }
+
+    fn check(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    async fn probe(&self, _: &SourceContext, _: &str) -> Result<()> {
+        unused()
+    }
+
+    async fn begin(&self, _: &SourceContext, _: &str) -> Result<Box<dyn Upload>> {
+        unused()
+    }
+
+    async fn complete(&self, _: &SourceContext, _: &Brought) -> Result<()> {
+        unused()
+    }
+
+    async fn abort(&self, _: &SourceContext, _: &Brought) -> Result<()> {
+        unused()
+    }
+
+    async fn settle(&self) {}
+
+    async fn read(&self, _: &SourceContext, _: &str) -> Result<Option<Bytes>> {
+        unused()
+    }
+
+    async fn length(&self, _: &SourceContext, _: &str) -> Result<Option<u64>> {
+        unused()
+    }
+
+    async fn remove(&self, _: &SourceContext, _: &str) -> Result<()> {
         unused()
     }
 }

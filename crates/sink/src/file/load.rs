@@ -1,4 +1,5 @@
-//! Rows into temporary files. It owns which file is open, who encodes, and when a file is full.
+//! Rows into files that nobody sees yet. It owns which file is open, who encodes, and when a file is full; where the
+//! files go is `place.rs`'s.
 //!
 //! There are two ways, and the sink takes one for all its files:
 //!
@@ -10,7 +11,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::io::Write;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -26,10 +26,11 @@ use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
 use super::naming::{Route, Target};
+use super::place::{Draft, Place, Staging, Wanted};
+use super::plan::PlannedFile;
 use super::spec::{FileSpec, Roll};
-use super::staging::{PlannedFile, Staging};
 use crate::encode::{ENCODE_ROWS, EncodeStream, Encoding};
-use crate::shared::{Charge, blocking, counted, path_error};
+use crate::shared::{Charge, counted};
 
 /// Text in a piece that is written, or compressed and written, at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -57,11 +58,10 @@ struct Shared {
     context: LoadContext,
     routing: Option<RoutingKind>,
     roll: Roll,
-    overwrite: bool,
     max_open: usize,
     max_files: usize,
     way: Way,
-    staging: Mutex<Staging>,
+    staging: Box<dyn Staging>,
     outputs: Mutex<HashMap<Route, Arc<Output>>>,
     /// Files that were begun.
     files: AtomicUsize,
@@ -84,7 +84,7 @@ struct OutputState {
     parts: Vec<Part>,
     /// Whether the last of the parts can take more rows.
     filling: bool,
-    file: Option<fs_err::File>,
+    draft: Option<Box<dyn Draft>>,
     stream: Option<EncodeStream>,
     /// Encoded bytes that are not written yet.
     pending: Vec<u8>,
@@ -105,23 +105,28 @@ struct Part {
 }
 
 impl FileLoad {
-    pub(crate) fn begin(spec: &FileSpec, target: &Target, encoding: &Encoding, context: LoadContext) -> Result<Self> {
-        let staging = Staging::begin(target, &context.run)?;
+    pub(crate) async fn begin(
+        spec: &FileSpec,
+        place: &dyn Place,
+        wanted: &Wanted,
+        encoding: &Encoding,
+        context: LoadContext,
+    ) -> Result<Self> {
+        let staging = place.begin(wanted, &context).await?;
         let routing = spec.routing().map(|routing| routing.kind);
         let roll = spec.roll.clone().unwrap_or_default();
         let alone = context.partitions <= 1 && routing.is_none();
         let way = if !encoding.splittable() || alone || roll.rows.is_some() { Way::Stream } else { Way::Pieces };
         Ok(FileLoad(Arc::new(Shared {
-            target: target.clone(),
+            target: wanted.target.clone(),
             encoding: encoding.clone(),
             context,
             routing,
             roll,
-            overwrite: spec.overwrite,
             max_open: spec.max_open.max(1),
             max_files: spec.max_files.max(1),
             way,
-            staging: Mutex::new(staging),
+            staging,
             outputs: Mutex::new(HashMap::new()),
             files: AtomicUsize::new(0),
             streaming: Mutex::new(HashMap::new()),
@@ -148,38 +153,40 @@ impl Load for FileLoad {
         let mut files = Vec::new();
         for output in shared.all_outputs() {
             let mut state = output.state.lock().await;
-            shared.close_part(&output.route, &mut state)?;
+            shared.close_part(&output.route, &mut state).await?;
             files.extend(state.parts.iter().map(|part| PlannedFile {
                 staged: part.number,
                 path: part.path.clone(),
                 rows: part.rows,
                 bytes: part.bytes,
+                upload: None,
+                replaced: None,
             }));
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        let context = &shared.context;
-        let set = shared.target.is_set();
-        blocking(|| shared.staging().prepare(&context.run, set, shared.overwrite, files, &context.step))
+        shared.waiting(shared.staging.prepare(files)).await
     }
 
     async fn commit(&self) -> Result<String> {
-        blocking(|| {
-            let mut staging = self.0.staging();
-            staging.commit()?;
-            staging.finish();
-            Ok(())
-        })?;
+        self.0.staging.commit().await?;
         Ok(self.0.told().await)
     }
 
     async fn abort(&self) {
-        blocking(|| self.0.staging().abort());
+        for output in self.0.all_outputs() {
+            output.state.lock().await.draft = None;
+        }
+        self.0.staging.abort().await;
     }
 }
 
 impl Shared {
-    fn staging(&self) -> MutexGuard<'_, Staging> {
-        self.staging.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// Waits for the target, and counts the time as such.
+    async fn waiting<T>(&self, work: impl Future<Output = T>) -> T {
+        let start = Instant::now();
+        let done = work.await;
+        self.context.step.add_waiting_output(start.elapsed());
+        done
     }
 
     fn outputs(&self) -> MutexGuard<'_, HashMap<Route, Arc<Output>>> {
@@ -228,21 +235,20 @@ impl Shared {
             let output = self.output(&route);
             let mut state = output.state.lock().await;
             if state.parts.is_empty() {
-                self.begin_part(&route, &mut state)?;
+                self.begin_part(&route, &mut state).await?;
                 // Where pieces are written the beginning is there already, unless it is nothing.
                 if state.parts.iter().all(|part| part.bytes == 0) {
                     let empty = self.encoding.empty(&self.context.schema)?;
-                    self.append(&mut state, &empty)?;
+                    self.append(&mut state, &empty).await?;
                 }
-                state.filling = false;
-                self.close_file(&mut state);
+                self.close_part(&route, &mut state).await?;
             }
         }
         Ok(())
     }
 
     /// Begins the next file of a route, unless one can take more rows.
-    fn begin_part(&self, route: &Route, state: &mut OutputState) -> Result<()> {
+    async fn begin_part(&self, route: &Route, state: &mut OutputState) -> Result<()> {
         if state.filling {
             return Ok(());
         }
@@ -253,67 +259,49 @@ impl Shared {
                 .text(&path)
                 .hint("split by an expression with fewer values, or raise `max_files`"));
         }
-        let staged = self.staging().file(number);
-        let created = blocking(|| fs_err::OpenOptions::new().append(true).create_new(true).open(&staged));
-        state.file = Some(created.map_err(|error| path_error("make", &staged, &error))?);
+        state.draft = Some(self.staging.file(number, &path).await?);
         state.parts.push(Part { number, path, rows: 0, bytes: 0, begun: false });
         state.filling = true;
         if self.way == Way::Pieces {
             let beginning = self.encoding.beginning(&self.context.schema)?;
-            self.append(state, &beginning)?;
+            self.append(state, &beginning).await?;
         }
         Ok(())
     }
 
     /// Appends bytes to the file that is being filled.
-    fn append(&self, state: &mut OutputState, bytes: &[u8]) -> Result<()> {
-        let Some(part) = state.parts.last_mut() else {
-            return Err(Error::internal("bytes were written before their file was begun"));
-        };
+    async fn append(&self, state: &mut OutputState, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let staged = self.staging().file(part.number);
-        let shown = || self.target.folder().join(&part.path);
-        let file = &mut state.file;
-        let written = self.context.step.writing(|| {
-            blocking(|| {
-                let mut opened = match file.take() {
-                    Some(opened) => opened,
-                    None => fs_err::OpenOptions::new().append(true).open(&staged)?,
-                };
-                let written = opened.write_all(bytes);
-                *file = Some(opened);
-                written
-            })
-        });
-        written.map_err(|error| path_error("write", &shown(), &error))?;
+        let (Some(part), Some(draft)) = (state.parts.last_mut(), &mut state.draft) else {
+            return Err(Error::internal("bytes were written before their file was begun"));
+        };
+        self.waiting(draft.append(bytes)).await?;
         part.bytes += bytes.len() as u64;
         self.context.step.add_bytes(bytes.len() as u64);
         Ok(())
     }
 
-    fn close_file(&self, state: &mut OutputState) {
-        state.file = None;
-    }
-
     /// Ends the stream of a file, if it has one. Its bytes are written.
-    fn end_stream(&self, route: &Route, state: &mut OutputState) -> Result<()> {
+    async fn end_stream(&self, route: &Route, state: &mut OutputState) -> Result<()> {
         let Some(mut stream) = state.stream.take() else { return Ok(()) };
         self.streaming().remove(route);
         let mut pending = std::mem::take(&mut state.pending);
         self.context.step.busy(|| stream.finish(&mut Vec::new(), &mut pending))?;
-        self.append(state, &pending)?;
+        self.append(state, &pending).await?;
         state.charge = None;
         Ok(())
     }
 
     /// Ends the file that is being filled.
-    fn close_part(&self, route: &Route, state: &mut OutputState) -> Result<()> {
-        self.end_stream(route, state)?;
+    async fn close_part(&self, route: &Route, state: &mut OutputState) -> Result<()> {
+        self.end_stream(route, state).await?;
         state.filling = false;
-        self.close_file(state);
-        Ok(())
+        match state.draft.take() {
+            Some(draft) => self.waiting(draft.close()).await,
+            None => Ok(()),
+        }
     }
 
     /// Appends a piece that is complete, to the next file if it does not fit into this one.
@@ -326,15 +314,15 @@ impl Shared {
             && part.rows > 0
             && part.bytes + bytes.len() as u64 > limit
         {
-            self.close_part(route, &mut state)?;
+            self.close_part(route, &mut state).await?;
         }
-        self.begin_part(route, &mut state)?;
-        self.append(&mut state, bytes)?;
+        self.begin_part(route, &mut state).await?;
+        self.append(&mut state, bytes).await?;
         if let Some(part) = state.parts.last_mut() {
             part.rows += rows;
         }
-        if many {
-            self.close_file(&mut state);
+        if let Some(draft) = state.draft.as_mut().filter(|_| many) {
+            draft.rest();
         }
         Ok(())
     }
@@ -346,15 +334,15 @@ impl Shared {
         while done < batch.num_rows() {
             self.make_room(&output).await?;
             let mut state = self.lock(&output).await;
-            self.begin_part(route, &mut state)?;
-            let taken = self.stream_slice(&output, &mut state, batch, done, scratch)?;
+            self.begin_part(route, &mut state).await?;
+            let taken = self.stream_slice(&output, &mut state, batch, done, scratch).await?;
             done += taken;
         }
         Ok(())
     }
 
     /// Encodes one slice of `batch` from row `from`; returns its rows.
-    fn stream_slice(
+    async fn stream_slice(
         &self,
         output: &Arc<Output>,
         state: &mut OutputState,
@@ -386,10 +374,10 @@ impl Shared {
         let rows_full = self.roll.rows.is_some_and(|rows| part.rows >= rows);
         let bytes_full = self.roll.bytes.is_some_and(|size| part.bytes + state.pending.len() as u64 >= size.0);
         if rows_full || bytes_full {
-            self.close_part(&output.route, state)?;
+            self.close_part(&output.route, state).await?;
         } else if relieved || state.pending.len() >= WRITE_BYTES {
             let mut pending = std::mem::take(&mut state.pending);
-            self.append(state, &pending)?;
+            self.append(state, &pending).await?;
             pending.clear();
             // A buffer that one large row group has blown up is not kept.
             pending.shrink_to(2 * WRITE_BYTES);
@@ -424,8 +412,10 @@ impl Shared {
         }
         if let Some(oldest) = oldest {
             let mut state = oldest.state.lock().await;
-            self.end_stream(&oldest.route, &mut state)?;
-            self.close_file(&mut state);
+            self.end_stream(&oldest.route, &mut state).await?;
+            if let Some(draft) = &mut state.draft {
+                draft.rest();
+            }
         }
         Ok(())
     }

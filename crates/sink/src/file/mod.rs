@@ -1,49 +1,91 @@
 //! The file sink: rows to files that appear under their final names only when all of them are complete.
 //!
-//! `naming.rs` says which file a row goes to, `load.rs` writes, `staging.rs` makes the result appear.
+//! `naming.rs` says which file a row goes to, `load.rs` writes, `folder.rs` and `bucket.rs` make the result appear, each
+//! in its kind of `place.rs`; `plan.rs` is the list that stays beside a set of files.
 
+mod bucket;
+#[cfg(test)]
+pub(crate) mod bucket_tests;
+mod folder;
 mod load;
 mod naming;
+mod place;
+mod plan;
 mod spec;
-mod staging;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
 use millstream_core::sink::{Load, LoadContext, Routing, RoutingKind, Sink, SinkParts};
-use millstream_core::spec::{SpecInfo, parse};
+use millstream_core::source::SourceContext;
+use millstream_core::spec::{Fault, SpecInfo, parse};
+use millstream_core::store::Store;
 use millstream_core::{Error, Result};
 use serde_json::Value;
 
+use self::bucket::Bucket;
+use self::folder::Folder;
 use self::load::FileLoad;
 use self::naming::{Route, Target};
+use self::place::{Place, Wanted};
 pub use self::spec::{FileSpec, Roll, Shards};
 use crate::encode::Encoding;
-use crate::shared::{blocking, folder_fault};
+use crate::shared::blocking;
 
 /// The registry's entry.
-pub const ENTRY: SinkEntry = SinkEntry { spec: SpecInfo::of::<FileSpec>(), schemes: &[""], formats: true, build };
+pub const ENTRY: SinkEntry =
+    SinkEntry { spec: SpecInfo::of::<FileSpec>(), schemes: &[""], stores: true, formats: true, build };
 
 fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let spec: FileSpec = parse(settings)?;
-    let target = Target::new(&parts.target, &spec);
+    let target = Target::new(&parts.target, &spec, parts.store.is_some()).and_then(|target| {
+        let store = parts.store.as_deref();
+        match store.and_then(|store| name_fault(store, &spec, &target)) {
+            Some(fault) => Err(vec![fault]),
+            None => Ok(target),
+        }
+    });
     let encoding = Encoding::new(&parts, spec.level);
-    match (target, encoding) {
-        (Ok(target), Ok(encoding)) => Ok(Arc::new(FileSink { spec, target, encoding })),
-        (target, encoding) => Err(target.err().into_iter().chain(encoding.err()).flatten().collect()),
-    }
+    let (target, encoding) = match (target, encoding) {
+        (Ok(target), Ok(encoding)) => (target, encoding),
+        (target, encoding) => return Err(target.err().into_iter().chain(encoding.err()).flatten().collect()),
+    };
+    let wanted = Wanted { target, overwrite: spec.overwrite };
+    let place: Box<dyn Place> = match parts.store {
+        None => Box::new(Folder),
+        Some(store) => Box::new(Bucket(store)),
+    };
+    Ok(Arc::new(FileSink { spec, place, wanted, encoding }))
+}
+
+/// What keeps the first file from being an object of `store`. A name that is too long is told by the check of the sink.
+fn name_fault(store: &dyn Store, spec: &FileSpec, target: &Target) -> Option<Fault> {
+    let first = first_names(spec, target).ok()?;
+    let error = store.check(&target.uri(first.first()?)).err()?;
+    let what: Vec<&str> = [Some(error.what()), error.cause_text()].into_iter().flatten().collect();
+    Some(Fault { path: vec!["write".into()], what: what.join(": "), hint: error.hint_text().map(str::to_owned) })
+}
+
+/// The paths that are known before there are rows.
+fn first_names(spec: &FileSpec, target: &Target) -> Result<Vec<String>> {
+    let routes = match spec.routing().map(|routing| routing.kind) {
+        None => vec![Route::Only],
+        Some(RoutingKind::Hash(count) | RoutingKind::Mod(count)) => (0..count).map(Route::Shard).collect(),
+        Some(RoutingKind::Value) => vec![Route::Value(None)],
+    };
+    routes.iter().map(|route| target.path(route, 0)).collect()
 }
 
 /// Writes files.
 #[derive(Debug)]
 pub(crate) struct FileSink {
     spec: FileSpec,
-    target: Target,
+    place: Box<dyn Place>,
+    wanted: Wanted,
     encoding: Encoding,
 }
 
@@ -54,7 +96,7 @@ impl Sink for FileSink {
     }
 
     fn target(&self) -> String {
-        self.target.shown()
+        self.wanted.target.shown()
     }
 
     fn routing(&self) -> Option<Routing> {
@@ -63,12 +105,20 @@ impl Sink for FileSink {
 
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
         let mut faults: Vec<Error> = self.encoding.check(schema).err().into_iter().collect();
-        blocking(|| self.check_places(&mut faults));
+        let first = first_names(&self.spec, &self.wanted.target);
+        faults.extend(blocking(|| self.place.check(&self.wanted, first.as_deref().unwrap_or_default())));
+        faults.extend(first.err());
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+
+    async fn reach(&self, context: &SourceContext) -> Result<(), Vec<Error>> {
+        let first = first_names(&self.spec, &self.wanted.target).unwrap_or_default();
+        let faults = self.place.reach(&self.wanted, &first, context).await;
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
     fn describe(&self, _schema: SchemaRef) -> String {
-        let mut line = format!("{} to {}", self.encoding.describe(), self.target.shown());
+        let mut line = format!("{} to {}", self.encoding.describe(), self.wanted.target.shown());
         if let Some(routing) = self.routing() {
             line.push_str(&match routing.kind {
                 RoutingKind::Hash(count) => format!(", {count} files by the hash of {}", routing.expression),
@@ -85,42 +135,7 @@ impl Sink for FileSink {
     }
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
-        let load = blocking(|| FileLoad::begin(&self.spec, &self.target, &self.encoding, context))?;
-        Ok(Arc::new(load))
-    }
-}
-
-impl FileSink {
-    /// All that is wrong with the places that the files go to, as far as it is known before there are rows.
-    fn check_places(&self, faults: &mut Vec<Error>) {
-        faults.extend(folder_fault(self.target.folder()));
-        faults.extend(self.first_names().err());
-        match staging::earlier_set(&self.target) {
-            Ok(true) if !self.spec.overwrite => faults.push(
-                Error::refused(format!("an earlier run's files {} exist already", self.target.shown()))
-                    .hint("move them away, or leave `overwrite: false` out to replace them"),
-            ),
-            Ok(_) => {}
-            // A folder that cannot be read has been told already.
-            Err(error) => {
-                if faults.is_empty() {
-                    faults.push(error);
-                }
-            }
-        }
-    }
-
-    /// The names that are known before there are rows.
-    fn first_names(&self) -> Result<()> {
-        let routes = match self.routing().map(|routing| routing.kind) {
-            None => vec![Route::Only],
-            Some(RoutingKind::Hash(count) | RoutingKind::Mod(count)) => (0..count).map(Route::Shard).collect(),
-            Some(RoutingKind::Value) => vec![Route::Value(None)],
-        };
-        let folder: &Path = self.target.folder();
-        routes.iter().try_for_each(|route| {
-            let path = folder.join(self.target.path(route, 0)?);
-            staging::existing_fault(&path, self.spec.overwrite)
-        })
+        let begun = FileLoad::begin(&self.spec, self.place.as_ref(), &self.wanted, &self.encoding, context);
+        Ok(Arc::new(begun.await?))
     }
 }

@@ -17,6 +17,8 @@ use super::spec::FileSpec;
 
 /// The longest name of a file or folder on the usual file systems, in bytes.
 const NAME_LIMIT: usize = 255;
+/// The longest name of an object, in bytes: that of S3 and Azure; Google's is the same.
+const KEY_LIMIT: usize = 1024;
 /// A value longer than this becomes its beginning and its hash.
 const VALUE_LIMIT: usize = 120;
 /// Digits of a part's number.
@@ -57,6 +59,8 @@ pub(crate) struct Target {
     text: String,
     /// What all paths begin with: it holds no placeholder.
     folder: PathBuf,
+    /// The same for what is in a store: a URL that ends with a slash.
+    base: Option<String>,
     /// What follows the folder, placeholders and slashes included.
     pattern: Vec<Segment>,
     /// Names the set of files in the folder.
@@ -65,12 +69,16 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The files that `text` stands for under the settings, or what is wrong with it.
-    pub(crate) fn new(text: &str, spec: &FileSpec) -> Result<Self, Vec<Fault>> {
+    /// The files that `text` stands for under the settings, or what is wrong with it. It is a URL if they are in a store.
+    pub(crate) fn new(text: &str, spec: &FileSpec, in_store: bool) -> Result<Self, Vec<Fault>> {
         let mut faults = path_faults(text);
         let cut = text.find('{').unwrap_or(text.len());
         let cut = text[..cut].rfind('/').map_or(0, |slash| slash + 1);
         let (folder, rest) = text.split_at(cut);
+        if in_store && folder.ends_with("://") && text.contains('{') {
+            let fault = Fault::new("write", "a placeholder in the name of the bucket");
+            faults.push(fault.hint("write the bucket's name, and the placeholder behind a slash"));
+        }
         let mut pattern = match segments(rest) {
             Ok(pattern) => pattern,
             Err(fault) => {
@@ -104,6 +112,7 @@ impl Target {
             text: text.to_owned(),
             // Without its last slash, as messages show it.
             folder: Path::new(folder).components().collect(),
+            base: in_store.then(|| folder.to_owned()),
             pattern,
             key: key(rest),
             shard_digits: count.saturating_sub(1).to_string().len().max(SHARD_DIGITS),
@@ -118,6 +127,16 @@ impl Target {
     /// The folder that all files are in or below; empty for the working folder.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The URL of the file at `path` in a store.
+    pub(crate) fn uri(&self, path: &str) -> String {
+        format!("{}{path}", self.base.as_deref().unwrap_or_default())
+    }
+
+    /// The path of the list of the set.
+    pub(crate) fn list(&self) -> String {
+        format!(".{}.millstream.json", self.key)
     }
 
     /// Names the set of files in its folder: a text that can be a part of a file's name.
@@ -146,6 +165,18 @@ impl Target {
                 }
             }
         }
+        if let Some(base) = &self.base {
+            // Behind the scheme and the bucket.
+            let key = base.splitn(4, '/').nth(3).map_or(0, str::len) + path.len();
+            return match key > KEY_LIMIT {
+                true => Err(Error::refused(format!(
+                    "the name of an object is too long: {key} bytes, and the most is {KEY_LIMIT}"
+                ))
+                .text(path)
+                .hint("write to a shorter path")),
+                false => Ok(path),
+            };
+        }
         match path.split('/').find(|name| name.len() > NAME_LIMIT) {
             Some(name) => Err(Error::refused(format!(
                 "the name of a file is too long: {} bytes, and the most is {NAME_LIMIT}",
@@ -159,7 +190,8 @@ impl Target {
 
     /// `out/a-{shard}.csv`, as a reader of a report knows it.
     pub(crate) fn shown(&self) -> String {
-        let mut shown = self.folder.to_string_lossy().into_owned();
+        let folder = || self.folder.to_string_lossy().into_owned();
+        let mut shown = self.base.clone().unwrap_or_else(folder);
         if !shown.is_empty() && !shown.ends_with('/') {
             shown.push('/');
         }
@@ -341,7 +373,7 @@ mod tests {
     }
 
     fn path(text: &str, spec: &FileSpec, route: Route) -> String {
-        let target = Target::new(text, spec).expect("valid");
+        let target = Target::new(text, spec, false).expect("valid");
         target.folder().join(target.path(&route, 7).expect("short")).display().to_string()
     }
 
@@ -364,9 +396,31 @@ mod tests {
     }
 
     #[test]
+    fn objects_have_urls() {
+        let uri = |text: &str, spec: &FileSpec, route: Route| {
+            let target = Target::new(text, spec, true).expect("valid");
+            target.uri(&target.path(&route, 7).expect("short"))
+        };
+        let value = Route::Value(Some("a/b".into()));
+        assert_eq!(uri("s3://b/a.csv", &FileSpec::default(), Route::Only), "s3://b/a.csv");
+        assert_eq!(uri("s3://b/x//a.csv.gz", &sharded(), Route::Shard(3)), "s3://b/x//a-003.csv.gz");
+        assert_eq!(uri("gs://b/{value}/a.csv", &split(), value), "gs://b/a%2Fb/a.csv");
+        let target = Target::new("s3://b/x/a.csv.gz", &sharded(), true).expect("valid");
+        assert_eq!((target.shown().as_str(), target.is_set()), ("s3://b/x/a-{shard}.csv.gz", true));
+        assert_eq!(target.uri(&target.list()), "s3://b/x/.a.csv.gz.millstream.json");
+        let faults = Target::new("s3://{value}/a.csv", &split(), true).expect_err("a bucket for each value");
+        assert_eq!(faults[0].what, "a placeholder in the name of the bucket");
+        let long = Target::new(&format!("s3://b/{}", "n/".repeat(512)), &FileSpec::default(), true);
+        assert!(long.is_err(), "a folder");
+        let long = Target::new(&format!("s3://b/{}n", "n/".repeat(512)), &FileSpec::default(), true).expect("a name");
+        let error = long.path(&Route::Only, 0).expect_err("1025 bytes");
+        assert_eq!(error.what(), "the name of an object is too long: 1025 bytes, and the most is 1024");
+    }
+
+    #[test]
     fn what_cannot_be_a_target_is_told() {
         let faults = |text: &str, spec: &FileSpec| -> Vec<String> {
-            Target::new(text, spec).expect_err(text).into_iter().map(|fault| fault.what).collect()
+            Target::new(text, spec, false).expect_err(text).into_iter().map(|fault| fault.what).collect()
         };
         assert_eq!(faults("a-{shard}.csv", &split()), ["`{shard}` in the path, but no `shards`"]);
         assert_eq!(faults("a-{shrad}.csv", &sharded()), ["unknown placeholder `{shrad}` in the path"]);
@@ -379,7 +433,7 @@ mod tests {
     #[test]
     fn names_that_are_too_long_are_told_before_they_are_used() {
         let text = format!("out/{}.csv", "n".repeat(252));
-        let target = Target::new(&text, &FileSpec::default()).expect("a path");
+        let target = Target::new(&text, &FileSpec::default(), false).expect("a path");
         let error = target.path(&Route::Only, 0).expect_err("256 bytes");
         assert!(error.what().contains("too long"), "{error}");
         assert!(target.key().len() < 240);
@@ -419,7 +473,7 @@ mod tests {
         #[test]
         fn no_target_panics(text in "[a{}./\\-shardvlueptäX]{0,40}") {
             for spec in [FileSpec::default(), sharded(), split(), rolled()] {
-                if let Ok(target) = Target::new(&text, &spec) {
+                for target in [false, true].into_iter().filter_map(|in_store| Target::new(&text, &spec, in_store).ok()) {
                     let _ = target.shown();
                     for route in [Route::Only, Route::Shard(1), Route::Value(None)] {
                         let _ = target.path(&route, 1);

@@ -50,7 +50,7 @@ fn csv_sink(target: &Path, settings: Value) -> Arc<dyn Sink> {
 }
 
 /// The files that a stranger sees.
-fn visible(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn visible(folder: &Path) -> Vec<PathBuf> {
     let hidden = |path: &Path| {
         let below = path.strip_prefix(folder).expect("below the folder");
         below.components().any(|part| part.as_os_str().to_string_lossy().starts_with('.'))
@@ -73,7 +73,7 @@ fn read_text(path: &Path) -> Vec<u8> {
     text
 }
 
-fn read_file(path: &Path) -> Vec<String> {
+pub(crate) fn read_file(path: &Path) -> Vec<String> {
     if path.extension().is_none_or(|ending| ending != "parquet") {
         return read_csv(&read_text(path));
     }

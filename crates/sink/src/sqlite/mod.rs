@@ -33,7 +33,7 @@ use crate::shared::{Charge, counted, folder_fault};
 
 /// The registry's entry.
 pub const ENTRY: SinkEntry =
-    SinkEntry { spec: SpecInfo::of::<SqliteSpec>(), schemes: &["sqlite"], formats: false, build };
+    SinkEntry { spec: SpecInfo::of::<SqliteSpec>(), schemes: &["sqlite"], stores: false, formats: false, build };
 
 fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let spec = parse::<SqliteSpec>(settings);

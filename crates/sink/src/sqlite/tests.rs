@@ -43,7 +43,7 @@ impl Subject for Table {
 }
 
 fn sink(path: &Path, settings: Value) -> Arc<dyn Sink> {
-    let parts = SinkParts { target: format!("sqlite:{}", path.display()), format: None, codec: None };
+    let parts = SinkParts { target: format!("sqlite:{}", path.display()), format: None, codec: None, store: None };
     build(&settings, parts).expect("valid settings")
 }
 
@@ -565,7 +565,7 @@ fn targets_and_settings_are_checked_at_once() {
     assert_eq!(database_path("sqlite:out/x.db").expect("relative"), Path::new("out/x.db"));
     assert_eq!(database_path("sqlite:///tmp/x.db").expect("absolute"), Path::new("/tmp/x.db"));
     let faults = |target: &str, settings: Value| -> Vec<String> {
-        let parts = SinkParts { target: target.to_owned(), format: None, codec: None };
+        let parts = SinkParts { target: target.to_owned(), format: None, codec: None, store: None };
         let faults = build(&settings, parts).expect_err("wrong settings");
         faults.iter().map(|fault| format!("{}: {}", fault.path.join("."), fault.what)).collect()
     };

@@ -30,7 +30,8 @@ use crate::encode::{ENCODE_ROWS, EncodeStream, Encoding};
 use crate::shared::{Charge, blocking, counted};
 
 /// The registry's entry.
-pub const ENTRY: SinkEntry = SinkEntry { spec: SpecInfo::of::<StdoutSpec>(), schemes: &["-"], formats: true, build };
+pub const ENTRY: SinkEntry =
+    SinkEntry { spec: SpecInfo::of::<StdoutSpec>(), schemes: &["-"], stores: false, formats: true, build };
 
 /// Text of one writer that is written at once.
 const PIECE_BYTES: usize = 256 << 10;

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use millstream_core::{Error, Result};
 use object_store::list::PaginatedListOptions;
 use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, PutOptions, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectStoreExt, PutOptions, PutPayload};
+use reqwest::header::CONTENT_LENGTH;
 use reqwest::{Method, Response};
 
 use super::bridge::{Bridge, Slot, fault_of};
@@ -20,6 +22,9 @@ use crate::retry::Fault;
 
 /// The most bytes that a page of a listing may have: a thousand long names are far below.
 const PAGE_LIMIT: usize = 16 << 20;
+
+/// The most bytes of an object that is read as a whole.
+const CONTENT_LIMIT: usize = 64 << 20;
 
 /// Codes of faults that may pass, whatever their status.
 const PASSING: &[&str] = &["InternalError", "OperationTimedOut", "RequestTimeout", "ServerBusy", "SlowDown"];
@@ -104,6 +109,46 @@ impl Bucket {
         done.map(drop).map_err(|error| self.failure(&error))
     }
 
+    /// The content of an object; `None` if there is none.
+    pub(crate) async fn read(&self, path: &Path) -> Result<Option<Bytes>, Fault> {
+        let Some(answer) = self.ask(path, false).await? else { return Ok(None) };
+        self.client.body(answer, CONTENT_LIMIT).await.map(Some)
+    }
+
+    /// The size of an object; `None` if there is none.
+    pub(crate) async fn length(&self, path: &Path) -> Result<Option<u64>, Fault> {
+        let Some(answer) = self.ask(path, true).await? else { return Ok(None) };
+        let length = answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        length.map(Some).ok_or_else(|| Fault::permanent("the server does not tell the object's size"))
+    }
+
+    /// Removes an object, if there is one.
+    pub(crate) async fn remove(&self, path: &Path) -> Result<(), Fault> {
+        let Err(error) = self.store.delete(path).await else { return Ok(()) };
+        let fault = fault_of(&error);
+        if is_missing(&fault) {
+            return Ok(());
+        }
+        if fault.status.is_some() || fault.transient {
+            return Err(self.explained(fault));
+        }
+        // Where a request can remove several, what went wrong with one is told in words.
+        match self.length(path).await? {
+            None => Ok(()),
+            Some(_) => Err(Fault { what: "the object cannot be removed".into(), ..fault }),
+        }
+    }
+
+    async fn ask(&self, path: &Path, head: bool) -> Result<Option<Response>, Fault> {
+        let slot = Slot::default();
+        let options = GetOptions { head, extensions: slot.extensions(), ..GetOptions::default() };
+        let told = self.store.get_opts(path, options).await;
+        match slot.answer(told) {
+            Err(fault) if is_missing(&fault) => Ok(None),
+            answer => answer.map(Some).map_err(|fault| self.explained(fault)),
+        }
+    }
+
     /// The fault of a step of an upload.
     fn failure(&self, error: &object_store::Error) -> Fault {
         self.explained(fault_of(error))
@@ -129,15 +174,12 @@ impl Bucket {
         let block = self.block;
         Some(match (status, code) {
             (_, "NoSuchBucket" | "ContainerNotFound") => {
-                format!("check the name `{}` and the `endpoint` in the source's `{block}` block", self.name)
+                format!("check the name `{}` and the `endpoint` in the `{block}` block", self.name)
             }
             (301 | 307 | 400, _) if region.is_some() => {
-                format!(
-                    "the bucket's region is {}: set `region` in the source's `{block}` block",
-                    region.unwrap_or_default()
-                )
+                format!("the bucket's region is {}: set `region` in the `{block}` block", region.unwrap_or_default())
             }
-            (301 | 307, _) => format!("check `region` and `endpoint` in the source's `{block}` block"),
+            (301 | 307, _) => format!("check `region` and `endpoint` in the `{block}` block"),
             (_, "RequestTimeTooSkewed") => "check this machine's clock".into(),
             (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "AuthenticationFailed" | "ExpiredToken")
             | (401, _) => "check the credentials: they are wrong, or have run out".into(),
@@ -156,6 +198,13 @@ impl Bucket {
         let secrets = self.secrets.iter().filter(|secret| !secret.is_empty());
         secrets.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
     }
+}
+
+/// Whether there is no such object, in a bucket that is there as far as the answer tells.
+fn is_missing(fault: &Fault) -> bool {
+    let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
+    fault.status == Some(404)
+        && said.is_none_or(|said| !matches!(said.code.as_str(), "NoSuchBucket" | "ContainerNotFound"))
 }
 
 /// An object of a bucket.

@@ -31,7 +31,7 @@ use futures::{StreamExt, TryStreamExt};
 use millstream_core::registry::{SourceEntry, StoreEntry};
 use millstream_core::source::{OpenedUnit, Source, SourceContext};
 use millstream_core::spec::{Fault, SpecInfo};
-use millstream_core::store::{Store, Upload};
+use millstream_core::store::{Brought, Store, Upload};
 use millstream_core::{ByteStream, Error, Result, Unit};
 use tokio::runtime::Id;
 
@@ -44,7 +44,7 @@ use bucket::{Bucket, Object, path_of};
 use list::Listing;
 use spec::{AzureSpec, GcsSpec, S3Spec};
 use stores::Kind;
-use upload::Writing;
+use upload::{Place, Ticket, Traffic, Writing};
 
 /// The source `s3`.
 pub const S3: SourceEntry = SourceEntry {
@@ -103,12 +103,14 @@ struct ObjectSource<K> {
     kind: K,
     /// Each is set up at its first use: only then are secrets read.
     buckets: Buckets,
+    /// What is on its way into them.
+    traffic: Arc<Traffic>,
 }
 
 impl<K: Kind> ObjectSource<K> {
     /// A source with these settings. Does no I/O.
     fn new(kind: K) -> Self {
-        ObjectSource { kind, buckets: Arc::default() }
+        ObjectSource { kind, buckets: Arc::default(), traffic: Arc::default() }
     }
 
     /// The object that `unit` names.
@@ -116,6 +118,14 @@ impl<K: Kind> ObjectSource<K> {
         let (bucket, key) = locate::<K>(&unit.uri)?;
         let bucket = self.opener().bucket(context, bucket).await;
         Ok(Arc::new(Object::new(bucket.map_err(|error| error.in_unit(&unit.uri, None))?, key)?))
+    }
+
+    /// The object at `uri`, to be written.
+    async fn place(&self, context: &SourceContext, uri: &str) -> Result<Place> {
+        let (name, key) = parts::<K>(uri)?;
+        let path = path_of(uri, key)?;
+        let bucket = self.opener().bucket(context, name).await.map_err(|error| error.in_unit(uri, None))?;
+        Ok(Place { bucket, path, uri: uri.to_owned(), io: context.io.clone() })
     }
 
     fn opener(&self) -> Opener<K> {
@@ -204,11 +214,58 @@ impl<K: Kind> Store for ObjectSource<K> {
         K::NAME
     }
 
+    fn check(&self, uri: &str) -> Result<()> {
+        let (_, key) = parts::<K>(uri)?;
+        if key.is_empty() || key.ends_with('/') {
+            return Err(Error::job("this names no object")
+                .in_unit(uri, None)
+                .hint(format!("name one in it, such as {}/result.csv", uri.trim_end_matches('/'))));
+        }
+        path_of(uri, key).map(drop)
+    }
+
+    /// Where a store has no uploads of several parts as such (Azure), it is not asked.
+    async fn probe(&self, context: &SourceContext, uri: &str) -> Result<()> {
+        let place = self.place(context, uri).await?;
+        let id = place.begin().await?;
+        place.abort(id).await
+    }
+
     async fn begin(&self, context: &SourceContext, uri: &str) -> Result<Box<dyn Upload>> {
-        let (name, key) = locate::<K>(uri)?;
-        let path = path_of(uri, key)?;
-        let bucket = self.opener().bucket(context, name).await.map_err(|error| error.in_unit(uri, None))?;
-        Ok(Box::new(Writing::new(context, bucket, path, uri)))
+        let place = self.place(context, uri).await?;
+        Ok(Box::new(Writing::new(context, place, Arc::clone(&self.traffic))))
+    }
+
+    async fn complete(&self, context: &SourceContext, brought: &Brought) -> Result<()> {
+        let place = self.place(context, &brought.uri).await?;
+        match &brought.ticket {
+            Some(ticket) => place.complete(Ticket::from_text(ticket)?, brought.bytes).await,
+            None => place.put(Bytes::new()).await,
+        }
+    }
+
+    async fn abort(&self, context: &SourceContext, brought: &Brought) -> Result<()> {
+        let Some(ticket) = &brought.ticket else { return Ok(()) };
+        self.place(context, &brought.uri).await?.abort(Ticket::from_text(ticket)?.id).await
+    }
+
+    async fn settle(&self) {
+        self.traffic.settle().await;
+    }
+
+    async fn read(&self, context: &SourceContext, uri: &str) -> Result<Option<Bytes>> {
+        let place = self.place(context, uri).await?;
+        place.repeat(|bucket, path| async move { bucket.read(&path).await }).await
+    }
+
+    async fn length(&self, context: &SourceContext, uri: &str) -> Result<Option<u64>> {
+        let place = self.place(context, uri).await?;
+        place.repeat(|bucket, path| async move { bucket.length(&path).await }).await
+    }
+
+    async fn remove(&self, context: &SourceContext, uri: &str) -> Result<()> {
+        let place = self.place(context, uri).await?;
+        place.repeat(|bucket, path| async move { bucket.remove(&path).await }).await
     }
 }
 
@@ -223,8 +280,20 @@ fn check<K: Kind>(pattern: &str) -> Result<(), Fault> {
     })
 }
 
-/// The bucket and the name in `uri`, as they stand there.
+/// The bucket and the name of an object in `uri`, as they stand there.
 fn locate<K: Kind>(uri: &str) -> Result<(&str, &str)> {
+    let (bucket, key) = parts::<K>(uri)?;
+    if key.is_empty() || key.ends_with('/') {
+        let folder = if key.is_empty() { "bucket" } else { "folder" };
+        return Err(Error::refused(format!("this is a {folder}, not an object"))
+            .in_unit(uri, None)
+            .hint(format!("to read all objects in it, add **: {}/**", uri.trim_end_matches('/'))));
+    }
+    Ok((bucket, key))
+}
+
+/// The bucket in `uri`, and what follows it.
+fn parts<K: Kind>(uri: &str) -> Result<(&str, &str)> {
     let fault = |what: String| Error::job(what).in_unit(uri, None);
     let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
     let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
@@ -235,12 +304,6 @@ fn locate<K: Kind>(uri: &str) -> Result<(&str, &str)> {
     if !bucket.chars().all(usual) {
         let error = fault(format!("`{bucket}` is no name of a bucket"));
         return Err(error.hint("the name has letters, digits, - and . only, and no wildcards"));
-    }
-    if key.is_empty() || key.ends_with('/') {
-        let folder = if key.is_empty() { "bucket" } else { "folder" };
-        return Err(Error::refused(format!("this is a {folder}, not an object"))
-            .in_unit(uri, None)
-            .hint(format!("to read all objects in it, add **: {}/**", uri.trim_end_matches('/'))));
     }
     Ok((bucket, key))
 }

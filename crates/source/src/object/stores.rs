@@ -49,8 +49,8 @@ pub(crate) trait Kind: Spec + Clone + Debug + Send + Sync + 'static {
 }
 
 impl Kind for S3Spec {
-    const CREDENTIALS: &'static str = "set `access_key_id` and `secret_access_key` in the source's `s3` block, or \
-                                       AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; if everybody may read the bucket, \
+    const CREDENTIALS: &'static str = "set `access_key_id` and `secret_access_key` in the `s3` block, or \
+                                       AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; if everybody may use the bucket, \
                                        set `anonymous: true`";
 
     fn connections(&self) -> HttpSpec {
@@ -105,8 +105,8 @@ impl Kind for GcsSpec {
     /// neither their length nor their ranges would be known.
     const AS_STORED: &'static str = "gzip";
 
-    const CREDENTIALS: &'static str = "set `service_account` in the source's `gs` block, or \
-                                       GOOGLE_APPLICATION_CREDENTIALS; if everybody may read the bucket, set \
+    const CREDENTIALS: &'static str = "set `service_account` in the `gs` block, or \
+                                       GOOGLE_APPLICATION_CREDENTIALS; if everybody may use the bucket, set \
                                        `anonymous: true`";
 
     fn connections(&self) -> HttpSpec {
@@ -142,8 +142,8 @@ impl Kind for GcsSpec {
 }
 
 impl Kind for AzureSpec {
-    const CREDENTIALS: &'static str = "set `access_key` or `sas` in the source's `az` block, or \
-                                       AZURE_STORAGE_ACCOUNT_KEY; if everybody may read the container, set \
+    const CREDENTIALS: &'static str = "set `access_key` or `sas` in the `az` block, or \
+                                       AZURE_STORAGE_ACCOUNT_KEY; if everybody may use the container, set \
                                        `anonymous: true`";
 
     fn connections(&self) -> HttpSpec {
@@ -173,7 +173,7 @@ impl Kind for AzureSpec {
         let emulated = is_true(builder.get_config_value(&UseEmulator));
         if builder.get_config_value(&AccountName).is_none() && !emulated {
             return Err(Error::refused("the storage account is not known")
-                .hint("set `account` in the source's `az` block, or AZURE_STORAGE_ACCOUNT_NAME"));
+                .hint("set `account` in the `az` block, or AZURE_STORAGE_ACCOUNT_NAME"));
         }
         let allowed = self.allow_http || is_true(builder.get_config_value(&Client(ClientConfigKey::AllowHttp)));
         if let Some(endpoint) = self.endpoint.clone().or(builder.get_config_value(&Endpoint)) {

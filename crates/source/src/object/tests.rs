@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use millstream_core::ErrorKind;
 use millstream_core::spec::{Fault as SpecFault, Spec};
-use millstream_testkit::{Answer, Authority, Fault, FaultServer, Nginx, Object, Plan, TempTree, Validity};
+use millstream_testkit::{
+    Answer, Authority, Fault, FaultServer, KEY, Nginx, Object, Plan, S3Server, SECRET, TempTree, Validity,
+};
 use serde_json::json;
 
-use super::servers::{ACCOUNT, ACCOUNT_KEY, AzureServer, GcsServer, KEY, S3Server, SECRET};
+use super::servers::{ACCOUNT, ACCOUNT_KEY, AzureServer, GcsServer};
 use super::*;
 use crate::conformance::{Place, conformance, noise, read_all, with_context};
 
@@ -650,14 +652,19 @@ async fn written(store: &dyn Store, context: &SourceContext, uri: &str, pieces: 
     for piece in pieces {
         upload.write(Bytes::copy_from_slice(piece)).await?;
     }
-    if finish {
-        upload.finish().await?;
+    if !finish {
+        return upload.complete().await;
     }
-    upload.complete().await
+    let brought = upload.finish().await?;
+    if let Err(error) = store.complete(context, &brought).await {
+        store.abort(context, &brought).await?;
+        return Err(error);
+    }
+    Ok(brought.bytes)
 }
 
 /// What every store has to do when it is written to.
-fn writing_conforms<P: Source + Store>(place: &P, base: &str) {
+fn writing_conforms<P: Source + Store>(place: &P, other: &P, base: &str) {
     with_context(64 << 20, |context| async move {
         let uri = |name: &str| format!("{base}{name}");
         let read = async |name: &str| read_all(place.open(&context, &Unit::new(uri(name))).await).await;
@@ -682,17 +689,40 @@ fn writing_conforms<P: Source + Store>(place: &P, base: &str) {
         for (name, dropped) in [("finished", true), ("finished", false), ("new", true), ("new", false)] {
             let mut upload = place.begin(&context, &uri(name)).await.expect("it begins");
             upload.write(Bytes::from(large.clone())).await.expect("it takes bytes");
-            upload.finish().await.expect("it brings them over");
-            match read(name).await {
+            let unchanged = async || match read(name).await {
                 Ok(bytes) => assert_eq!((name, bytes.as_slice()), ("finished", b"hello".as_slice())),
                 Err(error) => assert_eq!((name, error.kind()), ("new", ErrorKind::Refused)),
-            }
+            };
             match dropped {
                 true => drop(upload),
-                false => upload.abort().await.expect("it can be given up"),
+                false => {
+                    let brought = upload.finish().await.expect("it brings them over");
+                    unchanged().await;
+                    place.abort(&context, &brought).await.expect("it can be given up");
+                }
             }
-            assert_eq!(read(name).await.is_ok(), name == "finished");
+            place.settle().await;
+            unchanged().await;
             assert_eq!(context.budget.used(), 0);
+        }
+        // What one process brought over, another completes.
+        let mut upload = place.begin(&context, &uri("later")).await.expect("it begins");
+        upload.write(Bytes::from_static(b"later")).await.expect("it takes bytes");
+        let brought = upload.finish().await.expect("it brings them over");
+        assert_eq!((brought.uri.clone(), brought.bytes), (uri("later"), 5));
+        other.complete(&context, &brought).await.expect("the other completes it");
+        assert_eq!(read("later").await.expect("there"), b"later");
+        // Small ones are read, measured and removed; one that is not there is nothing.
+        place.probe(&context, &uri("later")).await.expect("it may be written");
+        assert_eq!(
+            Store::read(place, &context, &uri("later")).await.expect("readable").as_deref(),
+            Some(&b"later"[..])
+        );
+        assert_eq!(place.length(&context, &uri("later")).await.expect("measurable"), Some(5));
+        for _ in 0..2 {
+            place.remove(&context, &uri("later")).await.expect("removable, and fine if it is gone");
+            assert_eq!(Store::read(place, &context, &uri("later")).await.expect("readable"), None);
+            assert_eq!(place.length(&context, &uri("later")).await.expect("measurable"), None);
         }
     });
 }
@@ -705,11 +735,7 @@ fn objects_are_written_to_s3_whole_or_not_at_all() {
         let names = fs_err::read_dir(root.root()).expect("a folder");
         names.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().contains(".part-"))).any(|part| part)
     };
-    writing_conforms(&signing(&server, &root), "s3://bucket/");
-    let start = Instant::now();
-    while parts() && start.elapsed() < Duration::from_secs(5) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    writing_conforms(&signing(&server, &root), &signing(&server, &root), "s3://bucket/");
     assert!(!parts(), "parts that were given up are gone");
 }
 
@@ -717,7 +743,44 @@ fn objects_are_written_to_s3_whole_or_not_at_all() {
 fn objects_are_written_to_azure_whole_or_not_at_all() {
     let server = AzureServer::start();
     server.make_container("bucket");
-    writing_conforms(&azure(&server), "az://bucket/");
+    writing_conforms(&azure(&server), &azure(&server), "az://bucket/");
+}
+
+#[test]
+fn names_that_no_object_can_have_are_told_without_asking() {
+    let store = s3(json!({}));
+    for (uri, what) in [
+        ("s3://bucket", "this names no object"),
+        ("s3://bucket/a/", "this names no object"),
+        ("s3:///a", "this names no bucket"),
+        ("s3://b*/a", "`b*` is no name of a bucket"),
+        ("s3://bucket/a//b", "an object whose name has such a part cannot be named in a request"),
+        ("s3://bucket/../b", "an object whose name has such a part cannot be named in a request"),
+    ] {
+        let error = Store::check(&store, uri).expect_err(uri);
+        assert_eq!((error.what(), error.place().uri.as_deref()), (what, Some(uri)));
+    }
+    Store::check(&store, "s3://bucket/a b/c?.csv").expect("all of these are characters of names");
+}
+
+#[test]
+fn an_answer_that_was_lost_is_no_loss() {
+    let done = "<CompleteMultipartUploadResult><ETag>\"e\"</ETag></CompleteMultipartUploadResult>";
+    let gone = Fault::Answer(Answer::status(404).body("<Error><Code>NoSuchUpload</Code></Error>"));
+    let brought = Brought { uri: "s3://bucket/a".into(), bytes: 4, ticket: Some("[\"U\",\"1\"]".into()) };
+    for (first, there, fine) in
+        [(Fault::Close, "text", true), (Fault::Close, "old", false), (gone.clone(), "text", false)]
+    {
+        let server = FaultServer::start(
+            Plan::new()
+                .object("/bucket/a?uploadId=U", Object::new(done).fault(1, first.clone()).always(gone.clone()))
+                .object("/bucket/a", Object::new(there)),
+        );
+        let source = anonymous(&server, json!({}));
+        let brought = brought.clone();
+        let completed = with_context(64 << 20, |context| async move { source.complete(&context, &brought).await });
+        assert_eq!(completed.is_ok(), fine, "{first:?}, {there}: {completed:?}");
+    }
 }
 
 #[test]

@@ -6,21 +6,23 @@
 //!                                         part 3 ──▶ ┘    or abort: the parts go
 //! ```
 //!
-//! An object of one part is put as a whole when it is complete, unless it was finished before. What is filled and what is on its way is charged to the
-//! budget. It is held already, so it cannot be refused: instead, whoever writes waits for parts on their way, until one
-//! is left where the budget is used up.
+//! An object of one part is put as a whole when it is complete, unless it was finished before. What is filled and what
+//! is on its way is charged to the budget. It is held already, so it cannot be refused: instead, whoever writes waits
+//! for parts on their way, those of all uploads of the store, until one is left where the budget is used up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use millstream_core::source::SourceContext;
-use millstream_core::store::Upload;
+use millstream_core::store::{Brought, Upload};
 use millstream_core::{Budget, Error, Result};
 use object_store::PutPayload;
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::bucket::Bucket;
@@ -37,17 +39,167 @@ const STEP: usize = 4_000;
 /// No store takes more parts: that is 416 GiB.
 const PARTS: usize = 10_000;
 
-/// Parts that are on their way at once.
+/// Parts of one object that are on their way at once.
 const LANES: usize = 4;
+
+/// Parts of all objects of one store that are on their way at once.
+const ALL_LANES: usize = 16;
+
+/// What all uploads of a store share: how many parts are on their way, and how many uploads are being given up.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    parts: AtomicUsize,
+    leaving: AtomicUsize,
+    moved: Notify,
+}
+
+impl Traffic {
+    /// Waits until one more part may be on its way. The first always may.
+    async fn admit(self: &Arc<Self>, budget: &Budget) -> Counted {
+        let next = |parts: usize| {
+            let room = parts < ALL_LANES && budget.used() <= budget.limit();
+            (parts == 0 || room).then_some(parts + 1)
+        };
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if self.parts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok() {
+                return Counted(Arc::clone(self), |traffic| &traffic.parts);
+            }
+            moved.await;
+        }
+    }
+
+    /// Counts an upload that is being given up.
+    fn leave(self: &Arc<Self>) -> Counted {
+        self.leaving.fetch_add(1, Ordering::SeqCst);
+        Counted(Arc::clone(self), |traffic| &traffic.leaving)
+    }
+
+    /// Waits until no upload is being given up.
+    pub(crate) async fn settle(&self) {
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if self.leaving.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            moved.await;
+        }
+    }
+}
+
+/// One that is counted until it is dropped.
+struct Counted(Arc<Traffic>, fn(&Traffic) -> &AtomicUsize);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        (self.1)(&self.0).fetch_sub(1, Ordering::SeqCst);
+        self.0.moved.notify_waiters();
+    }
+}
+
+/// One object of a bucket, and what asks for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) path: Path,
+    pub(crate) uri: String,
+    pub(crate) io: Handle,
+}
+
+impl Place {
+    /// Tries `work` on the network's runtime until it is done or given up.
+    pub(crate) async fn repeat<T, F>(&self, mut work: impl FnMut(Arc<Bucket>, Path) -> F + Send + 'static) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Fault>> + Send + 'static,
+    {
+        let place = self.clone();
+        join(self.io.spawn(async move {
+            let mut tries = Tries::new(place.bucket.client.policy);
+            tries.repeat(&place.uri, || work(Arc::clone(&place.bucket), place.path.clone())).await
+        }))
+        .await
+    }
+
+    /// Makes the object of `bytes` bytes appear that `ticket` stands for.
+    pub(crate) async fn complete(&self, ticket: Ticket, bytes: u64) -> Result<()> {
+        let mut asked = false;
+        self.repeat(move |bucket, path| {
+            let (ticket, again) = (ticket.clone(), std::mem::replace(&mut asked, true));
+            async move {
+                match bucket.complete_upload(&path, &ticket.id, ticket.parts).await {
+                    // The answer to an earlier try was lost, and it had done the work.
+                    Err(fault) if again && !fault.transient => match bucket.length(&path).await {
+                        Ok(Some(there)) if there == bytes => Ok(()),
+                        _ => Err(fault),
+                    },
+                    other => other,
+                }
+            }
+        })
+        .await
+    }
+
+    /// Makes an object of `content` appear.
+    pub(crate) async fn put(&self, content: Bytes) -> Result<()> {
+        let payload = PutPayload::from(content);
+        self.repeat(move |bucket, path| {
+            let payload = payload.clone();
+            async move { bucket.put(&path, payload).await }
+        })
+        .await
+    }
+
+    /// Begins an object of several parts: the name that the store gives its upload.
+    pub(crate) async fn begin(&self) -> Result<String> {
+        self.repeat(|bucket, path| async move { bucket.begin_upload(&path).await }).await
+    }
+
+    /// Gives the parts of the upload `id` up.
+    pub(crate) async fn abort(&self, id: String) -> Result<()> {
+        self.repeat(move |bucket, path| {
+            let id = id.clone();
+            async move { bucket.abort_upload(&path, &id).await }
+        })
+        .await
+    }
+}
+
+/// What completes an upload: its name, and those of its parts.
+#[derive(Debug, Clone)]
+pub(crate) struct Ticket {
+    pub(crate) id: String,
+    pub(crate) parts: Vec<PartId>,
+}
+
+impl Ticket {
+    /// As text, for a process that comes later: the names as a list in JSON.
+    fn to_text(&self) -> String {
+        let names = std::iter::once(&self.id).chain(self.parts.iter().map(|part| &part.content_id));
+        serde_json::Value::from_iter(names.map(String::as_str)).to_string()
+    }
+
+    /// The ticket that [`Ticket::to_text`] made.
+    pub(crate) fn from_text(text: &str) -> Result<Self> {
+        let names: Vec<String> = serde_json::from_str(text).map_err(|cause| {
+            Error::refused("the name of an upload that was not completed cannot be read").text(text).cause(cause)
+        })?;
+        let mut names = names.into_iter();
+        let id = names.next().unwrap_or_default();
+        Ok(Ticket { id, parts: names.map(|content_id| PartId { content_id }).collect() })
+    }
+}
 
 /// An object on its way into a bucket.
 #[derive(Debug)]
 pub(crate) struct Writing {
-    bucket: Arc<Bucket>,
-    path: Path,
-    uri: String,
-    io: Handle,
+    place: Place,
     budget: Arc<Budget>,
+    traffic: Arc<Traffic>,
     filling: BytesMut,
     charges: Vec<Charge>,
     /// Given by the store when the first part is full.
@@ -59,13 +211,11 @@ pub(crate) struct Writing {
 
 impl Writing {
     /// Nothing is sent before there is a part.
-    pub(crate) fn new(context: &SourceContext, bucket: Arc<Bucket>, path: Path, uri: &str) -> Self {
+    pub(crate) fn new(context: &SourceContext, place: Place, traffic: Arc<Traffic>) -> Self {
         Writing {
-            bucket,
-            path,
-            uri: uri.to_owned(),
-            io: context.io.clone(),
+            place,
             budget: Arc::clone(&context.budget),
+            traffic,
             filling: BytesMut::new(),
             charges: Vec::new(),
             id: None,
@@ -82,34 +232,32 @@ impl Writing {
 
     /// Sends what has been filled.
     async fn send_part(&mut self) -> Result<()> {
+        let uri = self.place.uri.clone();
         if self.parts.len() == PARTS {
             return Err(Error::refused(format!("an object of more than {PARTS} parts cannot be written"))
-                .in_unit(&self.uri, None)
+                .in_unit(&uri, None)
                 .hint("write several smaller ones"));
         }
-        let id = self.upload_id().await?;
-        self.make_room().await?;
+        let id = match &self.id {
+            Some(id) => id.clone(),
+            None => self.id.insert(self.place.begin().await?).clone(),
+        };
+        while self.under_way.len() >= LANES {
+            self.part_arrived().await?;
+        }
+        let counted = self.traffic.admit(&self.budget).await;
         let number = self.parts.len();
         self.parts.push(None);
         let payload = PutPayload::from(self.filling.split().freeze());
         let charges = std::mem::take(&mut self.charges);
-        let (bucket, path, uri) = (Arc::clone(&self.bucket), self.path.clone(), self.uri.clone());
+        let (bucket, path) = (Arc::clone(&self.place.bucket), self.place.path.clone());
         let part = async move {
-            let _charges = charges;
+            let _held = (charges, counted);
             let mut tries = Tries::new(bucket.client.policy);
             let send = || async { bucket.put_part(&path, &id, number, payload.clone()).await };
             Ok((number, tries.repeat(&uri, send).await?))
         };
-        self.under_way.spawn_on(part, &self.io);
-        Ok(())
-    }
-
-    /// Waits until one more part may be under way.
-    async fn make_room(&mut self) -> Result<()> {
-        while self.under_way.len() >= LANES || (!self.under_way.is_empty() && self.budget.used() > self.budget.limit())
-        {
-            self.part_arrived().await?;
-        }
+        self.under_way.spawn_on(part, &self.place.io);
         Ok(())
     }
 
@@ -124,36 +272,22 @@ impl Writing {
         Ok(())
     }
 
-    async fn all_arrived(&mut self) -> Result<()> {
+    /// Brings everything over.
+    async fn bring(&mut self) -> Result<()> {
+        if !self.filling.is_empty() {
+            self.send_part().await?;
+        }
         while !self.under_way.is_empty() {
             self.part_arrived().await?;
         }
         Ok(())
     }
 
-    async fn upload_id(&mut self) -> Result<String> {
-        if let Some(id) = &self.id {
-            return Ok(id.clone());
-        }
-        let (bucket, path) = (Arc::clone(&self.bucket), self.path.clone());
-        let id = self.repeat(move || begin(Arc::clone(&bucket), path.clone())).await?;
-        self.id = Some(id.clone());
-        Ok(id)
+    /// What completes it, if there are parts. From here on, nothing of it is given up when this is dropped.
+    fn ticket(&mut self) -> Option<Ticket> {
+        let id = self.id.take()?;
+        Some(Ticket { id, parts: std::mem::take(&mut self.parts).into_iter().flatten().collect() })
     }
-
-    /// Tries `work` on the network's runtime until it is done or given up.
-    async fn repeat<T, F>(&self, work: impl FnMut() -> F + Send + 'static) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Fault>> + Send,
-    {
-        let (uri, policy) = (self.uri.clone(), self.bucket.client.policy);
-        join(self.io.spawn(async move { Tries::new(policy).repeat(&uri, work).await })).await
-    }
-}
-
-async fn begin(bucket: Arc<Bucket>, path: Path) -> Result<String, Fault> {
-    bucket.begin_upload(&path).await
 }
 
 #[async_trait]
@@ -161,70 +295,62 @@ impl Upload for Writing {
     async fn write(&mut self, mut bytes: Bytes) -> Result<()> {
         self.written += bytes.len() as u64;
         while !bytes.is_empty() {
+            let fitting = bytes.split_to(bytes.len().min(self.part_size() - self.filling.len()));
+            self.charges.push(Charge::forced(&self.budget, fitting.len()));
+            // A whole part need not be copied.
+            match fitting.try_into_mut() {
+                Ok(whole) if self.filling.is_empty() => self.filling = whole,
+                Ok(part) => self.filling.extend_from_slice(&part),
+                Err(shared) => self.filling.extend_from_slice(&shared),
+            }
             if self.filling.len() >= self.part_size() {
                 self.send_part().await?;
             }
-            let fitting = bytes.split_to(bytes.len().min(self.part_size() - self.filling.len()));
-            self.charges.push(Charge::forced(&self.budget, fitting.len()));
-            self.filling.extend_from_slice(&fitting);
         }
         Ok(())
     }
 
     /// Also what would fit into one request goes as a part: then completing it is short, and hardly anything can fail.
-    async fn finish(&mut self) -> Result<()> {
-        if !self.filling.is_empty() {
-            self.send_part().await?;
-        }
-        self.all_arrived().await
+    async fn finish(mut self: Box<Self>) -> Result<Brought> {
+        self.bring().await?;
+        let ticket = self.ticket().map(|ticket| ticket.to_text());
+        Ok(Brought { uri: self.place.uri.clone(), bytes: self.written, ticket })
     }
 
     async fn complete(mut self: Box<Self>) -> Result<u64> {
-        if self.id.is_some() {
-            self.finish().await?;
-        }
-        let (bucket, path) = (Arc::clone(&self.bucket), self.path.clone());
-        let Some(id) = self.id.clone() else {
-            let payload = PutPayload::from(self.filling.split().freeze());
-            self.repeat(move || put(Arc::clone(&bucket), path.clone(), payload.clone())).await?;
+        if self.id.is_none() {
+            self.place.put(self.filling.split().freeze()).await?;
             return Ok(self.written);
-        };
-        let parts: Vec<PartId> = self.parts.iter().flatten().cloned().collect();
-        self.repeat(move || complete(Arc::clone(&bucket), path.clone(), id.clone(), parts.clone())).await?;
-        self.id = None;
+        }
+        self.bring().await?;
+        if let Some(id) = self.id.clone() {
+            let parts = self.parts.iter().flatten().cloned().collect();
+            self.place.complete(Ticket { id, parts }, self.written).await?;
+            self.id = None;
+        }
         Ok(self.written)
     }
 
     async fn abort(mut self: Box<Self>) -> Result<()> {
         self.under_way.shutdown().await;
-        let Some(id) = self.id.take() else { return Ok(()) };
-        let (bucket, path) = (Arc::clone(&self.bucket), self.path.clone());
-        self.repeat(move || abort(Arc::clone(&bucket), path.clone(), id.clone())).await
+        match self.id.take() {
+            Some(id) => self.place.abort(id).await,
+            None => Ok(()),
+        }
     }
-}
-
-async fn put(bucket: Arc<Bucket>, path: Path, payload: PutPayload) -> Result<(), Fault> {
-    bucket.put(&path, payload).await
-}
-
-async fn complete(bucket: Arc<Bucket>, path: Path, id: String, parts: Vec<PartId>) -> Result<(), Fault> {
-    bucket.complete_upload(&path, &id, parts).await
-}
-
-async fn abort(bucket: Arc<Bucket>, path: Path, id: String) -> Result<(), Fault> {
-    bucket.abort_upload(&path, &id).await
 }
 
 impl Drop for Writing {
     /// Parts cost money until they are given up.
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
-        let (bucket, path) = (Arc::clone(&self.bucket), self.path.clone());
+        let (place, leaving) = (self.place.clone(), self.traffic.leave());
         let mut under_way = std::mem::take(&mut self.under_way);
-        self.io.spawn(async move {
+        self.place.io.spawn(async move {
             under_way.shutdown().await;
             // There is nobody to tell.
-            let _ = abort(bucket, path, id).await;
+            let _ = place.abort(id).await;
+            drop(leaving);
         });
     }
 }

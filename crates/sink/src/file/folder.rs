@@ -1,5 +1,5 @@
-//! From temporary names to final ones. It owns the lock, the temporary files, the list of a committed set, and what
-//! earlier runs left behind; what is in the files is others'.
+//! Files in a folder: from temporary names to final ones. It owns the lock, the temporary files, where the list of a
+//! committed set is, and what earlier runs left behind; what is in the files is others'.
 //!
 //! All that a load writes lies in one hidden folder beside its result, on the same file system, so that a rename is
 //! atomic:
@@ -16,53 +16,142 @@
 //! behind it has committed, and the next run finishes the renames before it begins. The folder's name holds no run:
 //! that way one lock decides who may write, without a race between the cleaning and the beginning of two runs.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::TryLockError;
 use std::io::{ErrorKind as Io, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
+use millstream_core::sink::LoadContext;
+use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result, Step};
-use serde::{Deserialize, Serialize};
 
 use super::naming::Target;
-use crate::shared::{create_folders, path_error, remove_folders, sync_folder};
+use super::place::{self, Draft, Place, Staging, Wanted};
+use super::plan::{Plan, PlannedFile, check_distinct};
+use crate::shared::{blocking, create_folders, folder_fault, path_error, remove_folders, sync_folder};
 
-/// The list of the files of one committed load.
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
-pub(crate) struct Plan {
-    /// The version of this list's form.
-    pub(crate) version: u32,
-    /// The run that wrote them.
-    pub(crate) run: String,
-    /// Whether the result is a set of files, so that the list stays beside them.
-    pub(crate) set: bool,
-    /// The files.
-    pub(crate) files: Vec<PlannedFile>,
+/// Files in a folder of this machine.
+#[derive(Debug)]
+pub(crate) struct Folder;
+
+#[async_trait]
+impl Place for Folder {
+    fn check(&self, wanted: &Wanted, first: &[String]) -> Vec<Error> {
+        let Wanted { target, overwrite } = wanted;
+        let mut faults: Vec<Error> = folder_fault(target.folder()).into_iter().collect();
+        let existing = first.iter().try_for_each(|name| existing_fault(&target.folder().join(name), *overwrite));
+        faults.extend(existing.err());
+        match read_plan(&listed_path(target)) {
+            Ok(Some(_)) if !overwrite => faults.push(place::earlier_fault(target)),
+            Ok(_) => {}
+            // A folder that cannot be read has been told already.
+            Err(error) => {
+                if faults.is_empty() {
+                    faults.push(error);
+                }
+            }
+        }
+        faults
+    }
+
+    async fn reach(&self, _: &Wanted, _: &[String], _: &SourceContext) -> Vec<Error> {
+        Vec::new()
+    }
+
+    async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>> {
+        let temporary = blocking(|| Temporary::begin(&wanted.target, &context.run))?;
+        Ok(Box::new(InFolder {
+            wanted: wanted.clone(),
+            run: context.run.clone(),
+            step: Arc::clone(&context.step),
+            temporary: Mutex::new(temporary),
+        }))
+    }
 }
 
-/// One file of a load.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct PlannedFile {
-    /// Its number while it was being written.
-    pub(crate) staged: usize,
-    /// Its path below the target's folder.
-    pub(crate) path: String,
-    /// Rows in it.
-    pub(crate) rows: u64,
-    /// Its size in bytes.
-    pub(crate) bytes: u64,
+/// A load into a folder.
+struct InFolder {
+    wanted: Wanted,
+    run: String,
+    step: Arc<Step>,
+    temporary: Mutex<Temporary>,
 }
 
-/// The version of [`Plan`] that this program writes and reads.
-const PLAN_VERSION: u32 = 1;
+impl InFolder {
+    fn temporary(&self) -> MutexGuard<'_, Temporary> {
+        self.temporary.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Staging for InFolder {
+    async fn file(&self, number: usize, path: &str) -> Result<Box<dyn Draft>> {
+        let staged = self.temporary().file(number);
+        let created = blocking(|| fs_err::OpenOptions::new().append(true).create_new(true).open(&staged));
+        let file = Some(created.map_err(|error| path_error("make", &staged, &error))?);
+        Ok(Box::new(StagedFile { staged, shown: self.wanted.target.folder().join(path), file }))
+    }
+
+    async fn prepare(&self, files: Vec<PlannedFile>) -> Result<()> {
+        let plan = Plan::new(&self.run, self.wanted.target.is_set(), files);
+        blocking(|| self.temporary().prepare(plan, self.wanted.overwrite, &self.step))
+    }
+
+    async fn commit(&self) -> Result<()> {
+        blocking(|| {
+            let mut temporary = self.temporary();
+            temporary.commit()?;
+            temporary.remove_temporary();
+            Ok(())
+        })
+    }
+
+    async fn abort(&self) {
+        blocking(|| self.temporary().abort());
+    }
+}
+
+/// A file under its temporary name.
+struct StagedFile {
+    staged: PathBuf,
+    /// Its final path, for messages.
+    shown: PathBuf,
+    file: Option<fs_err::File>,
+}
+
+#[async_trait]
+impl Draft for StagedFile {
+    async fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let (staged, file) = (&self.staged, &mut self.file);
+        let written = blocking(|| {
+            let mut opened = match file.take() {
+                Some(opened) => opened,
+                None => fs_err::OpenOptions::new().append(true).open(staged)?,
+            };
+            let written = opened.write_all(bytes);
+            *file = Some(opened);
+            written
+        });
+        written.map_err(|error| path_error("write", &self.shown, &error))
+    }
+
+    fn rest(&mut self) {
+        self.file = None;
+    }
+
+    async fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
 
 /// How often the lock is tried while other runs remove their folders.
 const LOCK_TRIES: usize = 100;
 
 /// The temporary files of one load.
-#[derive(Debug)]
-pub(crate) struct Staging {
+struct Temporary {
     /// The target's folder.
     folder: PathBuf,
     /// The hidden folder with the temporary files.
@@ -86,9 +175,9 @@ enum State {
     Done,
 }
 
-impl Staging {
+impl Temporary {
     /// Makes the temporary folder, and finishes or removes what a dead run left in it.
-    pub(crate) fn begin(target: &Target, run: &str) -> Result<Self> {
+    fn begin(target: &Target, run: &str) -> Result<Self> {
         let mut created = Vec::new();
         let begun = Self::begin_in(target, run, &mut created);
         if begun.is_err() {
@@ -104,7 +193,7 @@ impl Staging {
         let lock = lock(&temporary, target, run, created)?;
         // Until a dead run's work is finished, none of it may be removed: so it counts as committed.
         let state = State::Committed;
-        let mut staging = Staging { folder, temporary, listed, _lock: lock, created: Vec::new(), state };
+        let mut staging = Temporary { folder, temporary, listed, _lock: lock, created: Vec::new(), state };
         staging.recover()?;
         staging.state = State::Open;
         // The set that is there must be understood before anything is written, since it will be replaced.
@@ -114,30 +203,22 @@ impl Staging {
     }
 
     /// The path of the temporary file with that number.
-    pub(crate) fn file(&self, number: usize) -> PathBuf {
+    fn file(&self, number: usize) -> PathBuf {
         self.temporary.join(format!("{number:06}"))
     }
 
     /// Makes everything durable under temporary names. After this only renames remain.
-    pub(crate) fn prepare(
-        &mut self,
-        run: &str,
-        set: bool,
-        overwrite: bool,
-        files: Vec<PlannedFile>,
-        step: &Step,
-    ) -> Result<()> {
-        self.check_names(&files, overwrite)?;
-        let folders: BTreeSet<PathBuf> = files.iter().filter_map(|file| self.parent_of(&file.path)).collect();
+    fn prepare(&mut self, plan: Plan, overwrite: bool, step: &Step) -> Result<()> {
+        self.check_names(&plan.files, overwrite)?;
+        let folders: BTreeSet<PathBuf> = plan.files.iter().filter_map(|file| self.parent_of(&file.path)).collect();
         for folder in &folders {
             create_folders(folder, &mut self.created)?;
         }
-        for file in &files {
+        for file in &plan.files {
             let path = self.file(file.staged);
             step.writing(|| fs_err::File::open(&path).and_then(|opened| opened.sync_all()))
                 .map_err(|error| path_error("sync", &path, &error))?;
         }
-        let plan = Plan { version: PLAN_VERSION, run: run.to_owned(), set, files };
         step.writing(|| {
             write_plan(&self.temporary.join("plan.new"), &plan)?;
             sync_folder(&self.temporary)
@@ -145,7 +226,7 @@ impl Staging {
     }
 
     /// Gives the files their final names and removes those of the set that was there before.
-    pub(crate) fn commit(&mut self) -> Result<()> {
+    fn commit(&mut self) -> Result<()> {
         let (from, to) = (self.temporary.join("plan.new"), self.committed_plan());
         fs_err::rename(&from, &to)
             .map_err(|error| path_error("commit what was written in", &self.temporary, &error))?;
@@ -161,7 +242,7 @@ impl Staging {
     }
 
     /// Takes back everything, unless it is committed.
-    pub(crate) fn abort(&mut self) {
+    fn abort(&mut self) {
         if self.state == State::Open {
             self.remove_temporary();
             remove_folders(&mut self.created);
@@ -178,14 +259,10 @@ impl Staging {
 
     /// What would keep the renames from being right.
     fn check_names(&self, files: &[PlannedFile], overwrite: bool) -> Result<()> {
-        let mut seen = HashSet::new();
+        check_distinct(files)?;
         let mut folded: BTreeMap<String, &str> = BTreeMap::new();
         for file in files {
             existing_fault(&self.folder.join(&file.path), overwrite)?;
-            if !seen.insert(&file.path) {
-                return Err(Error::refused(format!("two files of the sink have the same name {}", file.path))
-                    .hint("two long values have the same beginning and hash; split by a shorter expression"));
-            }
             if let Some(other) = folded.insert(file.path.to_lowercase(), &file.path)
                 && self.temporary.join("LOCK").symlink_metadata().is_ok()
             {
@@ -237,9 +314,8 @@ impl Staging {
     /// stay beside new ones.
     fn remove_stale(&self, plan: &Plan) -> Result<()> {
         let Some(before) = read_plan(&self.listed)? else { return Ok(()) };
-        let kept: HashSet<&str> = plan.files.iter().map(|file| file.path.as_str()).collect();
-        for file in before.files.iter().filter(|file| !kept.contains(file.path.as_str())) {
-            let path = self.folder.join(&file.path);
+        for stale in before.stale_beside(&plan.files) {
+            let path = self.folder.join(stale);
             remove_if_there(&path)?;
             let below = path.ancestors().skip(1).take_while(|ancestor| *ancestor != self.folder);
             for folder in below {
@@ -270,14 +346,9 @@ impl Staging {
         let _ = fs_err::remove_dir(&self.temporary);
         self.state = State::Done;
     }
-
-    /// The end of a load that is committed.
-    pub(crate) fn finish(&mut self) {
-        self.remove_temporary();
-    }
 }
 
-impl Drop for Staging {
+impl Drop for Temporary {
     fn drop(&mut self) {
         self.abort();
     }
@@ -290,16 +361,11 @@ fn temporary_folder(target: &Target) -> PathBuf {
 
 /// `.NAME.millstream.json` beside the result.
 fn listed_path(target: &Target) -> PathBuf {
-    target.folder().join(format!(".{}.millstream.json", target.key()))
-}
-
-/// Whether an earlier load left a set of files at the target, or what is wrong with its list.
-pub(crate) fn earlier_set(target: &Target) -> Result<bool> {
-    read_plan(&listed_path(target)).map(|plan| plan.is_some())
+    target.folder().join(target.list())
 }
 
 /// What keeps the file `path` from being replaced.
-pub(crate) fn existing_fault(path: &Path, overwrite: bool) -> Result<()> {
+fn existing_fault(path: &Path, overwrite: bool) -> Result<()> {
     // A link is replaced, not followed, but what it leads to tells what the user meant.
     let Ok(kind) = path.metadata() else { return Ok(()) };
     if kind.is_dir() {
@@ -311,8 +377,7 @@ pub(crate) fn existing_fault(path: &Path, overwrite: bool) -> Result<()> {
             .hint(format!("write to standard output (`write: \"-\"`) and run with > {}", path.display())));
     }
     if !overwrite {
-        return Err(Error::refused(format!("{} exists already", path.display()))
-            .hint("move it away, or leave `overwrite: false` out to replace it"));
+        return Err(place::existing_fault(&path.display().to_string()));
     }
     Ok(())
 }
@@ -370,8 +435,7 @@ fn lock(temporary: &Path, target: &Target, run: &str, created: &mut Vec<PathBuf>
 }
 
 fn write_plan(path: &Path, plan: &Plan) -> Result<()> {
-    let mut text = serde_json::to_vec_pretty(plan).map_err(|error| Error::internal(error.to_string()))?;
-    text.push(b'\n');
+    let text = plan.to_text()?;
     let written = fs_err::File::create(path).and_then(|mut file| {
         file.write_all(&text)?;
         file.sync_all()
@@ -379,28 +443,12 @@ fn write_plan(path: &Path, plan: &Plan) -> Result<()> {
     written.map_err(|error| path_error("write", path, &error))
 }
 
-/// The plan at `path`, if there is one. Its paths come from a disk that others can write to, so none may lead out of
-/// the folder.
+/// The plan at `path`, if there is one.
 fn read_plan(path: &Path) -> Result<Option<Plan>> {
-    let text = match fs_err::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == Io::NotFound => return Ok(None),
-        Err(error) => return Err(path_error("read", path, &error)),
-    };
-    let damaged = |cause: String| {
-        Error::refused(format!("the list of an earlier result, {}, is damaged", path.display()))
-            .cause(cause)
-            .hint("remove it, and the files of that result that shall not stay beside the new ones")
-    };
-    let plan: Plan = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-    if plan.version != PLAN_VERSION {
-        return Err(damaged(format!("its version is {}, and this program knows {PLAN_VERSION}", plan.version)));
-    }
-    let inside =
-        |path: &str| !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
-    match plan.files.iter().find(|file| !inside(&file.path)) {
-        Some(file) => Err(damaged(format!("the path `{}` leads out of the folder", file.path))),
-        None => Ok(Some(plan)),
+    match fs_err::read(path) {
+        Ok(text) => Plan::from_text(&text, &path.display().to_string()).map(Some),
+        Err(error) if error.kind() == Io::NotFound => Ok(None),
+        Err(error) => Err(path_error("read", path, &error)),
     }
 }
 

@@ -1,0 +1,617 @@
+//! Files in a bucket: objects that appear as wholes, and a list of them that makes several objects one result, as far as
+//! a store lets that be. How an object is brought over is the store's matter.
+//!
+//! ```text
+//!  a-000.csv ┐                                   every object is in the store by now, and nobody sees it
+//!  a-001.csv ┴─ finish ─▶ prepare
+//!  .a.csv.millstream.json, unfinished            from here on the set is committed: the list says what completes
+//!                                                each object, and which old ones go
+//!  a-000.csv a-001.csv                           completed
+//!  a-002.csv                                     removed: of the set that was there before
+//!  .a.csv.millstream.json                        finished: what a later run replaces
+//! ```
+//! A process that dies before the list is written has changed nothing that can be seen. One that dies behind it has
+//! committed, and the next run does the rest before it begins. A single object needs no list, unless a set was there.
+//!
+//! A store takes parts of some megabytes only, so every open object holds up to that much. All of them together hold a
+//! part of the budget; what is more goes to scratch until a part is full.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use millstream_core::sink::LoadContext;
+use millstream_core::source::SourceContext;
+use millstream_core::store::{Brought, Store, Upload};
+use millstream_core::{Budget, Error, ErrorKind, Result, Step};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::naming::Target;
+use super::place::{self, Draft, Place, Staging, Wanted};
+use super::plan::{Plan, PlannedFile, check_distinct};
+use crate::shared::blocking;
+
+/// What is handed to the store at once: a part of its own. No store wants less than 5 MiB.
+const PART: usize = 8 << 20;
+
+/// Which part of the budget all open objects of a load hold together.
+const SHARE: usize = 4;
+
+/// Requests for whole objects that are on their way at once.
+const AT_ONCE: usize = 16;
+
+/// Names that are looked up before there are rows, if nothing may be replaced.
+const LOOKED_UP: usize = 64;
+
+/// Objects in a store.
+#[derive(Debug)]
+pub(crate) struct Bucket(pub(crate) Arc<dyn Store>);
+
+#[async_trait]
+impl Place for Bucket {
+    fn check(&self, _: &Wanted, _: &[String]) -> Vec<Error> {
+        Vec::new()
+    }
+
+    async fn reach(&self, wanted: &Wanted, first: &[String], context: &SourceContext) -> Vec<Error> {
+        let far = Far { store: Arc::clone(&self.0), context: context.clone(), target: wanted.target.clone() };
+        match far.reach(wanted.overwrite, first).await {
+            Ok(()) => Vec::new(),
+            Err(error) => vec![error],
+        }
+    }
+
+    async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>> {
+        let network =
+            SourceContext { io: context.io.clone(), budget: Arc::clone(&context.budget), cache: Arc::default() };
+        let far = Far { store: Arc::clone(&self.0), context: network, target: wanted.target.clone() };
+        let earlier = far.recovered().await?;
+        Ok(Box::new(InBucket {
+            run: context.run.clone(),
+            overwrite: wanted.overwrite,
+            earlier,
+            plan: Mutex::default(),
+            shared: Arc::new(Shared {
+                far,
+                step: Arc::clone(&context.step),
+                room: Room { budget: Arc::clone(&context.budget), held: AtomicUsize::new(0) },
+                scratch: Arc::new(Scratch { folder: context.scratch.clone(), state: Mutex::default() }),
+                closing: Arc::new(Semaphore::new(AT_ONCE)),
+                closed: Mutex::default(),
+                given_up: AtomicBool::new(false),
+            }),
+        }))
+    }
+}
+
+/// The objects of one target, as the store has them.
+#[derive(Debug, Clone)]
+struct Far {
+    store: Arc<dyn Store>,
+    context: SourceContext,
+    target: Target,
+}
+
+impl Far {
+    fn list(&self) -> String {
+        self.target.uri(&self.target.list())
+    }
+
+    async fn reach(&self, overwrite: bool, first: &[String]) -> Result<()> {
+        let earlier = self.read_list().await?;
+        if !overwrite {
+            if earlier.is_some() {
+                return Err(place::earlier_fault(&self.target));
+            }
+            self.none_exists(first.iter().take(LOOKED_UP).cloned().collect()).await?;
+        }
+        let probed = match first {
+            [only] if !self.target.is_set() => self.target.uri(only),
+            _ => self.list(),
+        };
+        self.store.probe(&self.context, &probed).await
+    }
+
+    /// The list of the set that is there.
+    async fn read_list(&self) -> Result<Option<Plan>> {
+        let uri = self.list();
+        match self.store.read(&self.context, &uri).await? {
+            Some(text) => Plan::from_text(&text, &uri).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn write_list(&self, plan: &Plan) -> Result<()> {
+        let mut upload = self.store.begin(&self.context, &self.list()).await?;
+        upload.write(plan.to_text()?.into()).await?;
+        upload.complete().await.map(drop)
+    }
+
+    /// An error if there is an object already at one of `paths`.
+    async fn none_exists(&self, paths: Vec<String>) -> Result<()> {
+        each(paths, |path| {
+            let (far, uri) = (self.clone(), self.target.uri(&path));
+            async move {
+                match far.store.length(&far.context, &uri).await? {
+                    Some(_) => Err(place::existing_fault(&uri)),
+                    None => Ok(()),
+                }
+            }
+        })
+        .await
+    }
+
+    /// The list of the set that is there, after what a dead run had committed has been done.
+    async fn recovered(&self) -> Result<Option<Plan>> {
+        let Some(plan) = self.read_list().await? else { return Ok(None) };
+        if !plan.unfinished {
+            return Ok(Some(plan));
+        }
+        let lost = AtomicBool::new(false);
+        each(plan.files.clone(), |file| {
+            let (far, lost) = (self.clone(), &lost);
+            async move {
+                let brought = far.brought(&file);
+                match far.store.complete(&far.context, &brought).await {
+                    Err(error) if error.kind() == ErrorKind::Refused => {
+                        // The dead run had completed it, or the store has removed what was never completed. If it is as
+                        // large as the one before, nobody can tell.
+                        let there = far.store.length(&far.context, &brought.uri).await?;
+                        let done = there == Some(file.bytes) && file.replaced != Some(file.bytes);
+                        lost.fetch_or(!done, Ordering::Relaxed);
+                        Ok(())
+                    }
+                    other => other,
+                }
+            }
+        })
+        .await?;
+        // Where the new set may not be whole any more, the old one is not touched: this run replaces all of both.
+        if lost.into_inner() {
+            return Ok(Some(plan));
+        }
+        self.conclude(plan).await
+    }
+
+    /// All objects of `plan` are complete: removes those that go, and leaves the list as it stays.
+    async fn conclude(&self, mut plan: Plan) -> Result<Option<Plan>> {
+        each(std::mem::take(&mut plan.stale), |path| {
+            let (far, uri) = (self.clone(), self.target.uri(&path));
+            async move { far.store.remove(&far.context, &uri).await }
+        })
+        .await?;
+        if !plan.set {
+            self.store.remove(&self.context, &self.list()).await?;
+            return Ok(None);
+        }
+        plan.unfinished = false;
+        plan.files.iter_mut().for_each(|file| (file.upload, file.replaced) = (None, None));
+        self.write_list(&plan).await?;
+        Ok(Some(plan))
+    }
+
+    fn brought(&self, file: &PlannedFile) -> Brought {
+        Brought { uri: self.target.uri(&file.path), bytes: file.bytes, ticket: file.upload.clone() }
+    }
+
+    async fn complete(&self, files: &[PlannedFile]) -> Result<()> {
+        each(files.iter().map(|file| self.brought(file)).collect(), |brought| {
+            let far = self.clone();
+            async move { far.store.complete(&far.context, &brought).await }
+        })
+        .await
+    }
+
+    /// Gives up what is closed or being closed.
+    async fn give_up(&self, mut closed: Closed) {
+        closed.tasks.abort_all();
+        while let Some(ended) = closed.tasks.join_next().await {
+            if let Ok(Ok((number, brought))) = ended {
+                closed.brought.insert(number, brought);
+            }
+        }
+        let all = closed.brought.into_values().map(|brought| async move {
+            // There is nobody to tell.
+            let _ = self.store.abort(&self.context, &brought).await;
+        });
+        futures::stream::iter(all).buffer_unordered(AT_ONCE).collect::<()>().await;
+        self.store.settle().await;
+    }
+}
+
+/// Does `work` with all of `items`, some at once. When one has failed no more are begun, but those that are under way are
+/// seen through: nothing goes on behind the back of whoever is told.
+async fn each<T, F: Future<Output = Result<()>>>(items: Vec<T>, mut work: impl FnMut(T) -> F) -> Result<()> {
+    let failed = AtomicBool::new(false);
+    let begun = items.into_iter().map(|item| {
+        let (begun, failed) = ((!failed.load(Ordering::Relaxed)).then(|| work(item)), &failed);
+        async move {
+            let Some(begun) = begun else { return Ok(()) };
+            let done = begun.await;
+            failed.fetch_or(done.is_err(), Ordering::Relaxed);
+            done
+        }
+    });
+    let mut all = std::pin::pin!(futures::stream::iter(begun).buffer_unordered(AT_ONCE));
+    let mut first = Ok(());
+    while let Some(done) = all.next().await {
+        first = first.and(done);
+    }
+    first
+}
+
+/// A load into a bucket.
+struct InBucket {
+    run: String,
+    overwrite: bool,
+    /// The set that was there when it began.
+    earlier: Option<Plan>,
+    plan: Mutex<Option<Plan>>,
+    shared: Arc<Shared>,
+}
+
+/// What the objects of a load share.
+struct Shared {
+    far: Far,
+    step: Arc<Step>,
+    room: Room,
+    scratch: Arc<Scratch>,
+    /// Objects whose last parts are on their way.
+    closing: Arc<Semaphore>,
+    closed: Mutex<Closed>,
+    /// Whether it is taken back, or committed.
+    given_up: AtomicBool,
+}
+
+/// Objects to which nothing is added any more.
+#[derive(Default)]
+struct Closed {
+    tasks: JoinSet<Result<(usize, Brought)>>,
+    /// Those that the store has, by their numbers.
+    brought: BTreeMap<usize, Brought>,
+}
+
+impl Shared {
+    fn closed(&self) -> MutexGuard<'_, Closed> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what has been brought over meanwhile; an error if something could not be.
+    fn look_up(&self) -> Result<()> {
+        let mut closed = self.closed();
+        while let Some(ended) = closed.tasks.try_join_next() {
+            let (number, brought) = ended.map_err(interrupted)??;
+            closed.brought.insert(number, brought);
+        }
+        Ok(())
+    }
+
+    /// Waits until everything is brought over.
+    async fn all_brought(&self) -> Result<BTreeMap<usize, Brought>> {
+        loop {
+            let next = std::future::poll_fn(|context| self.closed().tasks.poll_join_next(context)).await;
+            let Some(ended) = next else { return Ok(self.closed().brought.clone()) };
+            let (number, brought) = ended.map_err(interrupted)??;
+            self.closed().brought.insert(number, brought);
+        }
+    }
+
+    /// What is not given up yet, for whoever does it.
+    fn take(&self) -> Option<Closed> {
+        let first = !self.given_up.swap(true, Ordering::SeqCst);
+        first.then(|| std::mem::take(&mut *self.closed()))
+    }
+}
+
+fn interrupted(cause: tokio::task::JoinError) -> Error {
+    match cause.is_cancelled() {
+        true => Error::new(ErrorKind::Interrupted, "the run ended while an object was written"),
+        false => Error::internal("a writing task failed").cause(cause),
+    }
+}
+
+#[async_trait]
+impl Staging for InBucket {
+    async fn file(&self, number: usize, path: &str) -> Result<Box<dyn Draft>> {
+        self.shared.look_up()?;
+        Ok(Box::new(Object {
+            uri: self.shared.far.target.uri(path),
+            number,
+            upload: None,
+            held: Vec::new(),
+            charged: 0,
+            spilled: None,
+            shared: Arc::clone(&self.shared),
+        }))
+    }
+
+    async fn prepare(&self, mut files: Vec<PlannedFile>) -> Result<()> {
+        check_distinct(&files)?;
+        let mut brought = self.shared.all_brought().await?;
+        for file in &mut files {
+            let Some(there) = brought.remove(&file.staged) else {
+                return Err(Error::internal(format!("the object {} was not closed", file.path)));
+            };
+            file.upload = there.ticket;
+        }
+        let far = &self.shared.far;
+        if !self.overwrite {
+            far.none_exists(files.iter().map(|file| file.path.clone()).collect()).await?;
+        }
+        let run = |plan: &Option<Plan>| plan.as_ref().map(|plan| plan.run.clone());
+        if run(&far.read_list().await?) != run(&self.earlier) {
+            return Err(Error::refused(format!("another run has written {} meanwhile", far.target.shown()))
+                .hint("let one run end before the next begins, and start this one again"));
+        }
+        let mut sizes: HashMap<&str, u64> = HashMap::new();
+        let before = self.earlier.iter().flat_map(|earlier| &earlier.files);
+        sizes.extend(before.map(|file| (file.path.as_str(), file.bytes)));
+        files.iter_mut().for_each(|file| file.replaced = sizes.get(file.path.as_str()).copied());
+        let mut plan = Plan::new(&self.run, far.target.is_set(), files);
+        plan.unfinished = true;
+        plan.stale = self.earlier.as_ref().map_or_else(Vec::new, |earlier| earlier.stale_beside(&plan.files));
+        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
+        Ok(())
+    }
+
+    async fn commit(&self) -> Result<()> {
+        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(plan) = plan else { return Err(Error::internal("a load was committed before it was prepared")) };
+        let far = &self.shared.far;
+        if !plan.set && self.earlier.is_none() {
+            far.complete(&plan.files).await?;
+            self.shared.take();
+            return Ok(());
+        }
+        far.write_list(&plan).await?;
+        self.shared.take();
+        let published = async {
+            far.complete(&plan.files).await?;
+            far.conclude(plan).await
+        };
+        published.await.map(drop).map_err(|error| {
+            error.hint(
+                "the run is committed, and some of its objects can be seen: once the fault has passed, run any job \
+                 with this target again, which does the rest first",
+            )
+        })
+    }
+
+    async fn abort(&self) {
+        if let Some(closed) = self.shared.take() {
+            self.shared.far.give_up(closed).await;
+        }
+    }
+}
+
+impl Drop for InBucket {
+    fn drop(&mut self) {
+        let Some(closed) = self.shared.take() else { return };
+        let far = self.shared.far.clone();
+        self.shared.far.context.io.spawn(async move { far.give_up(closed).await });
+    }
+}
+
+/// An object that is being written. Dropped, it is given up.
+struct Object {
+    uri: String,
+    number: usize,
+    /// Begun when the first part is full, or nothing more comes.
+    upload: Option<Box<dyn Upload>>,
+    /// Bytes behind those that are spilled, less than a part with them.
+    held: Vec<u8>,
+    /// Bytes of the budget for what is held.
+    charged: usize,
+    spilled: Option<Slot>,
+    shared: Arc<Shared>,
+}
+
+impl Object {
+    /// Bytes of the part that is being filled.
+    fn length(&self) -> usize {
+        self.held.len() + self.spilled.as_ref().map_or(0, |slot| slot.length)
+    }
+
+    /// Keeps `bytes`, which do not fill the part: in memory if there is room, else in scratch.
+    fn hold(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.held.capacity() - self.held.len() < bytes.len() {
+            let most = PART - self.spilled.as_ref().map_or(0, |slot| slot.length);
+            let capacity = (2 * self.held.capacity()).clamp(self.held.len() + bytes.len(), most);
+            self.held.reserve_exact(capacity - self.held.len());
+        }
+        self.held.extend_from_slice(bytes);
+        if self.shared.room.set(self.charged, self.held.capacity()) {
+            self.charged = self.held.capacity();
+            return Ok(());
+        }
+        self.spill()
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        let slot = match &mut self.spilled {
+            Some(slot) => slot,
+            None => self.spilled.insert(Scratch::slot(&self.shared.scratch)?),
+        };
+        slot.append(&self.held)?;
+        self.shared.step.add_spilled(self.held.len() as u64);
+        self.let_go();
+        Ok(())
+    }
+
+    fn let_go(&mut self) {
+        self.held = Vec::new();
+        // Giving back never fails.
+        let _ = self.shared.room.set(std::mem::take(&mut self.charged), 0);
+    }
+
+    /// Hands the part with `more` behind it to the store.
+    async fn send(&mut self, more: &[u8]) -> Result<()> {
+        let mut part = match self.spilled.take() {
+            Some(slot) => slot.content(self.held.len() + more.len())?,
+            None => Vec::with_capacity(self.held.len() + more.len()),
+        };
+        part.extend_from_slice(&self.held);
+        part.extend_from_slice(more);
+        self.let_go();
+        let upload = match &mut self.upload {
+            Some(upload) => upload,
+            None => self.upload.insert(self.shared.far.store.begin(&self.shared.far.context, &self.uri).await?),
+        };
+        upload.write(Bytes::from(part)).await
+    }
+
+    /// Brings the rest over.
+    async fn finish(mut self) -> Result<Brought> {
+        self.send(&[]).await?;
+        match self.upload.take() {
+            Some(upload) => upload.finish().await,
+            None => Err(Error::internal("an object was finished before it was begun")),
+        }
+    }
+}
+
+#[async_trait]
+impl Draft for Object {
+    async fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (fitting, more) = rest.split_at(rest.len().min(PART - self.length()));
+            match self.length() + fitting.len() == PART {
+                true => self.send(fitting).await?,
+                false => self.hold(fitting)?,
+            }
+            rest = more;
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self) {}
+
+    /// What is still to be brought over goes its way while others are written.
+    async fn close(self: Box<Self>) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let closing = Arc::clone(&shared.closing);
+        let finish = async move {
+            let _turn = closing.acquire_owned().await;
+            let number = self.number;
+            Ok((number, self.finish().await?))
+        };
+        shared.closed().tasks.spawn(finish);
+        shared.look_up()
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+/// Memory for what open objects hold.
+struct Room {
+    budget: Arc<Budget>,
+    held: AtomicUsize,
+}
+
+impl Room {
+    /// Moves what one holds from `before` to `after` bytes. `false` if that is refused: then it stays as it was.
+    fn set(&self, before: usize, after: usize) -> bool {
+        if after <= before {
+            self.held.fetch_sub(before - after, Ordering::Relaxed);
+            self.budget.give_back(before - after);
+            return true;
+        }
+        let more = after - before;
+        let fits = self.held.fetch_add(more, Ordering::Relaxed) + more <= self.budget.limit() / SHARE;
+        if !fits {
+            self.budget.refuse();
+        }
+        let taken = fits && self.budget.try_take(more);
+        if !taken {
+            self.held.fetch_sub(more, Ordering::Relaxed);
+        }
+        taken
+    }
+}
+
+/// What open objects hold beyond the room in memory: one file, in which each has a slot of the size of a part. The file
+/// has no name, so it goes with the process.
+struct Scratch {
+    folder: PathBuf,
+    state: Mutex<Slots>,
+}
+
+#[derive(Default)]
+struct Slots {
+    file: Option<Arc<std::fs::File>>,
+    free: Vec<u64>,
+    count: u64,
+}
+
+/// The slot of one object.
+struct Slot {
+    scratch: Arc<Scratch>,
+    file: Arc<std::fs::File>,
+    number: u64,
+    length: usize,
+}
+
+impl Scratch {
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fault(&self, cause: &std::io::Error) -> Error {
+        Error::io(format!("scratch in {} cannot be written or read", self.folder.display()), cause)
+    }
+
+    /// A free slot.
+    fn slot(scratch: &Arc<Scratch>) -> Result<Slot> {
+        let mut slots = scratch.slots();
+        let file = match &slots.file {
+            Some(file) => Arc::clone(file),
+            None => {
+                let file = blocking(|| tempfile::tempfile_in(&scratch.folder));
+                Arc::clone(slots.file.insert(Arc::new(file.map_err(|cause| scratch.fault(&cause))?)))
+            }
+        };
+        let number = slots.free.pop().unwrap_or_else(|| {
+            slots.count += 1;
+            slots.count - 1
+        });
+        Ok(Slot { scratch: Arc::clone(scratch), file, number, length: 0 })
+    }
+}
+
+impl Slot {
+    fn start(&self) -> u64 {
+        self.number * PART as u64
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let at = self.start() + self.length as u64;
+        blocking(|| self.file.write_all_at(bytes, at)).map_err(|cause| self.scratch.fault(&cause))?;
+        self.length += bytes.len();
+        Ok(())
+    }
+
+    /// What is in it, with room for so many more bytes.
+    fn content(&self, more: usize) -> Result<Vec<u8>> {
+        let mut content = Vec::with_capacity(self.length + more);
+        content.resize(self.length, 0);
+        blocking(|| self.file.read_exact_at(&mut content, self.start())).map_err(|cause| self.scratch.fault(&cause))?;
+        Ok(content)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.scratch.slots().free.push(self.number);
+    }
+}
