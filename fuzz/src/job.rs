@@ -12,6 +12,7 @@ const REGISTRY: Registry = Registry {
     codecs: millstream_codec::CODECS,
     formats: millstream_format::FORMATS,
     sinks: millstream_sink::SINKS,
+    stores: millstream_source::STORES,
 };
 
 /// The most memory that loading may hold: the schema of all components (about 1 MB), and for each byte of the file a
