@@ -364,6 +364,13 @@ fn listed_path(target: &Target) -> PathBuf {
     target.folder().join(target.list())
 }
 
+/// Whether `path` is one of the system's names for what is open (`/dev/stdout`), which may lead to a file.
+fn is_among_devices(path: &Path) -> bool {
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok()).unwrap_or_default();
+    let memory = folder.starts_with("/dev/shm") || folder.starts_with("/dev/mqueue");
+    !memory && ["/dev", "/proc", "/sys"].iter().any(|system| folder.starts_with(system))
+}
+
 /// What keeps the file `path` from being replaced.
 fn existing_fault(path: &Path, overwrite: bool) -> Result<()> {
     // A link is replaced, not followed, but what it leads to tells what the user meant.
@@ -372,7 +379,7 @@ fn existing_fault(path: &Path, overwrite: bool) -> Result<()> {
         return Err(Error::refused(format!("{} is a folder, where the result would be", path.display()))
             .hint(format!("name a file in it, such as {}", path.join("result.csv").display())));
     }
-    if !kind.is_file() {
+    if !kind.is_file() || is_among_devices(path) {
         return Err(Error::refused(format!("{} is a device or a pipe, not a file", path.display()))
             .hint(format!("write to standard output (`write: \"-\"`) and run with > {}", path.display())));
     }

@@ -382,6 +382,8 @@ async fn what_stands_in_the_way_is_told_and_stays() {
         (at("file/a.csv"), json!({}), format!("{} is a file, where a folder is needed", path("file"))),
         (at("there.csv"), json!({"overwrite": false}), format!("{} exists already", path("there.csv"))),
         (PathBuf::from("/dev/full"), json!({}), "/dev/full is a device or a pipe, not a file".to_owned()),
+        // It leads to a file if that is where the tests' output goes.
+        (PathBuf::from("/dev/stdout"), json!({}), "/dev/stdout is a device or a pipe, not a file".to_owned()),
     ];
     for (target, settings, what) in cases {
         let sink = csv_sink(&target, settings);
