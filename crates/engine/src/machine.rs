@@ -40,7 +40,7 @@ impl Machine {
                     "a memory budget of {} is too small",
                     millstream_core::spec::Size(memory)
                 ))
-                .hint("give at least 64MiB: the engine itself needs about half of that"));
+                .hint("give at least 64MiB: the program itself takes about 40 MB, and the SQL engine more"));
             }
             Some(memory) => memory,
             None => (total_memory() / 4).max(LEAST_MEMORY),
