@@ -237,7 +237,7 @@ async fn load_all<'a>(
             partitions,
             ordered: root.plan.output_ordering().is_some(),
             io: base.runtimes.io(),
-            scratch: base.machine.scratch.clone(),
+            scratch: base.scratch.folder().to_owned(),
             budget: Arc::clone(&base.budget),
             step: Arc::clone(&step),
         };

@@ -68,24 +68,24 @@ mod tests {
     #[test]
     fn a_pattern_stands_for_what_it_would_find() {
         for (pattern, path, stands) in [
-            ("csv/*.csv.gz", "/work/csv/all.csv.gz", true),
-            ("csv/*.csv.gz", "/work/csv/all.csv", false),
-            ("csv/*.csv.gz", "/work/csv/deeper/all.csv.gz", false),
-            ("**/*.csv", "/work/a/b/c.csv", true),
-            ("**/*.csv", "/work/c.csv", true),
-            ("/elsewhere/../work/./c.csv", "/work/c.csv", true),
-            ("../work//c.csv", "/work/d/../c.csv", true),
-            ("file:///work/c%2A.csv", "/work/c*.csv", true),
-            ("file:///work/c%2A.csv", "/work/cc.csv", false),
-            ("c[0-9].csv", "/work/c7.csv", true),
-            (r"c\[7\].csv", "/work/c[7].csv", true),
-            ("*.csv", "/work/.hidden.csv", false),
+            ("csv/*.csv.gz", "/jobs/csv/all.csv.gz", true),
+            ("csv/*.csv.gz", "/jobs/csv/all.csv", false),
+            ("csv/*.csv.gz", "/jobs/csv/deeper/all.csv.gz", false),
+            ("**/*.csv", "/jobs/a/b/c.csv", true),
+            ("**/*.csv", "/jobs/c.csv", true),
+            ("/elsewhere/../jobs/./c.csv", "/jobs/c.csv", true),
+            ("../jobs//c.csv", "/jobs/d/../c.csv", true),
+            ("file:///jobs/c%2A.csv", "/jobs/c*.csv", true),
+            ("file:///jobs/c%2A.csv", "/jobs/cc.csv", false),
+            ("c[0-9].csv", "/jobs/c7.csv", true),
+            (r"c\[7\].csv", "/jobs/c[7].csv", true),
+            ("*.csv", "/jobs/.hidden.csv", false),
             ("c.csv", "/other/c.csv", false),
-            ("work", "/work", false),
+            ("jobs", "/jobs", false),
         ] {
-            let named = PathPattern::new(pattern, Path::new("/work")).expect("a good pattern");
+            let named = PathPattern::new(pattern, Path::new("/jobs")).expect("a good pattern");
             assert_eq!(named.matches(path), stands, "{pattern} and {path}");
         }
-        assert!(PathPattern::new("a[", Path::new("/work")).is_none());
+        assert!(PathPattern::new("a[", Path::new("/jobs")).is_none());
     }
 }
