@@ -5,7 +5,7 @@
 //! second time. So every time but the first, a copy that nothing is known of is executed instead.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use datafusion::common::Statistics;
 use datafusion::error::Result as DataFusionResult;
@@ -14,36 +14,25 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
-use super::node::{Rounds, over_one_input};
+use super::node::{EachRound, over_one_input};
 
 /// Gives the rows of its input as often as it is executed.
 #[derive(Debug)]
 pub struct AgainExec {
     input: Arc<dyn ExecutionPlan>,
-    rounds: Rounds,
-    /// A copy of the input for each round but the first.
-    copies: Mutex<Vec<Arc<dyn ExecutionPlan>>>,
+    /// The input, and a copy of it for each round but the first.
+    inputs: EachRound<Arc<dyn ExecutionPlan>>,
 }
 
 impl AgainExec {
     /// Over `input`, which may give its rows only once.
     pub fn new(input: Arc<dyn ExecutionPlan>) -> Self {
-        let rounds = Rounds::new(input.output_partitioning().partition_count());
-        AgainExec { input, rounds, copies: Mutex::default() }
+        let inputs = EachRound::new(input.output_partitioning().partition_count());
+        AgainExec { input, inputs }
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
         AgainExec::new(input)
-    }
-
-    /// The input of that round: made by the first partition that comes to it.
-    fn input_of(&self, round: usize) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let Some(index) = round.checked_sub(1) else { return Ok(Arc::clone(&self.input)) };
-        let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
-        while copies.len() <= index {
-            copies.push(reset_plan_states(Arc::clone(&self.input))?);
-        }
-        Ok(Arc::clone(&copies[index]))
     }
 }
 
@@ -82,6 +71,10 @@ impl ExecutionPlan for AgainExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
-        self.input_of(self.rounds.begin(partition))?.execute(partition, context)
+        let input = self.inputs.begin(partition, |round| match round {
+            0 => Ok(Arc::clone(&self.input)),
+            _ => reset_plan_states(Arc::clone(&self.input)),
+        })?;
+        input.execute(partition, context)
     }
 }

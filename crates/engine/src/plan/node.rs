@@ -1,7 +1,7 @@
 //! What all plan nodes of ours have in common, so that each says only what is its own.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result as DataFusionResult;
@@ -50,6 +50,31 @@ impl Rounds {
     /// Whether `partition` was ever executed.
     pub fn has_begun(&self, partition: usize) -> bool {
         self.0.get(partition).is_some_and(|times| times.load(Ordering::Relaxed) > 0)
+    }
+}
+
+/// Something of its own for each time that a node is executed as a whole.
+#[derive(Debug)]
+pub struct EachRound<T> {
+    rounds: Rounds,
+    made: Mutex<Vec<T>>,
+}
+
+impl<T: Clone> EachRound<T> {
+    /// For a node of `partitions`, none of which was executed yet.
+    pub fn new(partitions: usize) -> Self {
+        EachRound { rounds: Rounds::new(partitions), made: Mutex::default() }
+    }
+
+    /// What `partition`, which is executed now, shares with the others of its round: made by the first that comes to it.
+    pub fn begin(&self, partition: usize, mut make: impl FnMut(usize) -> DataFusionResult<T>) -> DataFusionResult<T> {
+        let round = self.rounds.begin(partition);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        while made.len() <= round {
+            let next = make(made.len())?;
+            made.push(next);
+        }
+        Ok(made[round].clone())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The plan node that reads: units come in as rows, batches go out.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::compute::BatchCoalescer;
@@ -25,7 +25,7 @@ use super::opening::{Order, opened};
 use super::queue::from_batch;
 use super::rows::{self, RowsRequest};
 use crate::fault;
-use crate::plan::node::Rounds;
+use crate::plan::node::EachRound;
 
 /// Reads the units that its input hands it.
 #[derive(Debug)]
@@ -35,8 +35,7 @@ pub struct ReadExec {
     statistics: Statistics,
     units: Arc<dyn ExecutionPlan>,
     /// One for each time that all is executed: its tasks hand each other parts of what they read.
-    crews: Mutex<Vec<Arc<ReadCrew>>>,
-    rounds: Rounds,
+    crews: EachRound<Arc<ReadCrew>>,
     properties: Arc<PlanProperties>,
 }
 
@@ -54,18 +53,8 @@ impl ReadExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        let rounds = Rounds::new(units.output_partitioning().partition_count());
-        let (crews, properties) = (Mutex::default(), Arc::new(properties));
-        ReadExec { reader, request, statistics, units, crews, rounds, properties }
-    }
-
-    /// The crew of that round: made by the first partition that comes to it.
-    fn crew(&self, round: usize) -> Arc<ReadCrew> {
-        let mut crews = self.crews.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        while crews.len() <= round {
-            crews.push(ReadCrew::new(self.reader.context.io.clone()));
-        }
-        Arc::clone(&crews[round])
+        let crews = EachRound::new(units.output_partitioning().partition_count());
+        ReadExec { reader, request, statistics, units, crews, properties: Arc::new(properties) }
     }
 
     /// The source's name in the job.
@@ -148,7 +137,7 @@ impl ExecutionPlan for ReadExec {
         let units = self.units.execute(partition, context)?;
         let partitions = self.units.output_partitioning().partition_count().max(1);
         let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));
-        let crew = self.crew(self.rounds.begin(partition));
+        let crew = self.crews.begin(partition, |_| Ok(ReadCrew::new(reader.context.io.clone())))?;
         let batches = async_stream::try_stream! {
             let mut small = BatchCoalescer::new(Arc::clone(&request.output_schema), request.parse.batch_rows)
                 .with_biggest_coalesce_batch_size(Some(request.parse.batch_rows / 2));

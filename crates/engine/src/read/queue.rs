@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 use super::Reader;
 use crate::fault;
-use crate::plan::node::{Rounds, leaf, streaming};
+use crate::plan::node::{EachRound, leaf, streaming};
 
 /// The most units that are known and not yet taken.
 pub const WINDOW: usize = 10_000;
@@ -313,29 +313,14 @@ pub fn from_batch(batch: &RecordBatch) -> Vec<Unit> {
 pub struct UnitsExec {
     reader: Arc<Reader>,
     /// A queue for each time that the whole leaf is executed.
-    queues: Mutex<Vec<Arc<UnitQueue>>>,
-    rounds: Rounds,
+    queues: EachRound<Arc<UnitQueue>>,
     properties: Arc<PlanProperties>,
 }
 
 impl UnitsExec {
     /// A leaf whose `partitions` all take from one queue of the units of `reader`.
     pub fn new(reader: Arc<Reader>, partitions: usize) -> Self {
-        UnitsExec {
-            reader,
-            queues: Mutex::default(),
-            rounds: Rounds::new(partitions),
-            properties: streaming(unit_schema(), partitions),
-        }
-    }
-
-    /// The queue of that round: made by the first partition that comes to it.
-    fn queue(&self, round: usize) -> Arc<UnitQueue> {
-        let mut queues = self.queues.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        while queues.len() <= round {
-            queues.push(UnitQueue::new(Arc::clone(&self.reader)));
-        }
-        Arc::clone(&queues[round])
+        UnitsExec { reader, queues: EachRound::new(partitions), properties: streaming(unit_schema(), partitions) }
     }
 }
 
@@ -357,7 +342,7 @@ impl ExecutionPlan for UnitsExec {
     }
 
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
-        let queue = self.queue(self.rounds.begin(partition));
+        let queue = self.queues.begin(partition, |_| Ok(UnitQueue::new(Arc::clone(&self.reader))))?;
         let units = async_stream::try_stream! {
             loop {
                 let units = queue.next_some(PORTION).await;
