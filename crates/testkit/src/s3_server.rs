@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -28,6 +29,8 @@ pub enum Trouble {
     Status(u16),
     /// The connection is closed without an answer, and nothing is done.
     Close,
+    /// It is done and answered, but only after so long.
+    Late(Duration),
 }
 
 /// Says what goes wrong with a request: its method, and its path with the query.
@@ -121,8 +124,11 @@ impl Shared {
             let shared = Arc::clone(&self);
             async move {
                 let trouble = shared.ask(request.method().as_str(), &request.uri().to_string());
+                if let Some(Trouble::Late(wait)) = trouble {
+                    tokio::time::sleep(wait).await;
+                }
                 match trouble {
-                    None => {
+                    None | Some(Trouble::Late(_)) => {
                         let answer = shared.service.call(request.map(Body::from)).await;
                         answer.map_err(|error| std::io::Error::other(format!("{error:?}")))
                     }

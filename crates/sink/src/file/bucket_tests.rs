@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use millstream_core::sink::{Load, Sink, SinkParts};
 use millstream_core::source::SourceContext;
@@ -234,6 +235,21 @@ async fn what_cannot_be_brought_over_leaves_nothing() {
         assert_eq!(bench.rows(), expected(10), "the earlier result stays");
         assert_eq!(bench.uploads(), 0, "{trouble:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_begins_while_the_load_is_taken_back_is_given_up() {
+    let bench = Bench::new();
+    let sink = bench.sink("a.csv", json!({"shards": {"count": 3, "mod": "id"}}));
+    bench.server.trouble(|method, path| match () {
+        () if path.contains("partNumber=") => Some(Trouble::Status(403)),
+        () if method == "POST" && path.contains("a-002") => Some(Trouble::Late(Duration::from_millis(300))),
+        () => None,
+    });
+    taken_back(&sink).await;
+    let begun =
+        bench.server.requests().iter().filter(|asked| asked.starts_with("POST") && asked.contains("?uploads")).count();
+    assert_eq!((begun, bench.uploads()), (3, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -227,8 +227,7 @@ impl<K: Kind> Store for ObjectSource<K> {
     /// Where a store has no uploads of several parts as such (Azure), it is not asked.
     async fn probe(&self, context: &SourceContext, uri: &str) -> Result<()> {
         let place = self.place(context, uri).await?;
-        let id = place.begin().await?;
-        place.abort(id).await
+        place.begin(&self.traffic).await?.give_up().await
     }
 
     async fn begin(&self, context: &SourceContext, uri: &str) -> Result<Box<dyn Upload>> {

@@ -22,7 +22,7 @@ use object_store::PutPayload;
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 use super::bucket::Bucket;
@@ -45,7 +45,7 @@ const LANES: usize = 4;
 /// Parts of all objects of one store that are on their way at once.
 const ALL_LANES: usize = 16;
 
-/// What all uploads of a store share: how many parts are on their way, and how many uploads are being given up.
+/// What all uploads of a store share: how many parts are on their way, and how many uploads come or go.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     parts: AtomicUsize,
@@ -71,13 +71,13 @@ impl Traffic {
         }
     }
 
-    /// Counts an upload that is being given up.
+    /// Counts an upload that is being given up, or whose name is not known yet.
     fn leave(self: &Arc<Self>) -> Counted {
         self.leaving.fetch_add(1, Ordering::SeqCst);
         Counted(Arc::clone(self), |traffic| &traffic.leaving)
     }
 
-    /// Waits until no upload is being given up.
+    /// Waits until no upload is being begun or given up.
     pub(crate) async fn settle(&self) {
         loop {
             let moved = self.moved.notified();
@@ -154,9 +154,18 @@ impl Place {
         .await
     }
 
-    /// Begins an object of several parts: the name that the store gives its upload.
-    pub(crate) async fn begin(&self) -> Result<String> {
-        self.repeat(|bucket, path| async move { bucket.begin_upload(&path).await }).await
+    /// Begins an object of several parts.
+    pub(crate) async fn begin(&self, traffic: &Arc<Traffic>) -> Result<Begun> {
+        let (place, traffic, leaving) = (self.clone(), Arc::clone(traffic), traffic.leave());
+        let (sender, receiver) = oneshot::channel();
+        // Seen through although whoever waits goes: an upload whose name nobody got could not be given up.
+        self.io.spawn(async move {
+            let id = place.repeat(|bucket, path| async move { bucket.begin_upload(&path).await }).await;
+            let begun = id.map(|id| Begun { id: Some(id), place, traffic });
+            drop(sender.send(begun));
+            drop(leaving);
+        });
+        receiver.await.map_err(|_| interrupted())?
     }
 
     /// Gives the parts of the upload `id` up.
@@ -194,6 +203,43 @@ impl Ticket {
     }
 }
 
+/// An upload that the store has begun. Dropped, it is given up: parts cost money until then.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// The name that the store gave it, until it is released.
+    id: Option<String>,
+    place: Place,
+    traffic: Arc<Traffic>,
+}
+
+impl Begun {
+    /// Its name. From here on, nothing of it is given up when this is dropped.
+    fn release(mut self) -> String {
+        self.id.take().unwrap_or_default()
+    }
+
+    pub(crate) async fn give_up(self) -> Result<()> {
+        let place = self.place.clone();
+        place.abort(self.release()).await
+    }
+
+    fn id(&self) -> String {
+        self.id.clone().unwrap_or_default()
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let (place, leaving) = (self.place.clone(), self.traffic.leave());
+        self.place.io.spawn(async move {
+            // There is nobody to tell.
+            let _ = place.abort(id).await;
+            drop(leaving);
+        });
+    }
+}
+
 /// An object on its way into a bucket.
 #[derive(Debug)]
 pub(crate) struct Writing {
@@ -202,8 +248,8 @@ pub(crate) struct Writing {
     traffic: Arc<Traffic>,
     filling: BytesMut,
     charges: Vec<Charge>,
-    /// Given by the store when the first part is full.
-    id: Option<String>,
+    /// From when the first part is full.
+    begun: Option<Begun>,
     parts: Vec<Option<PartId>>,
     under_way: JoinSet<Result<(usize, PartId)>>,
     written: u64,
@@ -218,7 +264,7 @@ impl Writing {
             traffic,
             filling: BytesMut::new(),
             charges: Vec::new(),
-            id: None,
+            begun: None,
             parts: Vec::new(),
             under_way: JoinSet::new(),
             written: 0,
@@ -238,10 +284,11 @@ impl Writing {
                 .in_unit(&uri, None)
                 .hint("write several smaller ones"));
         }
-        let id = match &self.id {
-            Some(id) => id.clone(),
-            None => self.id.insert(self.place.begin().await?).clone(),
+        let begun = match &self.begun {
+            Some(begun) => begun,
+            None => self.begun.insert(self.place.begin(&self.traffic).await?),
         };
+        let id = begun.id();
         while self.under_way.len() >= LANES {
             self.part_arrived().await?;
         }
@@ -285,7 +332,7 @@ impl Writing {
 
     /// What completes it, if there are parts. From here on, nothing of it is given up when this is dropped.
     fn ticket(&mut self) -> Option<Ticket> {
-        let id = self.id.take()?;
+        let id = self.begun.take()?.release();
         Some(Ticket { id, parts: std::mem::take(&mut self.parts).into_iter().flatten().collect() })
     }
 }
@@ -318,38 +365,37 @@ impl Upload for Writing {
     }
 
     async fn complete(mut self: Box<Self>) -> Result<u64> {
-        if self.id.is_none() {
+        if self.begun.is_none() {
             self.place.put(self.filling.split().freeze()).await?;
             return Ok(self.written);
         }
         self.bring().await?;
-        if let Some(id) = self.id.clone() {
+        if let Some(begun) = self.begun.take() {
             let parts = self.parts.iter().flatten().cloned().collect();
-            self.place.complete(Ticket { id, parts }, self.written).await?;
-            self.id = None;
+            self.place.complete(Ticket { id: begun.id(), parts }, self.written).await?;
+            begun.release();
         }
         Ok(self.written)
     }
 
     async fn abort(mut self: Box<Self>) -> Result<()> {
         self.under_way.shutdown().await;
-        match self.id.take() {
-            Some(id) => self.place.abort(id).await,
+        match self.begun.take() {
+            Some(begun) => begun.give_up().await,
             None => Ok(()),
         }
     }
 }
 
 impl Drop for Writing {
-    /// Parts cost money until they are given up.
+    /// No part arrives any more before the upload is given up.
     fn drop(&mut self) {
-        let Some(id) = self.id.take() else { return };
-        let (place, leaving) = (self.place.clone(), self.traffic.leave());
+        let Some(begun) = self.begun.take() else { return };
+        let leaving = self.traffic.leave();
         let mut under_way = std::mem::take(&mut self.under_way);
         self.place.io.spawn(async move {
             under_way.shutdown().await;
-            // There is nobody to tell.
-            let _ = place.abort(id).await;
+            drop(begun);
             drop(leaving);
         });
     }
