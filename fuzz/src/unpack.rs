@@ -96,7 +96,10 @@ fn compare(whole: &Outcome, in_parts: &Outcome) {
             // The same holds for a tar that is compressed as a whole.
             let of_tar = |error: &Error| error.to_string().contains("tar");
             let in_tar = of_tar(one) || of_tar(other);
-            if !in_member && !in_tar && !is_limit(whole) && !is_limit(in_parts) {
+            // Of a damaged block that is cut short, libbz2 sees first what the pieces let it see.
+            let of_bzip2 = |error: &Error| error.what().contains("bzip2");
+            let in_bzip2 = of_bzip2(one) && of_bzip2(other);
+            if !in_member && !in_tar && !in_bzip2 && !is_limit(whole) && !is_limit(in_parts) {
                 assert_eq!(one.what(), other.what(), "the chunks change the error");
             }
             for ((one_name, one), (other_name, other)) in whole.0.iter().zip(&in_parts.0) {
