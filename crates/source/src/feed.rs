@@ -95,6 +95,16 @@ impl Charge {
         Charge::Forced(Arc::clone(budget), bytes)
     }
 
+    /// Charges so much more that it is for `bytes`, whether they are free or not. One for more stays as it is.
+    pub(crate) fn raise(&mut self, bytes: usize) {
+        if let Charge::Forced(budget, charged) = self
+            && bytes > *charged
+        {
+            budget.take(bytes - *charged);
+            *charged = bytes;
+        }
+    }
+
     /// Charges `bytes` if they are free.
     pub(crate) fn attempt(budget: &Arc<Budget>, bytes: usize) -> Option<Self> {
         budget.try_take(bytes).then(|| Charge::Forced(Arc::clone(budget), bytes))

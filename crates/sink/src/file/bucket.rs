@@ -197,7 +197,12 @@ impl Far {
     }
 
     fn brought(&self, file: &PlannedFile) -> Brought {
-        Brought { uri: self.target.uri(&file.path), bytes: file.bytes, ticket: file.upload.clone() }
+        Brought {
+            uri: self.target.uri(&file.path),
+            bytes: file.bytes,
+            ticket: file.upload.clone(),
+            replaced: file.replaced,
+        }
     }
 
     async fn complete(&self, files: &[PlannedFile]) -> Result<()> {
@@ -352,7 +357,13 @@ impl Staging for InBucket {
         let mut sizes: HashMap<&str, u64> = HashMap::new();
         let before = self.earlier.iter().flat_map(|earlier| &earlier.files);
         sizes.extend(before.map(|file| (file.path.as_str(), file.bytes)));
-        files.iter_mut().for_each(|file| file.replaced = sizes.get(file.path.as_str()).copied());
+        for file in &mut files {
+            file.replaced = match far.target.is_set() {
+                true => sizes.get(file.path.as_str()).copied(),
+                // No list need tell of a single object.
+                false => far.store.length(&far.context, &far.target.uri(&file.path)).await?,
+            };
+        }
         let mut plan = Plan::new(&self.run, far.target.is_set(), files);
         plan.unfinished = true;
         plan.stale = self.earlier.as_ref().map_or_else(Vec::new, |earlier| earlier.stale_beside(&plan.files));

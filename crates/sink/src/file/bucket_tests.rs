@@ -346,6 +346,39 @@ async fn a_commit_that_cannot_be_finished_any_more_is_replaced_by_the_next_run()
     assert_eq!(bench.rows(), expected(300));
 }
 
+/// From here on the first try to complete an object fails in passing, and then there is no such upload.
+fn completes_nothing(bench: &Bench) {
+    let asked = Mutex::new(BTreeSet::new());
+    bench.server.trouble(move |method, path| {
+        let completes = method == "POST" && path.contains("uploadId=");
+        let first = || asked.lock().expect("no test failed").insert(path.to_owned());
+        completes.then(|| Trouble::Status(if first() { 503 } else { 404 }))
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_object_is_not_taken_for_a_new_one_of_its_size() {
+    // Alone.
+    let bench = Bench::new();
+    let sink = bench.sink("a.csv", json!({}));
+    run(&sink, 1, 100, 10).await.expect("it runs");
+    completes_nothing(&bench);
+    run(&sink, 1, 100, 10).await.expect_err("nothing was completed");
+    // As one of a set, whose commit was cut short.
+    let bench = Bench::new();
+    let sink = bench.sink("a.csv", json!({"roll": {"rows": 100}}));
+    run(&sink, 1, 300, 100).await.expect("it runs");
+    let load = sink.begin(context(1)).await.expect("it begins");
+    write(&sink, &load, 1, 300, 100).await.expect("it writes");
+    load.prepare().await.expect("it prepares");
+    bench.server.trouble(|method, path| (method == "POST" && path.contains("uploadId=")).then_some(Trouble::Close));
+    load.commit().await.expect_err("the store is gone");
+    completes_nothing(&bench);
+    sink.begin(context(1)).await.expect("it begins").abort().await;
+    let list = fs_err::read_to_string(bench.list()).expect("a list");
+    assert!(list.contains("unfinished"), "{list}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_runs_at_once_one_is_told() {
     let bench = Bench::new();

@@ -92,15 +92,32 @@ impl Bucket {
         self.store.put_part(path, &upload.to_owned(), number, part).await.map_err(|error| self.failure(&error))
     }
 
-    /// Makes the object of `parts` appear.
-    pub(crate) async fn complete_upload(&self, path: &Path, upload: &str, parts: Vec<PartId>) -> Result<(), Fault> {
-        let done = self.store.complete_multipart(path, &upload.to_owned(), parts).await;
-        done.map(drop).map_err(|error| self.failure(&error))
+    /// Makes the object of `parts` appear. If an earlier try may have done it, `done` is the size by which it is told
+    /// from the object that was there before.
+    pub(crate) async fn complete_upload(
+        &self,
+        path: &Path,
+        upload: &str,
+        parts: Vec<PartId>,
+        done: Option<u64>,
+    ) -> Result<(), Fault> {
+        let Err(error) = self.store.complete_multipart(path, &upload.to_owned(), parts).await else { return Ok(()) };
+        let fault = fault_of(&error);
+        if done.is_none() || !is_gone(&fault) {
+            return Err(self.explained(fault));
+        }
+        match self.length(path).await {
+            Ok(there) if there == done => Ok(()),
+            Err(unknown) if unknown.transient => Err(unknown),
+            _ => Err(self.explained(fault)),
+        }
     }
 
-    /// Gives the parts up.
+    /// Gives the parts up, if they are still there: the answer to an earlier try may have been lost.
     pub(crate) async fn abort_upload(&self, path: &Path, upload: &str) -> Result<(), Fault> {
-        self.store.abort_multipart(path, &upload.to_owned()).await.map_err(|error| self.failure(&error))
+        let Err(error) = self.store.abort_multipart(path, &upload.to_owned()).await else { return Ok(()) };
+        let fault = fault_of(&error);
+        if is_missing(&fault) { Ok(()) } else { Err(self.explained(fault)) }
     }
 
     /// Puts a whole object.
@@ -205,6 +222,12 @@ fn is_missing(fault: &Fault) -> bool {
     let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
     fault.status == Some(404)
         && said.is_none_or(|said| !matches!(said.code.as_str(), "NoSuchBucket" | "ContainerNotFound"))
+}
+
+/// Whether the parts of an upload are not there (any more). Azure tells so of its blocks, which have no upload.
+fn is_gone(fault: &Fault) -> bool {
+    let said = || fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
+    is_missing(fault) || said().is_some_and(|said| said.code == "InvalidBlockList")
 }
 
 /// An object of a bucket.

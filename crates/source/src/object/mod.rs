@@ -238,8 +238,8 @@ impl<K: Kind> Store for ObjectSource<K> {
     async fn complete(&self, context: &SourceContext, brought: &Brought) -> Result<()> {
         let place = self.place(context, &brought.uri).await?;
         match &brought.ticket {
-            Some(ticket) => place.complete(Ticket::from_text(ticket)?, brought.bytes).await,
-            None => place.put(Bytes::new()).await,
+            Some(ticket) => place.complete(Ticket::from_text(ticket)?, brought.bytes, brought.replaced).await,
+            None => place.put(Bytes::new().into()).await,
         }
     }
 
@@ -258,8 +258,7 @@ impl<K: Kind> Store for ObjectSource<K> {
     }
 
     async fn length(&self, context: &SourceContext, uri: &str) -> Result<Option<u64>> {
-        let place = self.place(context, uri).await?;
-        place.repeat(|bucket, path| async move { bucket.length(&path).await }).await
+        self.place(context, uri).await?.length().await
     }
 
     async fn remove(&self, context: &SourceContext, uri: &str) -> Result<()> {

@@ -184,7 +184,7 @@ fn serve(object: Object) -> FaultServer {
     FaultServer::start(Plan::new().object("/bucket/a", object))
 }
 
-fn anonymous(server: &FaultServer, more: serde_json::Value) -> ObjectSource<S3Spec> {
+pub(super) fn anonymous(server: &FaultServer, more: serde_json::Value) -> ObjectSource<S3Spec> {
     let mut settings = json!({"endpoint": server.url(""), "anonymous": true});
     if let (Some(all), serde_json::Value::Object(more)) = (settings.as_object_mut(), more) {
         all.extend(more);
@@ -766,21 +766,68 @@ fn names_that_no_object_can_have_are_told_without_asking() {
 #[test]
 fn an_answer_that_was_lost_is_no_loss() {
     let done = "<CompleteMultipartUploadResult><ETag>\"e\"</ETag></CompleteMultipartUploadResult>";
-    let gone = Fault::Answer(Answer::status(404).body("<Error><Code>NoSuchUpload</Code></Error>"));
-    let brought = Brought { uri: "s3://bucket/a".into(), bytes: 4, ticket: Some("[\"U\",\"1\"]".into()) };
-    for (first, there, fine) in
-        [(Fault::Close, "text", true), (Fault::Close, "old", false), (gone.clone(), "text", false)]
-    {
+    let fault =
+        |status, code| Fault::Answer(Answer::status(status).body(format!("<Error><Code>{code}</Code></Error>")));
+    let gone = || fault(404, "NoSuchUpload");
+    for (first, then, there, replaced, fine) in [
+        (Fault::Close, gone(), "text", None, true),
+        (Fault::Close, gone(), "text", Some(3), true),
+        (Fault::Close, fault(400, "InvalidBlockList"), "text", None, true),
+        (Fault::Close, gone(), "old", None, false),
+        (gone(), gone(), "text", None, false),
+        // It may be the old one.
+        (Fault::Close, gone(), "text", Some(4), false),
+        // That does not say that it was done.
+        (Fault::Close, fault(403, "AccessDenied"), "text", None, false),
+        (Fault::Close, fault(404, "NoSuchBucket"), "text", None, false),
+    ] {
+        let case = format!("{first:?}, {then:?}, {there}, {replaced:?}");
         let server = FaultServer::start(
             Plan::new()
-                .object("/bucket/a?uploadId=U", Object::new(done).fault(1, first.clone()).always(gone.clone()))
+                .object("/bucket/a?uploadId=U", Object::new(done).fault(1, first).always(then))
                 .object("/bucket/a", Object::new(there)),
         );
         let source = anonymous(&server, json!({}));
-        let brought = brought.clone();
+        let ticket = Some("[\"U\",\"1\"]".into());
+        let brought = Brought { uri: "s3://bucket/a".into(), bytes: 4, ticket, replaced };
         let completed = with_context(64 << 20, |context| async move { source.complete(&context, &brought).await });
-        assert_eq!(completed.is_ok(), fine, "{first:?}, {there}: {completed:?}");
+        assert_eq!(completed.is_ok(), fine, "{case}: {completed:?}");
     }
+}
+
+pub(super) const BEGUN: &str = "<InitiateMultipartUploadResult><UploadId>U</UploadId></InitiateMultipartUploadResult>";
+
+#[test]
+fn what_was_given_up_before_is_given_up() {
+    let refusal = |code| Fault::Answer(Answer::status(404).body(format!("<Error><Code>{code}</Code></Error>")));
+    for (code, fine) in [("NoSuchUpload", true), ("NoSuchBucket", false)] {
+        let parts = Object::new("").fault(1, Fault::Close).always(refusal(code));
+        let server = FaultServer::start(
+            Plan::new().object("/bucket/a?uploads=", Object::new(BEGUN)).object("/bucket/a?uploadId=U", parts),
+        );
+        let source = anonymous(&server, json!({}));
+        let probed = with_context(64 << 20, |context| async move { source.probe(&context, "s3://bucket/a").await });
+        assert_eq!(probed.is_ok(), fine, "{probed:?}");
+    }
+}
+
+#[test]
+fn giving_up_is_seen_through_although_nobody_waits() {
+    let slow = Object::new("").delayed(Duration::from_millis(100)).fault(1, Fault::Close);
+    let server = FaultServer::start(
+        Plan::new().object("/bucket/a?uploads=", Object::new(BEGUN)).object("/bucket/a?uploadId=U", slow),
+    );
+    let source = anonymous(&server, json!({}));
+    let asked = || server.requests().iter().filter(|request| request.method == "DELETE").count();
+    let asked = &asked;
+    with_context(64 << 20, |context| async move {
+        tokio::select! {
+            _ = source.probe(&context, "s3://bucket/a") => panic!("it was to be left"),
+            () = async { while asked() == 0 { tokio::time::sleep(Duration::from_millis(1)).await } } => {}
+        }
+        source.settle().await;
+    });
+    assert_eq!(asked(), 2, "the first had no answer");
 }
 
 #[test]
@@ -807,7 +854,6 @@ fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
     const BEGIN: &str = "/bucket/a?uploads=";
     const PART: &str = "/bucket/a?partNumber=1&uploadId=U";
     const END: &str = "/bucket/a?uploadId=U";
-    let begun = "<InitiateMultipartUploadResult><UploadId>U</UploadId></InitiateMultipartUploadResult>";
     let done = "<CompleteMultipartUploadResult><ETag>\"e\"</ETag></CompleteMultipartUploadResult>";
     let slow =
         Fault::Answer(Answer::status(503).header("retry-after", "0").body("<Error><Code>SlowDown</Code></Error>"));
@@ -827,7 +873,7 @@ fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
     };
     let server = FaultServer::start(
         Plan::new()
-            .object(BEGIN, Object::new(begun).fault(1, slow.clone()))
+            .object(BEGIN, Object::new(BEGUN).fault(1, slow.clone()))
             .object(PART, Object::new("").etag("\"1\"").fault(1, slow).fault(1, Fault::Close))
             .object(END, Object::new(done).fault(1, late)),
     );
@@ -836,7 +882,7 @@ fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
     assert_eq!(asked, ["POST", "POST", "PUT", "PUT", "PUT", "POST", "POST"]);
 
     for (path, requests) in [(BEGIN, 1), (PART, 3), (END, 4)] {
-        let plan = [(BEGIN, begun), (PART, ""), (END, done)].into_iter().fold(Plan::new(), |plan, (place, body)| {
+        let plan = [(BEGIN, BEGUN), (PART, ""), (END, done)].into_iter().fold(Plan::new(), |plan, (place, body)| {
             let object = Object::new(body).etag("\"1\"");
             plan.object(place, if place == path { object.fault(1, denied.clone()) } else { object })
         });

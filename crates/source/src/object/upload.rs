@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use millstream_core::source::SourceContext;
 use millstream_core::store::{Brought, Upload};
 use millstream_core::{Budget, Error, Result};
@@ -23,7 +23,7 @@ use object_store::multipart::PartId;
 use object_store::path::Path;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::bucket::Bucket;
 use crate::feed::Charge;
@@ -125,28 +125,25 @@ impl Place {
         .await
     }
 
-    /// Makes the object of `bytes` bytes appear that `ticket` stands for.
-    pub(crate) async fn complete(&self, ticket: Ticket, bytes: u64) -> Result<()> {
+    /// Makes the object of `bytes` bytes appear that `ticket` stands for, in place of one of `replaced` bytes.
+    pub(crate) async fn complete(&self, ticket: Ticket, bytes: u64, replaced: Option<u64>) -> Result<()> {
+        let telling = (replaced != Some(bytes)).then_some(bytes);
         let mut asked = false;
         self.repeat(move |bucket, path| {
             let (ticket, again) = (ticket.clone(), std::mem::replace(&mut asked, true));
-            async move {
-                match bucket.complete_upload(&path, &ticket.id, ticket.parts).await {
-                    // The answer to an earlier try was lost, and it had done the work.
-                    Err(fault) if again && !fault.transient => match bucket.length(&path).await {
-                        Ok(Some(there)) if there == bytes => Ok(()),
-                        _ => Err(fault),
-                    },
-                    other => other,
-                }
-            }
+            let done = telling.filter(|_| again);
+            async move { bucket.complete_upload(&path, &ticket.id, ticket.parts, done).await }
         })
         .await
     }
 
-    /// Makes an object of `content` appear.
-    pub(crate) async fn put(&self, content: Bytes) -> Result<()> {
-        let payload = PutPayload::from(content);
+    /// The size of the object that is there; `None` if there is none.
+    pub(crate) async fn length(&self) -> Result<Option<u64>> {
+        self.repeat(|bucket, path| async move { bucket.length(&path).await }).await
+    }
+
+    /// Makes an object of `payload` appear.
+    pub(crate) async fn put(&self, payload: PutPayload) -> Result<()> {
         self.repeat(move |bucket, path| {
             let payload = payload.clone();
             async move { bucket.put(&path, payload).await }
@@ -218,9 +215,22 @@ impl Begun {
         self.id.take().unwrap_or_default()
     }
 
-    pub(crate) async fn give_up(self) -> Result<()> {
-        let place = self.place.clone();
-        place.abort(self.release()).await
+    /// Gives it up, also if nobody waits for that any more.
+    pub(crate) async fn give_up(mut self) -> Result<()> {
+        match self.leave() {
+            Some(leaving) => join(leaving).await,
+            None => Ok(()),
+        }
+    }
+
+    fn leave(&mut self) -> Option<JoinHandle<Result<()>>> {
+        let id = self.id.take()?;
+        let (place, leaving) = (self.place.clone(), self.traffic.leave());
+        Some(self.place.io.spawn(async move {
+            let left = place.abort(id).await;
+            drop(leaving);
+            left
+        }))
     }
 
     fn id(&self) -> String {
@@ -230,13 +240,8 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        let Some(id) = self.id.take() else { return };
-        let (place, leaving) = (self.place.clone(), self.traffic.leave());
-        self.place.io.spawn(async move {
-            // There is nobody to tell.
-            let _ = place.abort(id).await;
-            drop(leaving);
-        });
+        // There is nobody to tell.
+        drop(self.leave());
     }
 }
 
@@ -246,8 +251,10 @@ pub(crate) struct Writing {
     place: Place,
     budget: Arc<Budget>,
     traffic: Arc<Traffic>,
-    filling: BytesMut,
-    charges: Vec<Charge>,
+    /// The part that is being filled.
+    filling: Vec<u8>,
+    /// For all memory that it holds.
+    charge: Charge,
     /// From when the first part is full.
     begun: Option<Begun>,
     parts: Vec<Option<PartId>>,
@@ -262,8 +269,8 @@ impl Writing {
             place,
             budget: Arc::clone(&context.budget),
             traffic,
-            filling: BytesMut::new(),
-            charges: Vec::new(),
+            filling: Vec::new(),
+            charge: Charge::forced(&context.budget, 0),
             begun: None,
             parts: Vec::new(),
             under_way: JoinSet::new(),
@@ -274,6 +281,28 @@ impl Writing {
     /// The size of the part that is being filled.
     fn part_size(&self) -> usize {
         PART << (2 * (self.parts.len() / STEP))
+    }
+
+    /// Adds `bytes`, with which the part is not larger than it is to be.
+    fn fill(&mut self, bytes: Bytes) {
+        let length = self.filling.len() + bytes.len();
+        if self.filling.is_empty() {
+            // What nobody else holds is not copied.
+            self.filling = bytes.into();
+        } else {
+            if length > self.filling.capacity() {
+                let capacity = (2 * self.filling.capacity()).clamp(length, self.part_size());
+                self.filling.reserve_exact(capacity - self.filling.len());
+            }
+            self.filling.extend_from_slice(&bytes);
+        }
+        self.charge.raise(self.filling.capacity());
+    }
+
+    /// What has been filled. Nothing of it is left here.
+    fn filled(&mut self) -> (PutPayload, Charge) {
+        let charge = std::mem::replace(&mut self.charge, Charge::forced(&self.budget, 0));
+        (Bytes::from(std::mem::take(&mut self.filling)).into(), charge)
     }
 
     /// Sends what has been filled.
@@ -295,11 +324,10 @@ impl Writing {
         let counted = self.traffic.admit(&self.budget).await;
         let number = self.parts.len();
         self.parts.push(None);
-        let payload = PutPayload::from(self.filling.split().freeze());
-        let charges = std::mem::take(&mut self.charges);
+        let (payload, charge) = self.filled();
         let (bucket, path) = (Arc::clone(&self.place.bucket), self.place.path.clone());
         let part = async move {
-            let _held = (charges, counted);
+            let _held = (charge, counted);
             let mut tries = Tries::new(bucket.client.policy);
             let send = || async { bucket.put_part(&path, &id, number, payload.clone()).await };
             Ok((number, tries.repeat(&uri, send).await?))
@@ -330,10 +358,17 @@ impl Writing {
         Ok(())
     }
 
-    /// What completes it, if there are parts. From here on, nothing of it is given up when this is dropped.
-    fn ticket(&mut self) -> Option<Ticket> {
-        let id = self.begun.take()?.release();
-        Some(Ticket { id, parts: std::mem::take(&mut self.parts).into_iter().flatten().collect() })
+    /// What completes it, if there are parts.
+    fn ticket(&mut self) -> Result<Option<Ticket>> {
+        let Some(begun) = &self.begun else { return Ok(None) };
+        let parts: Option<Vec<PartId>> = std::mem::take(&mut self.parts).into_iter().collect();
+        let parts = parts.ok_or_else(|| Error::internal("an object lacks a part"))?;
+        Ok(Some(Ticket { id: begun.id(), parts }))
+    }
+
+    /// From here on, nothing of it is given up when it is dropped.
+    fn release(&mut self) {
+        self.begun.take().map(Begun::release);
     }
 }
 
@@ -343,13 +378,7 @@ impl Upload for Writing {
         self.written += bytes.len() as u64;
         while !bytes.is_empty() {
             let fitting = bytes.split_to(bytes.len().min(self.part_size() - self.filling.len()));
-            self.charges.push(Charge::forced(&self.budget, fitting.len()));
-            // A whole part need not be copied.
-            match fitting.try_into_mut() {
-                Ok(whole) if self.filling.is_empty() => self.filling = whole,
-                Ok(part) => self.filling.extend_from_slice(&part),
-                Err(shared) => self.filling.extend_from_slice(&shared),
-            }
+            self.fill(fitting);
             if self.filling.len() >= self.part_size() {
                 self.send_part().await?;
             }
@@ -360,20 +389,22 @@ impl Upload for Writing {
     /// Also what would fit into one request goes as a part: then completing it is short, and hardly anything can fail.
     async fn finish(mut self: Box<Self>) -> Result<Brought> {
         self.bring().await?;
-        let ticket = self.ticket().map(|ticket| ticket.to_text());
-        Ok(Brought { uri: self.place.uri.clone(), bytes: self.written, ticket })
+        let ticket = self.ticket()?.map(|ticket| ticket.to_text());
+        self.release();
+        Ok(Brought { uri: self.place.uri.clone(), bytes: self.written, ticket, replaced: None })
     }
 
     async fn complete(mut self: Box<Self>) -> Result<u64> {
         if self.begun.is_none() {
-            self.place.put(self.filling.split().freeze()).await?;
+            let (content, _charge) = self.filled();
+            self.place.put(content).await?;
             return Ok(self.written);
         }
         self.bring().await?;
-        if let Some(begun) = self.begun.take() {
-            let parts = self.parts.iter().flatten().cloned().collect();
-            self.place.complete(Ticket { id: begun.id(), parts }, self.written).await?;
-            begun.release();
+        if let Some(ticket) = self.ticket()? {
+            let replaced = self.place.length().await?;
+            self.place.complete(ticket, self.written, replaced).await?;
+            self.release();
         }
         Ok(self.written)
     }
@@ -397,6 +428,63 @@ impl Drop for Writing {
             under_way.shutdown().await;
             drop(begun);
             drop(leaving);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_testkit::{FaultServer, Object, Plan};
+    use serde_json::json;
+
+    use super::super::tests::{BEGUN, anonymous};
+    use super::*;
+    use crate::conformance::with_context;
+
+    fn writing(test: impl AsyncFnOnce(&SourceContext, Writing)) {
+        let server = FaultServer::start(
+            Plan::new()
+                .object("/bucket/a?uploads=", Object::new(BEGUN))
+                .object("/bucket/a?partNumber=1&uploadId=U", Object::new("").etag("\"1\""))
+                .object("/bucket/a?uploadId=U", Object::new("")),
+        );
+        let source = anonymous(&server, json!({}));
+        with_context(64 << 20, |context| async move {
+            let place = source.place(&context, "s3://bucket/a").await.expect("a place");
+            let traffic = Arc::new(Traffic::default());
+            test(&context, Writing::new(&context, place, Arc::clone(&traffic))).await;
+            traffic.settle().await;
+        });
+    }
+
+    #[test]
+    fn nothing_is_held_of_a_part_that_has_arrived() {
+        writing(async |context, mut writing| {
+            writing.write(vec![7; PART].into()).await.expect("it takes a part");
+            writing.part_arrived().await.expect("it arrives");
+            assert_eq!((writing.filling.capacity(), context.budget.used()), (0, 0));
+        });
+    }
+
+    #[test]
+    fn all_memory_of_a_part_is_charged() {
+        writing(async |context, mut writing| {
+            let piece = Bytes::from(vec![7; 300_001]);
+            for _ in 0..PART / piece.len() {
+                writing.write(piece.clone()).await.expect("it takes a piece");
+                assert_eq!(context.budget.used(), writing.filling.capacity());
+            }
+            assert!(context.budget.peak() <= PART, "{}", context.budget.peak());
+        });
+    }
+
+    #[test]
+    fn an_object_that_lacks_a_part_is_not_completed() {
+        writing(async |_, mut writing| {
+            writing.write(vec![7; PART].into()).await.expect("it takes a part");
+            writing.parts.push(None);
+            let error = Box::new(writing).complete().await.expect_err("a part is missing");
+            assert_eq!(error.what(), "an object lacks a part");
         });
     }
 }
