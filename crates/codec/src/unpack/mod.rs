@@ -380,7 +380,7 @@ impl Unpack {
                 }
                 Piece::Bytes(bytes) => {
                     if let Some(part) = &mut self.part {
-                        part.member_text += bytes.len() as u64;
+                        part.member_text = part.member_text.saturating_add(bytes.len() as u64);
                     }
                     if let Some(content) = &mut self.content {
                         content.push(bytes);
@@ -453,7 +453,8 @@ impl Unpack {
 
     /// Counts `text` bytes and holds them against the limits.
     fn check_limits(&mut self, text: u64) -> Result<()> {
-        self.unit_text += text;
+        // The directory may lie about what was before.
+        self.unit_text = self.unit_text.saturating_add(text);
         self.content_text += text;
         let position = self.position();
         let limits = &self.options.limits;
@@ -476,9 +477,14 @@ impl Unpack {
     }
 }
 
+/// Whether `text` bytes out of `bytes` are so many that it matters, and more than `ratio` times as much.
+pub(crate) fn is_beyond(ratio: u64, text: u64, bytes: u64) -> bool {
+    text > RATIO_APPLIES_FROM && text / bytes.max(1) > ratio
+}
+
 /// Refuses `text` bytes out of `bytes` if that is more than `ratio` times as much; the unit is at byte `position`.
 fn check_ratio(ratio: u64, text: u64, bytes: u64, position: u64) -> Result<()> {
-    if text <= RATIO_APPLIES_FROM || text / bytes.max(1) <= ratio {
+    if !is_beyond(ratio, text, bytes) {
         return Ok(());
     }
     Err(Error::refused(format!("the data unpacks to more than {ratio} times its size: it may be a bomb"))

@@ -94,8 +94,8 @@ impl Directory {
         self.begin.get_or_insert(at);
     }
 
-    /// An entry, whose bytes begin at `at`.
-    pub(super) fn entry(&mut self, at: u64, header: &Header, name: &str) -> Result<()> {
+    /// An entry, whose bytes begin at `at`; `wanted` is what its name says.
+    pub(super) fn entry(&mut self, at: u64, header: &Header, name: &str, wanted: bool) -> Result<()> {
         self.entries += 1;
         let Ok(index) = self.walked.binary_search_by_key(&header.offset, |walked| walked.at) else {
             return Err(nothing_there(at).in_member(name));
@@ -107,6 +107,9 @@ impl Directory {
         walked.listed = true;
         if walked.digest != digest(header) {
             return Err(disagree(at).in_member(name));
+        }
+        if walked.wanted != wanted && header.size > 0 {
+            return Err(wanted_by_one(at).in_member(name));
         }
         Ok(())
     }
@@ -168,6 +171,14 @@ pub(super) fn nothing_there(at: u64) -> Error {
 /// Two that tell of a member do not agree; it, or its entry, is at byte `at`.
 pub(super) fn disagree(at: u64) -> Error {
     corrupt("the zip directory and the member's own header disagree", at)
+}
+
+/// Two that tell of a member with text read its name differently (by a Unicode name that only one of them has, for
+/// example), and only one of its names is wanted; it, or its entry, is at byte `at`.
+pub(super) fn wanted_by_one(at: u64) -> Error {
+    disagree(at)
+        .cause("only one of the names that they give it is wanted")
+        .hint("write `members` so that both names match, or neither; or pack the archive again")
 }
 
 /// The directory does not list the member that begins at byte `begin`.

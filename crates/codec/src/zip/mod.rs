@@ -210,7 +210,7 @@ impl Walk {
         };
         let begun = match phase {
             Phase::Members => return self.local_header(input),
-            Phase::Entries => entry(directory, input)?,
+            Phase::Entries => entry(directory, &self.wanted, input)?,
             Phase::Signature => skip_signature(input)?,
             Phase::WideEnd => wide_end(directory, input)?,
             Phase::WideLocator => skip_locator(input)?,
@@ -273,7 +273,7 @@ impl Walk {
 }
 
 /// Reads an entry of the directory; `false` if it has not come yet.
-fn entry(directory: &mut Directory, input: &mut Input) -> Result<bool> {
+fn entry(directory: &mut Directory, wanted: &Wanted, input: &mut Input) -> Result<bool> {
     let at = input.position();
     let missing = "an entry of its directory breaks off";
     let Some(bytes) = whole(input, record::ENTRY_SIZE, Header::entry_size, missing)? else {
@@ -283,7 +283,8 @@ fn entry(directory: &mut Directory, input: &mut Input) -> Result<bool> {
     let size = bytes.len();
     directory.begins(at);
     let name = names::decode(&header.name, header.flags, &header.extra);
-    directory.entry(at, &header, &name)?;
+    let wanted = !header.is_folder() && wanted.wants(&name);
+    directory.entry(at, &header, &name, wanted)?;
     input.used(size);
     Ok(true)
 }

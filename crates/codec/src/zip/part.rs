@@ -1,14 +1,15 @@
 //! A part of an archive, compared with the directory while it is read.
 //!
 //! In passing the directory comes last, and a fault of it is found when all rows have been given out. Here it is known
-//! before: what it does not agree with is found at once, and is the same error.
+//! before: what it does not agree with is found at once, and is the same error. Headers outside of all parts are not read,
+//! so only the directory says what is there.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use millstream_core::{Error, Result};
 
-use super::directory::{digest, disagree, not_listed, nothing_there};
+use super::directory::{digest, disagree, not_listed, nothing_there, wanted_by_one};
 use super::plan::{Entry, Part, ZipPlan};
 use super::record::Header;
 use crate::frame::corrupt;
@@ -58,6 +59,9 @@ impl Listed {
     /// A member begins at byte `at`.
     pub(super) fn begins(&self, at: u64, name: &str, wanted: bool) -> Result<()> {
         match self.next() {
+            Some(next) if next.offset == at && next.wanted != wanted && next.size > 0 => {
+                Err(wanted_by_one(at).in_member(name))
+            }
             Some(next) if next.offset == at => Ok(()),
             Some(next) if next.offset < at => Err(nothing_there(next.offset)),
             _ if wanted => Err(not_listed(name, at).byte(at)),

@@ -22,6 +22,7 @@ use super::names;
 use super::record::{self, DESCRIPTOR_LIMIT, ENTRY_SIZE, Header, LOCAL_SIZE};
 use crate::UnpackOptions;
 use crate::members::{NAMES_SHOWN, Wanted, none_wanted};
+use crate::unpack::is_beyond;
 
 /// An archive is cut into about so many parts.
 const PARTS: u64 = 64;
@@ -55,8 +56,8 @@ pub(super) struct Entry {
     /// Of all that its local header must agree on.
     pub(super) digest: u64,
     /// Bytes of its text.
-    size: u64,
-    wanted: bool,
+    pub(super) size: u64,
+    pub(super) wanted: bool,
 }
 
 /// Reads a directory, piece by piece.
@@ -65,6 +66,7 @@ pub struct ZipPlanner {
     ending: ZipEnding,
     wanted: Wanted,
     max_members: u64,
+    max_ratio: u64,
     cuts: ZipCuts,
     entries: Vec<Entry>,
     /// The beginning of an entry whose end has not come.
@@ -86,6 +88,7 @@ impl ZipPlanner {
             ending,
             wanted: Wanted::new(&options.members)?,
             max_members: limits.members,
+            max_ratio: limits.ratio,
             cuts: ZipCuts::default(),
             entries: Vec::new(),
             rest: Vec::new(),
@@ -162,6 +165,10 @@ impl ZipPlanner {
         }
         if self.entries.iter().any(|entry| entry.wanted) {
             let parts = parts(&self.entries, self.ending.directory().start, self.cuts);
+            // A bomb, or a lie: in passing, it is told of the member that is to blame.
+            if parts.iter().any(|part| is_beyond(self.max_ratio, part.text_before, part.bytes.start)) {
+                return Ok(None);
+            }
             return Ok(Some(ZipPlan { entries: self.entries, parts }));
         }
         if self.wanted.asks() {

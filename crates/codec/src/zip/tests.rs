@@ -137,6 +137,28 @@ impl Archive {
         self.add(name.as_bytes(), 8, 0, text, Tail::InHeader)
     }
 
+    /// Adds extra fields to the last entry of the directory.
+    pub(super) fn listed_with(mut self, extra: &[u8]) -> Self {
+        let entry = self.last_entry();
+        self.directory[entry + 30..entry + 32].copy_from_slice(&(extra.len() as u16).to_le_bytes());
+        self.directory.extend_from_slice(extra);
+        self
+    }
+
+    /// Adds extra fields to the local header of the last member, which has a name and none yet.
+    pub(super) fn headed_with(mut self, extra: &[u8]) -> Self {
+        let entry = self.last_entry();
+        let at = record::u32_at(&self.directory, entry + 42) as usize;
+        self.bytes[at + 28..at + 30].copy_from_slice(&(extra.len() as u16).to_le_bytes());
+        let behind = at + 30 + usize::from(record::u16_at(&self.bytes, at + 26));
+        self.bytes.splice(behind..behind, extra.iter().copied());
+        self
+    }
+
+    fn last_entry(&self) -> usize {
+        self.directory.windows(4).rposition(|bytes| bytes == record::ENTRY).expect("an entry")
+    }
+
     pub(super) fn comment(mut self, comment: &[u8]) -> Self {
         self.comment = comment.to_vec();
         self
@@ -156,6 +178,16 @@ impl Archive {
         bytes.extend_from_slice(&comment);
         bytes
     }
+}
+
+/// An extra field.
+pub(super) fn extra(kind: u16, content: &[u8]) -> Vec<u8> {
+    [&kind.to_le_bytes(), &(content.len() as u16).to_le_bytes(), content].concat()
+}
+
+/// The extra field by which the member stored as `raw` is called `name`.
+pub(super) fn unicode_name(raw: &[u8], name: &str) -> Vec<u8> {
+    extra(record::EXTRA_UNICODE_NAME, &[&[1], &crc32fast::hash(raw).to_le_bytes()[..], name.as_bytes()].concat())
 }
 
 fn tail_flag(tail: Tail) -> u16 {

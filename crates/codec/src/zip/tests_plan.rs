@@ -7,7 +7,7 @@ use bytes::Bytes;
 use millstream_core::spec::Size;
 use millstream_core::{Error, ErrorKind, Result};
 
-use super::tests::{Archive, Contents, TAILS, Tail, members, named, written_by_tools};
+use super::tests::{Archive, Contents, TAILS, Tail, extra, members, named, unicode_name, written_by_tools};
 use super::{ZipCuts, ZipEnding, ZipPlan, ZipPlanner};
 use crate::conformance::{TEXT, some_text, unpack};
 use crate::{Limits, Unpack, UnpackOptions, Unpacked};
@@ -240,11 +240,69 @@ fn bombs_are_stopped_as_in_passing() {
     // Each member is small enough, together they are not: said by the directory, or only seen when it is decoded.
     let plain = (0..3).fold(Archive::default(), |archive, index| archive.deflated(&format!("{index}"), &zeros));
     let again = (0..3).fold(Archive::default(), |archive, index| archive.deflated(&format!("{index}.gz"), &gzip));
-    for (archive, cuts) in [(plain.finish(), EACH), (again.finish(), ZipCuts::default())] {
+    let plain = plain.finish();
+    assert_eq!(plan(&plain, &all(), EACH, 99).expect("no error"), None, "it is read in passing");
+    for archive in [plain, again.finish()] {
         let in_passing = unpack(&archive, usize::MAX, all()).expect_err("a bomb");
-        let by_directory = by_directory(&archive, &all(), cuts, usize::MAX).expect_err("a bomb");
+        let by_directory = by_directory(&archive, &all(), ZipCuts::default(), usize::MAX).expect_err("a bomb");
         assert_eq!(by_directory.what(), in_passing.what());
         assert_eq!((by_directory.kind(), by_directory.hint_text()), (ErrorKind::Refused, in_passing.hint_text()));
+    }
+}
+
+#[test]
+fn a_size_that_is_a_lie_is_not_told_of_another_member() {
+    let crc = crc32fast::hash(TEXT);
+    for lie in [1 << 40, u64::MAX] {
+        let mut first = Archive::default().stored("liar", TEXT);
+        (first.directory, first.entries) = (Vec::new(), 0);
+        let first =
+            first.list(b"liar", 0, 0, TEXT, u32::MAX as usize, crc, 0).listed_with(&extra(1, &lie.to_le_bytes()));
+        let archive = first.stored("honest", TEXT).stored("honest too", TEXT).finish();
+        assert_eq!(plan(&archive, &all(), EACH, 99).expect("no error"), None, "{lie} is for passing to tell");
+        let error = unpack(&archive, usize::MAX, all()).expect_err("a lie");
+        assert_eq!(error.place().member.as_deref(), Some("liar"));
+        // Whoever takes any ratio has a plan, and the lie is told of the same member.
+        let options = UnpackOptions { limits: Limits { ratio: u64::MAX, ..Limits::default() }, ..all() };
+        let plan = plan(&archive, &options, EACH, 99).expect("no error").expect("a plan");
+        let error = part(&archive, &options, &plan, 0, 99).expect_err("a lie");
+        assert_eq!(error.place().member.as_deref(), Some("liar"));
+        for (number, name) in [(1, "honest"), (2, "honest too")] {
+            assert_eq!(part(&archive, &options, &plan, number, 99).expect(name), [named(name, TEXT)]);
+        }
+    }
+}
+
+#[test]
+fn a_member_that_only_one_of_its_names_asks_for_is_an_error() {
+    let renamed = unicode_name(b"a\x81", "b.csv");
+    let archive = |listed: bool| {
+        let archive = Archive::default().stored("y", TEXT).add(b"a\x81", 0, 0, TEXT, Tail::InHeader);
+        let archive = if listed { archive.listed_with(&renamed) } else { archive.headed_with(&renamed) };
+        archive.stored("z", TEXT).finish()
+    };
+    let [listed, headed] = [true, false].map(archive);
+    for (archive, globs, member) in [
+        (&listed, ["b.csv", "[yz]"], "aü"),
+        (&listed, ["aü", "[yz]"], "aü"),
+        (&headed, ["aü", "[yz]"], "b.csv"),
+        (&headed, ["b.csv", "[yz]"], "b.csv"),
+    ] {
+        let told = |error: &Error, member| {
+            assert_eq!(error.what(), "the zip directory and the member's own header disagree", "{globs:?}");
+            assert_eq!(error.place().member.as_deref(), Some(member));
+            assert_eq!(error.cause_text(), Some("only one of the names that they give it is wanted"));
+        };
+        let error = by_directory(archive, &members(&globs), ZipCuts::default(), 99).expect_err("a fault");
+        told(&error, member);
+        let in_passing = unpack(archive, usize::MAX, members(&globs)).expect_err("a fault");
+        told(&in_passing, if std::ptr::eq(archive, &listed) { "b.csv" } else { "aü" });
+    }
+    // Where both are wanted, or neither is.
+    for archive in [&listed, &headed] {
+        as_in_passing("both names", archive, &members(&["aü", "b.csv"]));
+        as_in_passing("all", archive, &all());
+        as_in_passing("neither name", archive, &members(&["[yz]"]));
     }
 }
 
