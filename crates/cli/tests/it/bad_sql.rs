@@ -65,7 +65,7 @@ transforms:
   type:
     sql: SELECT CAST(id AS int46) AS n FROM rows
   second_sum:
-    sql: SELECT sum(id) AS a, sum(name) AS b FROM rows
+    sql: SELECT 'it''s' AS t, sum(id) AS a, sum(name) AS b FROM rows
   elsewhere:
     sql: SELECT strftime('%Y', id) AS year FROM rows
   date:

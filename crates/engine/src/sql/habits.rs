@@ -1,11 +1,14 @@
 //! Habits from other databases and words of SQL in places where a name is meant: what to write instead.
 //!
-//! It looks at the tokens of the query, since the planner's messages do not say what was meant.
+//! It looks at the tokens of the query, since the planner's messages do not say what was meant. What is repeated of it is
+//! taken from its text: a token does not say how it was written.
+
+use std::ops::Range;
 
 use datafusion::common::Span;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::{Keyword, RESERVED_FOR_COLUMN_ALIAS};
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Word};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Word};
 use millstream_job::SqlFault;
 
 use super::PlanFault;
@@ -59,6 +62,9 @@ const STRUCTURE: &[Keyword] = &[
     Keyword::BY,
 ];
 
+/// A longer expression is not repeated in a hint.
+const SHOWN: usize = 80;
+
 /// Aggregate functions that most queries use.
 const AGGREGATES: &[&str] =
     &["sum", "count", "avg", "mean", "min", "max", "median", "stddev", "array_agg", "string_agg"];
@@ -74,6 +80,29 @@ fn word(token: Option<&TokenWithSpan>) -> Option<&Word> {
         Some(Token::Word(word)) => Some(word),
         _ => None,
     }
+}
+
+fn keyword(token: Option<&TokenWithSpan>) -> Option<Keyword> {
+    word(token).map(|word| word.keyword)
+}
+
+fn is(token: Option<&TokenWithSpan>, wanted: &Token) -> bool {
+    token.is_some_and(|one| one.token == *wanted)
+}
+
+/// The bytes of `sql` that `tokens` stand in.
+fn bytes(sql: &str, tokens: &[TokenWithSpan]) -> Option<Range<usize>> {
+    Some(offset(sql, tokens.first()?.span.start)?..offset(sql, tokens.last()?.span.end)?)
+}
+
+/// The byte of `sql` at a place.
+fn offset(sql: &str, place: Location) -> Option<usize> {
+    let (line, column) = (usize::try_from(place.line).ok()?, usize::try_from(place.column).ok()?);
+    let ends = sql.match_indices('\n').map(|(at, _)| at + 1);
+    let begin = std::iter::once(0).chain(ends).nth(line.checked_sub(1)?)?;
+    let rest = &sql[begin..];
+    let within = rest.char_indices().map(|(at, _)| at).chain([rest.len()]).nth(column.checked_sub(1)?)?;
+    Some(begin + within)
 }
 
 fn index_at(tokens: &[TokenWithSpan], line: usize, column: usize) -> Option<usize> {
@@ -109,20 +138,58 @@ pub fn text_hint(sql: &str, line: usize, column: usize) -> Option<String> {
         .then(|| format!("texts stand in single quotes: '{}'", here.value.replace('\'', "''")))
 }
 
-/// Where the first aggregate function behind WHERE stands.
+/// Words behind the condition of WHERE.
+const BEHIND_WHERE: &[Keyword] = &[
+    Keyword::GROUP,
+    Keyword::HAVING,
+    Keyword::WINDOW,
+    Keyword::QUALIFY,
+    Keyword::ORDER,
+    Keyword::LIMIT,
+    Keyword::OFFSET,
+    Keyword::FETCH,
+    Keyword::UNION,
+    Keyword::EXCEPT,
+    Keyword::INTERSECT,
+];
+
+/// Where the first aggregate function stands that is in the condition of a WHERE.
 pub fn aggregate_in_where(sql: &str) -> Option<(usize, usize, usize)> {
     let tokens = tokens(sql);
-    let from =
-        tokens.iter().position(|one| matches!(&one.token, Token::Word(word) if word.keyword == Keyword::WHERE))?;
-    let is_call = |index: &usize| {
-        let name = word(tokens.get(*index)).map(|word| word.value.to_lowercase());
-        name.is_some_and(|name| AGGREGATES.contains(&name.as_str()))
-            && tokens.get(index + 1).is_some_and(|next| next.token == Token::LParen)
+    let of_filter = |index: usize| {
+        let before = index.checked_sub(2).and_then(|before| tokens.get(before..index));
+        before
+            .is_some_and(|before| keyword(before.first()) == Some(Keyword::FILTER) && is(before.get(1), &Token::LParen))
     };
-    place(&tokens[(from..tokens.len()).find(is_call)?])
+    let begins = |index: &usize| keyword(tokens.get(*index)) == Some(Keyword::WHERE) && !of_filter(*index);
+    place(&tokens[(0..tokens.len()).filter(begins).find_map(|index| aggregate_behind(&tokens, index + 1))?])
 }
 
-/// A dot that the planner cannot follow: behind an index, or behind a word of SQL. `message` is the planner's.
+/// Where the first aggregate function stands in the condition that begins with the token `begin`, outside of subqueries.
+fn aggregate_behind(tokens: &[TokenWithSpan], begin: usize) -> Option<usize> {
+    // Of each parenthesis that is open, whether it holds a query.
+    let mut open: Vec<bool> = Vec::new();
+    for index in begin..tokens.len() {
+        match &tokens[index].token {
+            Token::LParen => {
+                let next = keyword(tokens.get(index + 1));
+                open.push(matches!(next, Some(Keyword::SELECT | Keyword::WITH | Keyword::VALUES)));
+            }
+            Token::RParen => drop(open.pop()?),
+            Token::Word(word) if open.is_empty() && BEHIND_WHERE.contains(&word.keyword) => return None,
+            Token::Word(word) => {
+                let is_aggregate = AGGREGATES.contains(&word.value.to_lowercase().as_str());
+                if is_aggregate && is(tokens.get(index + 1), &Token::LParen) && !open.contains(&true) {
+                    return Some(index);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A dot that the planner cannot follow: behind an index or parentheses, or behind a word of SQL. `message` is the planner's.
 pub fn dot_fault(sql: &str, message: &str) -> Option<PlanFault> {
     const BEGINNING: &str = "Dot access not supported for non-string expr: ";
     let expression = &message[message.find(BEGINNING)? + BEGINNING.len()..];
@@ -137,10 +204,16 @@ pub fn dot_fault(sql: &str, message: &str) -> Option<PlanFault> {
         Some(PlanFault { fault: SqlFault { line, column, what, hint: Some(hint) }, length })
     };
     match &before.token {
-        Token::RBracket => {
-            let base = indexed(&tokens[..index - 1]);
-            let what = "behind an index a field is not named by a dot".to_owned();
-            fault(&tokens[index], what, format!("write it as {base}['{field}']"))
+        Token::RBracket | Token::RParen => {
+            let behind = if before.token == Token::RBracket { "an index" } else { "parentheses" };
+            let what = format!("behind {behind} a field is not named by a dot");
+            let base = &sql[bytes(sql, expression_before(&tokens[..index - 1]))?];
+            let field = field.replace('\'', "''");
+            let hint = match base.contains('\n') || base.len() > SHOWN {
+                true => format!("write ['{field}'] without the dot"),
+                false => format!("write it as {base}['{field}']"),
+            };
+            fault(&tokens[index], what, hint)
         }
         // A function that is called without parentheses, such as `user`.
         Token::Word(name) if !expression.starts_with("Function") && name.quote_style.is_none() => fault(
@@ -156,45 +229,52 @@ pub fn dot_fault(sql: &str, message: &str) -> Option<PlanFault> {
     }
 }
 
-/// The text of the expression that ends with an index: `e.items[1]`.
-fn indexed(tokens: &[TokenWithSpan]) -> String {
+/// The expression that ends with an index or parentheses: `e.items[1]`, `(e.item)`, `max(item) OVER (ORDER BY day)`.
+fn expression_before(tokens: &[TokenWithSpan]) -> &[TokenWithSpan] {
     let mut depth = 0_usize;
     let mut begin = tokens.len();
     for (index, one) in tokens.iter().enumerate().rev() {
         match &one.token {
-            Token::RBracket => depth += 1,
-            Token::LBracket => depth = depth.saturating_sub(1),
+            Token::RBracket | Token::RParen => depth += 1,
+            Token::LBracket | Token::LParen if depth > 0 => depth -= 1,
             _ if depth > 0 => {}
-            Token::Word(_) if index + 1 == begin && !is_dot_or_bracket(&tokens[index + 1].token) => break,
-            Token::Word(_) | Token::Period => {}
+            Token::Word(word) if is_part(word, tokens.get(index + 1)) => {}
+            Token::Period => {}
             _ => break,
         }
         begin = index;
     }
-    tokens[begin..].iter().map(|one| one.token.to_string()).collect()
+    &tokens[begin..]
 }
 
-fn is_dot_or_bracket(token: &Token) -> bool {
-    matches!(token, Token::Period | Token::LBracket)
+/// Whether a word is of one expression with the parentheses, index or field behind it.
+fn is_part(word: &Word, next: Option<&TokenWithSpan>) -> bool {
+    const BEFORE_OTHERS: &[Keyword] =
+        &[Keyword::NOT, Keyword::IN, Keyword::DISTINCT, Keyword::BETWEEN, Keyword::LIKE, Keyword::CASE, Keyword::ALL];
+    match next.map(|next| &next.token) {
+        Some(Token::Period | Token::LBracket) | None => true,
+        Some(Token::LParen) => !STRUCTURE.contains(&word.keyword) && !BEFORE_OTHERS.contains(&word.keyword),
+        _ => false,
+    }
 }
 
 /// Where the function `name` is called in `sql`: each place, and the query in which all later ones are calls of
 /// `count`, which takes any argument. If a query has two of them, one of which is wrong, it is told so from the other.
 pub fn calls(sql: &str, name: &str) -> Vec<((usize, usize, usize), String)> {
-    let Ok(all) = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location() else { return Vec::new() };
+    let all = tokens(sql);
     let is_call = |index: &usize| {
         let is_name = word(all.get(*index)).is_some_and(|word| word.value.eq_ignore_ascii_case(name));
-        is_name && all.get(index + 1).is_some_and(|next| next.token == Token::LParen)
+        is_name && is(all.get(index + 1), &Token::LParen)
     };
-    let found: Vec<usize> = (0..all.len()).filter(is_call).collect();
-    let without_later = |last: usize| -> String {
-        let text = |(index, one): (usize, &TokenWithSpan)| match index > last && found.contains(&index) {
-            true => "count".to_owned(),
-            false => one.token.to_string(),
-        };
-        all.iter().enumerate().map(text).collect()
+    let found = (0..all.len()).filter(is_call);
+    let found = found.filter_map(|index| Some((place(&all[index])?, bytes(sql, &all[index..=index])?)));
+    let found: Vec<_> = found.collect();
+    let without_later = |last: usize| {
+        let mut text = sql.to_owned();
+        found[last + 1..].iter().rev().for_each(|(_, name)| text.replace_range(name.clone(), "count"));
+        text
     };
-    found.iter().filter_map(|&index| Some((place(&all[index])?, without_later(index)))).collect()
+    found.iter().enumerate().map(|(index, (place, _))| (*place, without_later(index))).collect()
 }
 
 #[cfg(test)]
@@ -221,12 +301,26 @@ mod tests {
         assert_eq!(found[1].0, (1, 16, 3));
         assert!(found[0].1.starts_with("SELECT sum(n), count(s)"), "{}", found[0].1);
         assert!(found[1].1.starts_with("SELECT sum(n), sum(s)"), "{}", found[1].1);
+        let found = calls("SELECT 'it''s ü', E'\\'',\r\n  sum(n), \"su\"\"m\", SUM (s) FROM t", "sum");
+        assert_eq!(found[0].1, "SELECT 'it''s ü', E'\\'',\r\n  sum(n), \"su\"\"m\", count (s) FROM t");
     }
 
     #[test]
     fn an_aggregate_in_where_is_found_there() {
         assert_eq!(aggregate_in_where("SELECT sum(n) FROM t WHERE sum(n) > 3"), Some((1, 28, 3)));
         assert_eq!(aggregate_in_where("SELECT sum(n) FROM t WHERE n > 3"), None);
+        for sql in [
+            "WITH w AS (SELECT n FROM t WHERE n > 1) SELECT sum(n) FROM w WHERE ^sum(n) > 3",
+            "SELECT count(*) FILTER (WHERE x > 1), sum(n) FROM t WHERE ^sum(n) > 3",
+            "SELECT n FROM t WHERE n IN (SELECT max(n) FROM t) AND (n > 1 OR ^sum(n) > 3)",
+            "SELECT n FROM t WHERE n > 1 GROUP BY n HAVING sum(n) > (SELECT 1 FROM t WHERE ^min(n) > 1)",
+            "SELECT n FROM t WHERE n > 1 UNION SELECT sum(n) FROM t WHERE n > abs(^max(n))",
+            "SELECT n FROM t WHERE n > 1 ORDER BY sum(n)",
+        ] {
+            let column = sql.find('^').map(|at| at + 1);
+            let found = aggregate_in_where(&sql.replace('^', "")).map(|(_, column, _)| column);
+            assert_eq!(found, column, "{sql}");
+        }
     }
 
     #[test]

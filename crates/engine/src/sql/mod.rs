@@ -318,6 +318,42 @@ mod tests {
                 "write it as v.n[1]['sku']",
             ),
             (
+                "SELECT 1, (v.n).sku FROM (VALUES (1)) v(n)",
+                17,
+                "behind parentheses a field is not named by a dot",
+                "write it as (v.n)['sku']",
+            ),
+            (
+                "SELECT first_value( v.n ORDER BY 'it''s' ).\"o'k\" FROM (VALUES (1)) v(n)",
+                44,
+                "behind parentheses a field is not named by a dot",
+                "write it as first_value( v.n ORDER BY 'it''s' )['o''k']",
+            ),
+            (
+                "SELECT max(v.n) FILTER (WHERE n > 1) OVER (PARTITION BY n).sku FROM (VALUES (1)) v(n)",
+                60,
+                "behind parentheses a field is not named by a dot",
+                "write it as max(v.n) FILTER (WHERE n > 1) OVER (PARTITION BY n)['sku']",
+            ),
+            (
+                "SELECT n FROM (VALUES (1)) v(n) WHERE NOT (v.n).sku",
+                49,
+                "behind parentheses a field is not named by a dot",
+                "write it as (v.n)['sku']",
+            ),
+            (
+                "SELECT array_agg(v.n)[1].sku FROM (VALUES (1)) v(n)",
+                26,
+                "behind an index a field is not named by a dot",
+                "write it as array_agg(v.n)[1]['sku']",
+            ),
+            (
+                "SELECT (v.n\n).sku FROM (VALUES (1)) v(n)",
+                3,
+                "behind parentheses a field is not named by a dot",
+                "write ['sku'] without the dot",
+            ),
+            (
                 "SELECT user.name FROM (VALUES (1)) v(n)",
                 8,
                 "`user` is a word of SQL",
@@ -356,6 +392,23 @@ mod tests {
         ] {
             let fault = fault(sql);
             assert_eq!((fault.column, fault.what.as_str(), fault.hint.as_deref()), (column, what, Some(hint)), "{sql}");
+        }
+    }
+
+    #[test]
+    fn fields_are_written_as_the_hint_says() {
+        let context = datafusion::prelude::SessionContext::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        for expression in ["(v.n)", "first_value(v.n)", "unnest([v.n])", "array_agg(v.n)[1]", "max(v.n) OVER ()"] {
+            let plan = |field: &str| {
+                let sql = format!("SELECT {expression}{field} FROM (VALUES (named_struct('sku', 1))) v(n)");
+                let statement = parse(&sql).expect("it parses");
+                (runtime.block_on(context.state().statement_to_plan(statement)), sql)
+            };
+            let (planned, sql) = plan(".sku");
+            let fault = plan_fault(&sql, &planned.expect_err("a dot")).fault;
+            assert_eq!(fault.hint, Some(format!("write it as {expression}['sku']")));
+            plan("['sku']").0.expect(expression);
         }
     }
 
