@@ -57,6 +57,9 @@ pub(crate) struct ZstdFrame {
     window: u64,
     state: State,
     position: u64,
+    /// Bytes of the frame's text: what its header says, and what has come.
+    told: Option<u64>,
+    given: u64,
     /// Where the frame ends, as far as that is known.
     walk: Walk,
     ahead: Option<Box<Ahead>>,
@@ -76,6 +79,8 @@ impl ZstdFrame {
             window: 0,
             state: State::Header(Vec::new()),
             position: 0,
+            told: None,
+            given: 0,
             walk: Walk::default(),
             ahead: None,
         };
@@ -91,9 +96,10 @@ impl ZstdFrame {
         // A header that lies whole in the input stays there: given the whole frame at once, libzstd decodes it
         // straight into the output.
         if gathered.is_empty()
-            && let Header::Data { length, window, checksum, .. } = read_header(input, self.position)?
+            && let Header::Data { length, text, window, checksum } = read_header(input, self.position)?
             && length <= input.len()
         {
+            self.told = text;
             self.window = self.window.max(window);
             self.walk = Walk::new(self.position + length as u64, checksum);
             self.state = State::Blocks { more: true };
@@ -109,7 +115,8 @@ impl ZstdFrame {
                     self.state = State::Skip { left };
                     return Ok(used);
                 }
-                Header::Data { length, window, checksum, .. } if length == gathered.len() => {
+                Header::Data { length, text, window, checksum } if length == gathered.len() => {
+                    self.told = text;
                     self.window = self.window.max(window);
                     self.walk = Walk::new(self.position, checksum);
                     let header = std::mem::take(gathered);
@@ -146,6 +153,12 @@ impl ZstdFrame {
         }
         let hint = hint.map_err(|cause| corrupt("the zstd data is corrupt", self.position).cause(cause))?;
         self.state = State::Blocks { more: written == room };
+        self.given += written as u64;
+        // libzstd compares the two only where the last block has text, or the whole frame is there at once.
+        if let Some(told) = self.told.filter(|told| hint == 0 && *told != self.given) {
+            let cause = format!("a frame has {} bytes of text, and its header says {told}", self.given);
+            return Err(corrupt("the zstd data is corrupt", self.position).cause(cause));
+        }
         Ok(Progress { used, ended: hint == 0 })
     }
 
@@ -180,6 +193,7 @@ impl Frame for ZstdFrame {
         }
         self.state = State::Header(Vec::new());
         self.position = at;
+        (self.told, self.given) = (None, 0);
         self.walk = Walk::default();
         if let Some(ahead) = &mut self.ahead
             && let Some((text, end)) = ahead.take(at)

@@ -77,6 +77,17 @@ fn a_dictionary_is_refused_by_its_number() {
 }
 
 #[test]
+fn text_that_is_not_as_long_as_the_header_says_is_found() {
+    // A single segment of five bytes; a raw block with a letter, then a last one that is empty.
+    let data = [&super::MAGIC[..], &[0x20, 5], &[8, 0, 0, b'x'], &[1, 0, 0]].concat();
+    for chunk in [1, 2, 3, 7, usize::MAX] {
+        let error = decode(&ENTRY, &data, chunk, 64).expect_err("four bytes are missing");
+        assert_eq!((error.kind(), error.what()), (ErrorKind::Data, "the zstd data is corrupt"), "chunks of {chunk}");
+        assert!(decode(&ENTRY, &[&data[..5], &[1], &data[6..]].concat(), chunk, 64).is_ok_and(|text| text == b"x"));
+    }
+}
+
+#[test]
 fn what_the_tools_write_is_read() {
     let tools: [&[u8]; 3] = [
         include_bytes!("../../fixtures/zstd.zst"),
