@@ -17,6 +17,8 @@ use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataPushDecoder};
 
+use super::pages;
+
 /// Bytes at the end of the file that are read first: the directory of most files is in them.
 const TAIL: u64 = 64 << 10;
 
@@ -131,7 +133,9 @@ impl AsyncFileReader for Fetch {
                 })
             };
             let pieces: Option<Vec<Bytes>> = ranges.iter().map(piece).collect();
-            pieces.ok_or_else(|| ParquetError::EOF("less was read than was asked for".to_owned()))
+            let pieces = pieces.ok_or_else(|| ParquetError::EOF("less was read than was asked for".to_owned()))?;
+            pieces.iter().try_for_each(|chunk| pages::check(chunk).map_err(ParquetError::General))?;
+            Ok(pieces)
         }
         .boxed()
     }

@@ -8,6 +8,7 @@
 
 mod fetch;
 mod guard;
+mod pages;
 mod prune;
 mod reader;
 mod spec;
