@@ -1,10 +1,12 @@
 //! What the tests of several crates share: folders of test data, real servers (web, FTP, SSH, S3), a faulty web server,
-//! a proxy that breaks connections, certificates, and a thread without the rights of root.
+//! a proxy that breaks connections, certificates, file systems that fill up, and a thread without the rights
+//! of root.
 //!
 //! It is for tests: what goes wrong here panics, with a message that says what to install or to look at.
 
 mod authority;
 mod fault_server;
+mod mount;
 mod nginx;
 mod process;
 mod proftpd;
@@ -16,6 +18,7 @@ mod tree;
 
 pub use authority::{Authority, Certificate, Validity};
 pub use fault_server::{Answer, Fault, FaultServer, Object, Plan, Request};
+pub use mount::Mount;
 pub use nginx::{Nginx, free_port};
 pub use proftpd::{PASSWORD, Proftpd, ProftpdOptions, USER};
 pub use proxy::{Break, Proxy};

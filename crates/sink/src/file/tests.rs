@@ -3,12 +3,12 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use millstream_core::format::Format;
 use millstream_core::sink::Sink;
 use millstream_core::{Budget, ErrorKind};
+use millstream_testkit::Mount;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -436,44 +436,6 @@ async fn a_damaged_list_is_told_and_never_followed_out_of_the_folder() {
         assert!(error.what().contains("is damaged"), "{error}");
         assert!(folder.path().join("victim").exists());
         assert_eq!(listing(&out).len(), 1, "nothing but the list stays");
-    }
-}
-
-/// A file system of our own, taken away at the end. `None` where we may not mount.
-struct Mount(TempDir);
-
-impl Mount {
-    fn tmpfs(options: &str) -> Option<Mount> {
-        Mount::mounted(&["-t", "tmpfs", "-o", options, "tmpfs"])
-    }
-
-    /// A disk of 4 MB (some of which ext4 keeps for itself) whose folders take room of their own, unlike those of a tmpfs.
-    fn ext4(image: &Path) -> Option<Mount> {
-        fs_err::File::create(image).and_then(|file| file.set_len(4 << 20)).expect("an image");
-        let options = ["-q", "-m", "0", "-b", "1024", "-N", "2400", "-O", "^has_journal"];
-        let made = Command::new("mkfs.ext4").args(options).arg(image).status();
-        assert!(made.is_ok_and(|status| status.success()), "mkfs.ext4 is needed: the Debian package e2fsprogs");
-        Mount::mounted(&["-o", "loop", &image.display().to_string()])
-    }
-
-    fn mounted(arguments: &[&str]) -> Option<Mount> {
-        let folder = TempDir::new().expect("a folder");
-        let mounted = Command::new("mount").args(arguments).arg(folder.path()).status();
-        if mounted.is_ok_and(|status| status.success()) {
-            return Some(Mount(folder));
-        }
-        eprintln!("skipped: mounting is not allowed here");
-        None
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }
 

@@ -1,0 +1,50 @@
+//! File systems of our own, to be full or not writable.
+
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A mounted file system, taken away at the end.
+#[derive(Debug)]
+pub struct Mount(TempDir);
+
+impl Mount {
+    /// One in memory, with options such as `size=256k`. `None` where we may not mount.
+    pub fn tmpfs(options: &str) -> Option<Mount> {
+        Mount::mounted(&["-t", "tmpfs", "-o", options, "tmpfs"])
+    }
+
+    /// A disk of 4 MB in the file `image` (some of which ext4 keeps for itself), whose folders take room of their own,
+    /// unlike those of a tmpfs.
+    #[expect(clippy::expect_used, reason = "tests stop here")]
+    pub fn ext4(image: &Path) -> Option<Mount> {
+        fs_err::File::create(image).and_then(|file| file.set_len(4 << 20)).expect("an image");
+        let options = ["-q", "-m", "0", "-b", "1024", "-N", "2400", "-O", "^has_journal"];
+        let made = Command::new("mkfs.ext4").args(options).arg(image).status();
+        assert!(made.is_ok_and(|status| status.success()), "mkfs.ext4 is needed: the Debian package e2fsprogs");
+        Mount::mounted(&["-o", "loop", &image.display().to_string()])
+    }
+
+    #[expect(clippy::expect_used, reason = "tests stop here")]
+    fn mounted(arguments: &[&str]) -> Option<Mount> {
+        let folder = TempDir::new().expect("a folder");
+        let mounted = Command::new("mount").args(arguments).arg(folder.path()).status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Mount(folder));
+        }
+        eprintln!("skipped: mounting is not allowed here");
+        None
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
