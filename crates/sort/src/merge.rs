@@ -1,0 +1,392 @@
+//! The merging phase: runs become slices, which follow each other in the order of their keys, so all cores work.
+//!
+//! ```text
+//!  run 0   ──▓▓▓▓▓▓▓▓░░░│         what is read of it      bound: the least of the last keys that are read, of the runs
+//!  run 1   ──▓▓▓▓░░░░░░░░░░│                              that go on. No key up to it can still come.
+//!  run 2   ──▓▓▓▓▓▓▓▓▓▓▓▓│◀ bound
+//!            └─ slice ──┘         ▓ is cut off: one slice, merged by whichever core is free
+//! ```
+//! The run whose last key is the least is always the next to be read (Knuth, The Art of Computer Programming 3, 5.4.9,
+//! forecasting), so of every other run at most one extent lies behind the bound, and memory does not depend on how the
+//! keys are spread. Where keys are equal the run decides, then the row: a slice can end among equal keys.
+//!
+//! A slice is not merged by a tree of losers, but by sorting its entries with a sort that finds the runs in them and
+//! merges those: the same number of comparisons, between numbers that lie beside each other, without branches.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use millstream_core::Result;
+
+use crate::memory::{Held, Memory};
+use crate::piece::{Keep, Sorted, entry, order, place, unique};
+use crate::rows::Layout;
+use crate::scratch::{Chunk, Run, RunReader};
+
+/// Rows of a batch.
+const BATCH: usize = 8192;
+
+/// Bytes of memory beside its record that a row takes while its slice is merged.
+const BESIDE: usize = size_of::<u128>() + size_of::<(u32, u32)>();
+
+/// The least and most bytes of a slice.
+const SLICE: (usize, usize) = (256 << 10, 8 << 20);
+
+/// Part of the memory that what is read of all runs takes, and again the slices that are merged.
+pub(crate) const SHARE: usize = 4;
+
+/// The least and most bytes that are read at once.
+pub(crate) const EXTENT: (usize, usize) = (16 << 10, 1 << 20);
+
+/// In so many parts a run is looked at to find where a slice ends.
+const SAMPLES: usize = 16;
+
+/// What was sorted: still in memory, or in scratch.
+#[derive(Debug, Clone)]
+pub(crate) enum Piece {
+    Memory(Arc<Sorted>),
+    Scratch(Arc<Run>),
+}
+
+impl Piece {
+    /// Bytes in scratch.
+    pub(crate) fn stored(&self) -> u64 {
+        match self {
+            Piece::Memory(_) => 0,
+            Piece::Scratch(run) => run.stored(),
+        }
+    }
+}
+
+/// Records in order, in memory.
+#[derive(Debug, Clone)]
+enum Records {
+    Sorted(Arc<Sorted>),
+    Read(Arc<Chunk>),
+}
+
+impl Records {
+    fn rows(&self) -> usize {
+        match self {
+            Records::Sorted(sorted) => sorted.rows(),
+            Records::Read(chunk) => chunk.rows(),
+        }
+    }
+
+    fn record(&self, row: usize) -> &[u8] {
+        match self {
+            Records::Sorted(sorted) => sorted.record(row),
+            Records::Read(chunk) => chunk.record(row),
+        }
+    }
+
+    /// Bytes that merging `rows` of them takes.
+    fn cost(&self, rows: usize) -> usize {
+        let bytes = match self {
+            Records::Sorted(sorted) => sorted.bytes(),
+            Records::Read(chunk) => chunk.bytes(),
+        };
+        (bytes / self.rows().max(1) + BESIDE) * rows
+    }
+}
+
+/// A run and how far it is merged.
+#[derive(Debug)]
+struct Cursor {
+    /// What is in memory, each with its first row that is not in a slice yet.
+    read: VecDeque<(Records, usize)>,
+    /// What is to come.
+    reader: Option<RunReader>,
+}
+
+impl Cursor {
+    fn last_key<'a>(&'a self, layout: &Layout) -> Option<&'a [u8]> {
+        let (records, _) = self.read.back()?;
+        Some(layout.key(records.record(records.rows() - 1)))
+    }
+}
+
+/// Where a slice ends: behind the rows that come before this one, and behind it.
+struct Cut {
+    key: Vec<u8>,
+    run: usize,
+}
+
+/// Runs that are being merged.
+#[derive(Debug)]
+pub struct Merge {
+    layout: Arc<Layout>,
+    memory: Arc<Memory>,
+    keep: Option<Keep>,
+    cursors: Vec<Cursor>,
+    /// The runs of which there is more to be read; that with the least last key last.
+    going_on: Vec<usize>,
+    extent: usize,
+    slice: usize,
+    /// Bytes read since the last slice.
+    fresh: usize,
+}
+
+impl Merge {
+    /// Merges `pieces`, of which equal rows keep the order, with `workers` at once. What is read of all of them takes
+    /// `share` bytes, and what is being merged as much again.
+    pub(crate) fn new(
+        layout: Arc<Layout>,
+        memory: Arc<Memory>,
+        keep: Option<Keep>,
+        pieces: Vec<Piece>,
+        share: usize,
+        workers: usize,
+    ) -> Self {
+        let mut cursors = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            cursors.push(match piece {
+                Piece::Memory(sorted) if sorted.rows() == 0 => continue,
+                Piece::Memory(sorted) => Cursor { read: [(Records::Sorted(sorted), 0)].into(), reader: None },
+                Piece::Scratch(run) => Cursor { read: VecDeque::new(), reader: Some(run.reader(&memory)) },
+            });
+        }
+        let going_on: Vec<usize> = (0..cursors.len()).filter(|run| cursors[*run].reader.is_some()).collect();
+        Merge {
+            keep,
+            cursors,
+            extent: (share / going_on.len().max(1)).clamp(EXTENT.0, EXTENT.1),
+            going_on,
+            slice: (share / (workers + 1)).clamp(SLICE.0, SLICE.1),
+            fresh: 0,
+            layout,
+            memory,
+        }
+    }
+
+    /// The next rows in order; they are merged by [`Slice::merge`]. Reads, and so it may wait for the disk.
+    pub fn next_slice(&mut self) -> Result<Option<Slice>> {
+        loop {
+            while let Some(run) = self.going_on.last().copied() {
+                let cursor = &self.cursors[run];
+                let cost = cursor.reader.as_ref().map_or(0, |reader| reader.cost(self.extent));
+                let wanted = self.fresh < self.slice && cost <= self.memory.left();
+                if !cursor.read.is_empty() && !wanted {
+                    break;
+                }
+                self.fresh += cost;
+                self.read_more()?;
+            }
+            if self.cursors.iter().all(|cursor| cursor.read.is_empty()) {
+                return Ok(None);
+            }
+            let slice = self.cut();
+            self.fresh = 0;
+            if slice.rows > 0 {
+                return Ok(Some(slice));
+            }
+            // Nothing comes before the bound: it has to move.
+            self.read_more()?;
+        }
+    }
+
+    /// Reads more of the run with the least last key.
+    fn read_more(&mut self) -> Result<()> {
+        let Some(run) = self.going_on.pop() else { return Ok(()) };
+        let cursor = &mut self.cursors[run];
+        let Some(reader) = &mut cursor.reader else { return Ok(()) };
+        if reader.has_more() {
+            let chunk = Arc::new(reader.read(self.extent)?);
+            cursor.read.push_back((Records::Read(chunk), 0));
+        }
+        if !reader.has_more() {
+            cursor.reader = None;
+            return Ok(());
+        }
+        let layout = &self.layout;
+        let last = |run: usize| self.cursors[run].last_key(layout).unwrap_or_default();
+        let place = self.going_on.partition_point(|other| {
+            !self.cursors[*other].read.is_empty()
+                && layout.compare(last(*other), last(run)).then(other.cmp(&run)).is_gt()
+        });
+        self.going_on.insert(place, run);
+        Ok(())
+    }
+
+    /// Cuts a slice off what is in memory.
+    fn cut(&mut self) -> Slice {
+        let bound = self
+            .going_on
+            .last()
+            .map(|run| Cut { key: self.cursors[*run].last_key(&self.layout).unwrap_or_default().to_vec(), run: *run });
+        let mut ends = self.ends(bound.as_ref());
+        if self.cost(&ends) > 2 * self.slice
+            && let Some((sample, row)) = self.sample(&ends)
+        {
+            let mut nearer = self.ends(Some(&sample));
+            if self.keep.is_none() {
+                nearer[sample.run] = row;
+            }
+            if self.cost(&nearer) > 0 {
+                ends = nearer;
+            }
+        }
+        let mut parts = Vec::new();
+        for (cursor, (chunks, row)) in self.cursors.iter_mut().zip(ends) {
+            for _ in 0..chunks {
+                let Some((records, from)) = cursor.read.pop_front() else { break };
+                parts.push(Part { to: records.rows(), records, from });
+            }
+            if let Some((records, from)) = cursor.read.front_mut().filter(|(_, from)| row > *from) {
+                parts.push(Part { records: records.clone(), from: *from, to: row });
+                *from = row;
+            }
+        }
+        parts.retain(|part| part.from < part.to);
+        let rows = parts.iter().map(|part| part.to - part.from).sum();
+        let held = self.memory.take(rows * BESIDE);
+        Slice { layout: Arc::clone(&self.layout), keep: self.keep, parts, rows, _held: held }
+    }
+
+    /// For each run, how far it belongs to a slice that ends with `cut`: how many chunks as a whole, and the first row of
+    /// the next chunk that does not.
+    fn ends(&self, cut: Option<&Cut>) -> Vec<(usize, usize)> {
+        let end = |(run, cursor): (usize, &Cursor)| {
+            let Some(cut) = cut else { return (cursor.read.len(), 0) };
+            // Of equal rows all or none are in a slice where only one of them is to stay.
+            let with_equal = self.keep.is_none() && run <= cut.run;
+            let belongs = |records: &Records, row: usize| {
+                let order = self.layout.compare(self.layout.key(records.record(row)), &cut.key);
+                order.is_lt() || (with_equal && order.is_eq())
+            };
+            let chunks = cursor.read.partition_point(|(records, _)| belongs(records, records.rows() - 1));
+            let row = cursor.read.get(chunks).map_or(0, |(records, from)| {
+                let (mut low, mut high) = (*from, records.rows());
+                while low < high {
+                    let middle = low.midpoint(high);
+                    match belongs(records, middle) {
+                        true => low = middle + 1,
+                        false => high = middle,
+                    }
+                }
+                low
+            });
+            (chunks, row)
+        };
+        self.cursors.iter().enumerate().map(end).collect()
+    }
+
+    /// Bytes that merging what comes before `ends` takes.
+    fn cost(&self, ends: &[(usize, usize)]) -> usize {
+        let of_run = |(cursor, (chunks, row)): (&Cursor, &(usize, usize))| {
+            let whole = cursor.read.iter().take(*chunks).map(|(records, from)| records.cost(records.rows() - from));
+            let part = cursor.read.get(*chunks).map_or(0, |(records, from)| records.cost(row.saturating_sub(*from)));
+            whole.sum::<usize>() + part
+        };
+        self.cursors.iter().zip(ends).map(of_run).sum()
+    }
+
+    /// A row before `ends` behind about as many bytes as a slice should have, and how far its run goes with it.
+    fn sample(&self, ends: &[(usize, usize)]) -> Option<(Cut, (usize, usize))> {
+        struct Sample<'a> {
+            key: &'a [u8],
+            run: usize,
+            end: (usize, usize),
+            cost: usize,
+        }
+        let step = (self.slice / SAMPLES).max(1);
+        let mut samples = Vec::new();
+        for (run, (cursor, (chunks, row))) in self.cursors.iter().zip(ends).enumerate() {
+            // No more of one run than the slice can have in all.
+            let mut left = self.slice;
+            for (index, (records, from)) in cursor.read.iter().take(chunks + 1).enumerate() {
+                let to = if index < *chunks { records.rows() } else { *row };
+                let rows = (step / records.cost(1).max(1)).max(1);
+                let mut next = *from;
+                while next < to && left > 0 {
+                    let end = (next + rows).min(to);
+                    let cost = records.cost(end - next);
+                    samples.push(Sample {
+                        key: self.layout.key(records.record(end - 1)),
+                        run,
+                        end: if end == records.rows() { (index + 1, 0) } else { (index, end) },
+                        cost,
+                    });
+                    left = left.saturating_sub(cost);
+                    next = end;
+                }
+            }
+        }
+        samples.sort_by(|one, other| {
+            self.layout.compare(one.key, other.key).then(one.run.cmp(&other.run)).then(one.end.cmp(&other.end))
+        });
+        let mut sum = 0;
+        let enough = samples.iter().find(|sample| {
+            sum += sample.cost;
+            sum >= self.slice
+        })?;
+        Some((Cut { key: enough.key.to_vec(), run: enough.run }, enough.end))
+    }
+}
+
+/// Rows that follow each other in the order, not merged yet.
+#[derive(Debug)]
+pub struct Slice {
+    layout: Arc<Layout>,
+    keep: Option<Keep>,
+    parts: Vec<Part>,
+    rows: usize,
+    _held: Held,
+}
+
+#[derive(Debug)]
+struct Part {
+    records: Records,
+    from: usize,
+    to: usize,
+}
+
+impl Slice {
+    /// How many rows there are, before any are left out as equal.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Its rows in order.
+    pub fn merge(self) -> Result<Vec<RecordBatch>> {
+        let mut batches = Vec::with_capacity(self.rows.div_ceil(BATCH));
+        self.in_order(|records| {
+            batches.push(self.layout.read(records)?);
+            Ok(())
+        })?;
+        Ok(batches)
+    }
+
+    /// Hands its records in order to `take`, some at a time; each is the beginning of what is handed on.
+    pub(crate) fn in_order(&self, mut take: impl FnMut(&[&[u8]]) -> Result<()>) -> Result<()> {
+        let mut entries = Vec::with_capacity(self.rows);
+        let mut places: Vec<(u32, u32)> = Vec::with_capacity(self.rows);
+        for (index, part) in self.parts.iter().enumerate() {
+            for row in part.from..part.to {
+                let number = places.len() as u32;
+                entries.push(match &part.records {
+                    Records::Sorted(sorted) => sorted.entry(row) >> 32 << 32 | u128::from(number),
+                    Records::Read(chunk) => entry(&self.layout, chunk.key(row), number),
+                });
+                places.push((index as u32, row as u32));
+            }
+        }
+        let record = |number: u32| {
+            let (part, row) = places[number as usize];
+            self.parts[part as usize].records.record(row as usize)
+        };
+        let key = |number: u32| self.layout.key(record(number));
+        order(&self.layout, &mut entries, true, &key);
+        if let Some(keep) = self.keep {
+            unique(&self.layout, &mut entries, keep, &key);
+        }
+        let mut records: Vec<&[u8]> = Vec::with_capacity(BATCH);
+        for entries in entries.chunks(BATCH) {
+            records.clear();
+            records.extend(entries.iter().map(|entry| record(place(*entry))));
+            take(&records)?;
+        }
+        Ok(())
+    }
+}

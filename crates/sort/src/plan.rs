@@ -1,0 +1,187 @@
+//! The plan of a sort from the size of its data: runs, passes, memory and scratch.
+//!
+//! A sort that holds a memory M sorts pieces of M/2 (one half is filled while the other is written), so D bytes make
+//! 2·D/M runs. A merge of all of them at once holds a block of b bytes of each: 2·D/M · b ≤ M, and so M ≥ √(2·b·D).
+//! With b = 128 KiB that is the rule of IBM's best-practice paper on sorting in DataStage, √(MB) / 2. Since D stands
+//! under a root, an estimate that is wrong by a factor of two does no harm where memory is not on the edge.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use millstream_core::spec::Size;
+use millstream_core::{Error, Result};
+
+use crate::merge::{EXTENT, SHARE};
+
+/// The most bytes of a piece while nothing has to be written: with several of them all cores sort.
+const PIECE_IN_MEMORY: u64 = 64 << 20;
+
+/// Bytes of a row, where nothing is known of it.
+const ROW: u64 = 64;
+
+/// The least memory in bytes with which `data` bytes are merged in one pass, if `block` bytes of each run are held.
+pub fn least_memory(data: f64, block: f64) -> f64 {
+    (2.0 * block * data).sqrt()
+}
+
+/// How a sort will go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Bytes to be sorted, if that is known.
+    pub data: Option<u64>,
+    /// The most bytes of memory that it holds.
+    pub memory: u64,
+    /// Bytes of a piece that is sorted at once.
+    pub piece: u64,
+    /// Runs that are written to scratch; none if all fits in memory.
+    pub runs: Option<u64>,
+    /// The most runs that are merged at once.
+    pub fan_in: u64,
+    /// How often the rows are merged: once, and once more for every time that runs are merged to longer ones first.
+    pub passes: u32,
+}
+
+impl Plan {
+    /// The plan for `data` bytes in `rows` rows, as far as they are known, which come through `inputs` at once.
+    pub fn new(data: Option<u64>, rows: Option<u64>, memory: u64, inputs: u64) -> Self {
+        let piece = (memory / (2 * inputs.max(1))).clamp(1, PIECE_IN_MEMORY);
+        let fan_in = fan_in(memory, block(memory));
+        // In memory each row has an entry beside its record.
+        let entries = |data: u64| rows.unwrap_or(data / ROW).saturating_mul(size_of::<u128>() as u64);
+        let held = data.map(|data| data.saturating_add(entries(data)));
+        let runs = held.map(|held| if held <= memory { 0 } else { held.div_ceil(piece) });
+        let mut passes = 1;
+        let mut left = runs.unwrap_or(0);
+        while left > fan_in {
+            left = left.div_ceil(fan_in);
+            passes += 1;
+        }
+        Plan { data, memory, piece, runs, fan_in, passes }
+    }
+
+    /// Bytes written to scratch, if that is known.
+    pub fn scratch(&self) -> Option<u64> {
+        let data = self.data?;
+        Some(if self.runs == Some(0) { 0 } else { data.saturating_mul(u64::from(self.passes)) })
+    }
+
+    /// An error if `folders` have not room for half of what is to be written: before anything is read, and although it
+    /// is an estimate.
+    pub fn check(&self, folders: &[PathBuf]) -> Result<()> {
+        let Some(scratch) = self.scratch().filter(|scratch| *scratch > 0) else { return Ok(()) };
+        let room = |folder: &PathBuf| rustix::fs::statvfs(folder).map(|disk| disk.f_bavail * disk.f_frsize);
+        // What cannot be told is told when it is written to.
+        let Ok(rooms) = folders.iter().map(room).collect::<Result<Vec<u64>, _>>() else { return Ok(()) };
+        let free: u64 = rooms.iter().sum();
+        if free >= scratch / 2 {
+            return Ok(());
+        }
+        let data = self.data.unwrap_or_default();
+        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        let (data, scratch, free) = (Size(data), Size(scratch), Size(free));
+        let folders = folders.join(", ");
+        Err(Error::refused(format!("sorting about {data} needs {scratch} of scratch, and {folders} has {free} left"))
+            .hint("name a folder with more room with `--scratch`, or give more memory with `--memory`"))
+    }
+}
+
+/// Bytes of a block in scratch: so small that hundreds of runs are merged at once.
+pub fn block(memory: u64) -> u64 {
+    (memory / SHARE as u64 / 256).clamp(EXTENT.0 as u64, 64 << 10)
+}
+
+/// The most runs that are merged at once with `memory` bytes, if `block` bytes of each are held.
+pub(crate) fn fan_in(memory: u64, block: u64) -> u64 {
+    (memory / SHARE as u64 / block.max(EXTENT.0 as u64)).max(2)
+}
+
+/// With `#` the size is the most that can come.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let about = if f.alternate() { "at most" } else { "about" };
+        write!(f, "memory={}", Size(self.memory))?;
+        match (self.data, self.runs, self.scratch()) {
+            (Some(data), Some(0), _) => write!(f, ", {about} {} in memory", Size(data)),
+            (Some(data), Some(runs), Some(scratch)) => {
+                let passes = if self.passes == 1 { "pass" } else { "passes" };
+                let (data, scratch) = (Size(data), Size(scratch));
+                write!(f, ", {about} {data} in {runs} runs, {} merge {passes}, scratch={scratch}", self.passes)
+            }
+            _ => write!(f, ", runs of {}", Size(self.piece)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODES: [u64; 8] = [1, 4, 8, 16, 24, 32, 48, 64];
+
+    /// The paper's table: GB of data, and the least memory in MB for each number of nodes; 0 where its default of 20 MB is
+    /// enough.
+    const PAPER: [(f64, [u64; 8]); 10] = [
+        (1.0, [0, 0, 0, 0, 0, 0, 0, 0]),
+        (1.5, [0, 0, 0, 0, 0, 0, 0, 0]),
+        (3.0, [28, 0, 0, 0, 0, 0, 0, 0]),
+        (10.0, [51, 25, 0, 0, 0, 0, 0, 0]),
+        (30.0, [88, 44, 31, 22, 0, 0, 0, 0]),
+        (100.0, [160, 80, 57, 40, 33, 28, 23, 20]),
+        (300.0, [277, 139, 98, 69, 57, 49, 40, 35]),
+        (1000.0, [506, 253, 179, 126, 103, 89, 73, 63]),
+        (3000.0, [876, 438, 310, 219, 179, 155, 126, 110]),
+        (10000.0, [1600, 800, 566, 400, 327, 283, 231, 200]),
+    ];
+
+    #[test]
+    fn the_papers_table_follows_from_the_rule() {
+        let mebibyte = f64::from(1 << 20);
+        for (gigabytes, row) in PAPER {
+            for (nodes, expected) in NODES.into_iter().zip(row) {
+                let data = gigabytes * 1024.0 * mebibyte / nodes as f64;
+                let memory = least_memory(data, 128.0 * 1024.0) / mebibyte;
+                let shown = if memory < 20.0 { 0 } else { memory.round() as u64 };
+                assert_eq!(shown, expected, "{gigabytes} GB on {nodes} nodes");
+            }
+        }
+    }
+
+    #[test]
+    fn plans_tell_runs_passes_and_scratch() {
+        let fits = Plan::new(Some(50 << 20), None, 100 << 20, 2);
+        assert_eq!((fits.runs, fits.passes, fits.scratch()), (Some(0), 1, Some(0)));
+        let once = Plan::new(Some(2 << 30), Some(0), 120 << 20, 2);
+        assert_eq!((once.piece, once.runs, once.passes, once.scratch()), (30 << 20, Some(69), 1, Some(2 << 30)));
+        let twice = Plan::new(Some(8 << 30), Some(0), 8 << 20, 2);
+        assert_eq!((twice.runs, twice.fan_in, twice.passes), (Some(4096), 128, 2));
+        assert_eq!(twice.scratch(), Some(16 << 30));
+        let unknown = Plan::new(None, None, 120 << 20, 1);
+        assert_eq!((unknown.runs, unknown.passes, unknown.scratch()), (None, 1, None));
+    }
+
+    #[test]
+    fn too_little_scratch_is_told_before_anything_is_read() {
+        let folders = [std::env::temp_dir()];
+        assert!(Plan::new(Some(1 << 50), None, 100 << 20, 2).check(&folders).is_err_and(|error| {
+            let hint = error.hint_text().unwrap_or_default().to_owned();
+            error.what().starts_with("sorting about ") && error.what().ends_with(" left") && hint.contains("--scratch")
+        }));
+        for data in [None, Some(10 << 20), Some(101 << 20)] {
+            Plan::new(data, None, 100 << 20, 2).check(&folders).expect("there is room");
+        }
+        Plan::new(Some(1 << 50), None, 100 << 20, 2).check(&["/no/such/folder".into()]).expect("told when it is used");
+    }
+
+    #[test]
+    fn plans_are_read_by_people() {
+        let shown = |data: Option<u64>| Plan::new(data, data.map(|data| data / 100), 100_000_000, 2).to_string();
+        assert_eq!(
+            shown(Some(2_000_000_000)),
+            "memory=100 MB, about 2.00 GB in 93 runs, 1 merge pass, scratch=2.00 GB"
+        );
+        assert_eq!(shown(Some(50_000_000)), "memory=100 MB, about 50.0 MB in memory");
+        let most = format!("{:#}", Plan::new(Some(50_000_000), None, 100_000_000, 2));
+        assert_eq!(most, "memory=100 MB, at most 50.0 MB in memory");
+        assert_eq!(shown(None), "memory=100 MB, runs of 25.0 MB");
+    }
+}

@@ -1,0 +1,310 @@
+//! A sort from its first row to its last: several inputs fill pieces, which are sorted beside them, written where memory
+//! is short, and merged at the end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use millstream_core::{Budget, Error, Result};
+use tokio::task::JoinHandle;
+
+use crate::memory::Memory;
+use crate::merge::{Merge, Piece, SHARE};
+use crate::piece::{Filling, Keep};
+use crate::plan::{self, Plan};
+use crate::rows::{Layout, Prepared};
+use crate::scratch::{Compression, Scratch, Writer};
+
+/// What a sort may use.
+#[derive(Debug, Clone)]
+pub struct Resources {
+    /// What is held is charged here.
+    pub budget: Arc<Budget>,
+    /// The most of it that this sort holds, in bytes.
+    pub memory: usize,
+    /// Folders for what does not fit, at best each on a disk of its own.
+    pub scratch: Vec<PathBuf>,
+    /// How it is written there.
+    pub compression: Compression,
+    /// Bytes of a block there.
+    pub block: usize,
+    /// How many slices are merged at once.
+    pub workers: usize,
+}
+
+/// A sort. Rows come through its inputs.
+#[derive(Debug)]
+pub struct Sort {
+    layout: Arc<Layout>,
+    keep: Option<Keep>,
+    memory: Arc<Memory>,
+    scratch: Arc<Scratch>,
+    inputs: usize,
+    workers: usize,
+    /// Bytes of a block in scratch.
+    block: u64,
+    /// Nanoseconds of work until the merge begins.
+    busy: AtomicU64,
+    merged_again: AtomicU64,
+    /// Someone has given up.
+    stopped: AtomicBool,
+}
+
+/// What a sort has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// The most bytes of memory that it held.
+    pub memory: usize,
+    /// Runs written to scratch.
+    pub runs: u64,
+    /// Bytes written to scratch.
+    pub written: u64,
+    /// Of these, bytes that were written again, since there were too many runs to merge at once.
+    pub merged_again: u64,
+    /// Time at work until the merge begins, of all threads together.
+    pub busy: Duration,
+}
+
+impl Sort {
+    /// A sort of rows of `layout` from `inputs` at once. With `keep`, of rows with equal keys one stays.
+    pub fn new(layout: Arc<Layout>, keep: Option<Keep>, resources: &Resources, inputs: usize) -> Arc<Self> {
+        Arc::new(Sort {
+            memory: Memory::new(Arc::clone(&resources.budget), resources.memory),
+            scratch: Scratch::new(&resources.scratch, resources.compression, resources.block),
+            layout,
+            keep,
+            inputs: inputs.max(1),
+            workers: resources.workers,
+            block: resources.block as u64,
+            busy: AtomicU64::new(0),
+            merged_again: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// The layout of its rows.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// A way in. The rows of an earlier one count as earlier.
+    pub fn input(self: &Arc<Self>) -> Input {
+        // Two halves: one is filled while the other is sorted and written.
+        let most = Plan::new(None, None, self.memory.limit() as u64, self.inputs as u64).piece as usize;
+        Input {
+            filling: Filling::new(Arc::clone(&self.layout), Arc::clone(&self.memory), most),
+            most,
+            pieces: Vec::new(),
+            writer: Some(Writer::new(Arc::clone(&self.scratch), Arc::clone(&self.layout))),
+            job: None,
+            sort: Arc::clone(self),
+        }
+    }
+
+    /// The rows of all inputs, in order. Where there are runs, what is in memory leaves half of it to the merge: the rest
+    /// is written, so this may wait for the disk.
+    pub fn merge(&self, mut inputs: Vec<Finished>) -> Result<Merge> {
+        self.memory.keep_no_segments();
+        let is_run = |piece: &Piece| matches!(piece, Piece::Scratch(_));
+        if inputs.iter().any(|input| input.pieces.iter().any(is_run)) {
+            for Finished { pieces, writer } in &mut inputs {
+                for piece in pieces {
+                    if self.memory.left() < self.memory.limit() / 2
+                        && let Piece::Memory(sorted) = piece
+                    {
+                        *piece = Piece::Scratch(Arc::new(writer.write(sorted)?));
+                    }
+                }
+            }
+        }
+        let pieces = inputs.into_iter().flat_map(|input| input.pieces).collect();
+        Ok(self.merge_of(pieces, self.memory.limit() / SHARE, self.workers))
+    }
+
+    fn merge_of(&self, pieces: Vec<Piece>, share: usize, workers: usize) -> Merge {
+        Merge::new(Arc::clone(&self.layout), Arc::clone(&self.memory), self.keep, pieces, share, workers)
+    }
+
+    /// What it has used so far.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            memory: self.memory.peak(),
+            runs: self.scratch.runs(),
+            written: self.scratch.written(),
+            merged_again: self.merged_again.load(Ordering::Relaxed),
+            busy: Duration::from_nanos(self.busy.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Counts the time that `work` takes.
+    fn timed<T>(&self, work: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let done = work();
+        self.busy.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        done
+    }
+}
+
+/// What has come through an input, sorted piece by piece.
+#[derive(Debug)]
+pub struct Finished {
+    pieces: Vec<Piece>,
+    writer: Writer,
+}
+
+/// One way into a sort.
+#[derive(Debug)]
+pub struct Input {
+    sort: Arc<Sort>,
+    filling: Filling,
+    most: usize,
+    pieces: Vec<Piece>,
+    /// With the job while there is one.
+    writer: Option<Writer>,
+    job: Option<JoinHandle<(Writer, Result<Piece>)>>,
+}
+
+impl Input {
+    /// Takes in the rows of `prepared`; waits where memory has to be made free for them.
+    pub async fn push(&mut self, prepared: &Prepared) -> Result<()> {
+        let mut next = 0;
+        loop {
+            next = self.sort.timed(|| self.filling.add(prepared, next, false));
+            if next == prepared.rows() {
+                return Ok(());
+            }
+            if self.filling.is_full() {
+                self.settle().await?;
+                let spill = self.sort.memory.left() < self.most;
+                self.hand_over(spill)?;
+            } else if !self.make_room().await? {
+                next = self.filling.add(prepared, next, true);
+            }
+        }
+    }
+
+    /// Makes memory free, if this input holds any that can be. `false` if not.
+    async fn make_room(&mut self) -> Result<bool> {
+        if self.job.is_some() {
+            return self.settle().await.map(|()| true);
+        }
+        if self.spill_oldest().await? {
+            return Ok(true);
+        }
+        if self.filling.rows() == 0 {
+            return Ok(false);
+        }
+        self.hand_over(true)?;
+        self.settle().await?;
+        Ok(true)
+    }
+
+    /// No more rows come.
+    pub async fn finish(mut self) -> Result<Finished> {
+        self.settle().await?;
+        if self.filling.rows() > 0 {
+            self.hand_over(false)?;
+            self.settle().await?;
+        }
+        let writer = self.writer.take().ok_or_else(|| Error::internal("a sort ends while it writes"))?;
+        Ok(Finished { pieces: std::mem::take(&mut self.pieces), writer })
+    }
+
+    /// Sorts what has been filled beside what is filled next, and writes it where `spill` says so.
+    fn hand_over(&mut self, spill: bool) -> Result<()> {
+        let empty = Filling::new(Arc::clone(&self.sort.layout), Arc::clone(&self.sort.memory), self.most);
+        let filled = std::mem::replace(&mut self.filling, empty);
+        let keep = self.sort.keep;
+        self.start(move |writer| {
+            let sorted = filled.sort(keep);
+            match spill {
+                true => Ok(Piece::Scratch(Arc::new(writer.write(&sorted)?))),
+                false => Ok(Piece::Memory(Arc::new(sorted))),
+            }
+        })
+    }
+
+    /// Where there are too many runs to merge all at once, makes one of several that follow each other: the smallest that
+    /// do, so that no row is written much more often than it has to be.
+    async fn merge_early(&mut self) -> Result<()> {
+        let (limit, inputs) = (self.sort.memory.limit(), self.sort.inputs);
+        let most = (plan::fan_in(limit as u64, self.sort.block) as usize / inputs).max(2);
+        if self.pieces.len() < most {
+            return Ok(());
+        }
+        // It takes what the free segments had.
+        self.sort.memory.trim();
+        let sizes: Vec<u64> = self.pieces.iter().map(Piece::stored).collect();
+        let count = (most / 2).max(2);
+        let windows = sizes.windows(count).map(|window| window.iter().sum::<u64>());
+        let Some((first, bytes)) = windows.enumerate().min_by_key(|(_, bytes)| *bytes) else { return Ok(()) };
+        let pieces: Vec<Piece> = self.pieces[first..first + count].to_vec();
+        let sort = Arc::clone(&self.sort);
+        self.start(move |writer| {
+            let merge = || sort.merge_of(pieces.clone(), limit / SHARE / inputs, 1);
+            let run = writer.merge(bytes, merge, &sort.stopped)?;
+            sort.merged_again.fetch_add(run.stored(), Ordering::Relaxed);
+            Ok(Piece::Scratch(Arc::new(run)))
+        })?;
+        if let Some(piece) = self.ended().await? {
+            let merged = self.pieces.splice(first..first + count, [piece]);
+            merged.for_each(|piece| {
+                if let Piece::Scratch(run) = piece {
+                    run.release();
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, work: impl FnOnce(&mut Writer) -> Result<Piece> + Send + 'static) -> Result<()> {
+        let mut writer = self.writer.take().ok_or_else(|| Error::internal("a sort writes two runs at once"))?;
+        let sort = Arc::clone(&self.sort);
+        self.job = Some(tokio::task::spawn_blocking(move || {
+            let piece = sort.timed(|| work(&mut writer));
+            (writer, piece)
+        }));
+        Ok(())
+    }
+
+    /// Waits for what is being sorted.
+    async fn settle(&mut self) -> Result<()> {
+        if let Some(piece) = self.ended().await? {
+            self.pieces.push(piece);
+            self.merge_early().await?;
+        }
+        Ok(())
+    }
+
+    async fn ended(&mut self) -> Result<Option<Piece>> {
+        let Some(job) = self.job.as_mut() else { return Ok(None) };
+        let ended = job.await;
+        self.job = None;
+        let (writer, piece) = ended.map_err(|cause| Error::internal("sorting failed").cause(cause))?;
+        self.writer = Some(writer);
+        piece.map(Some)
+    }
+
+    /// Writes the first piece that is in memory. `false` if there is none.
+    async fn spill_oldest(&mut self) -> Result<bool> {
+        self.settle().await?;
+        let oldest = self.pieces.iter().position(|piece| matches!(piece, Piece::Memory(_)));
+        let Some(index) = oldest else { return Ok(false) };
+        let Piece::Memory(sorted) = self.pieces[index].clone() else { return Ok(false) };
+        self.start(move |writer| Ok(Piece::Scratch(Arc::new(writer.write(&sorted)?))))?;
+        if let Some(piece) = self.ended().await? {
+            self.pieces[index] = piece;
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Input {
+    /// Whoever drops it before its end wants none of the rows.
+    fn drop(&mut self) {
+        if self.writer.is_some() || self.job.is_some() {
+            self.sort.stopped.store(true, Ordering::Relaxed);
+        }
+    }
+}

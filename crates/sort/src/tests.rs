@@ -1,0 +1,451 @@
+//! Sorts of all types, orders and sizes against a reference: arrow's rows, compared one by one.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, FixedSizeBinaryArray,
+    Float64Array, Int8Array, Int32Array, Int64Array, ListArray, NullArray, RecordBatch, StringArray, StringViewArray,
+    StructArray, TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
+};
+use arrow::compute::{SortOptions, concat_batches, take_record_batch};
+use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, Schema, SchemaRef};
+use arrow_row::{RowConverter, SortField};
+use fastrand::Rng;
+use millstream_core::{Budget, ErrorKind};
+use millstream_testkit::Mount;
+use proptest::prelude::*;
+
+use crate::{Compression, Keep, Key, KeyValues, Layout, Order, Resources, Sort, Usage};
+
+/// How a sort is made to be short of what.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// Of all holders together, and of the sort.
+    budget: usize,
+    memory: usize,
+    inputs: usize,
+    compression: Compression,
+    block: usize,
+    keep: Option<Keep>,
+}
+
+const AMPLE: Shape =
+    Shape { budget: 1 << 30, memory: 64 << 20, inputs: 1, compression: Compression::None, block: 64 << 10, keep: None };
+
+/// So little that everything is written in small runs.
+const STARVED: Shape = Shape { memory: 3 << 20, block: 4 << 10, ..AMPLE };
+
+struct Outcome {
+    batches: Vec<RecordBatch>,
+    usage: Usage,
+    left: usize,
+}
+
+fn sort(batches: &[RecordBatch], keys: &[Key], shape: Shape) -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let outcome = try_sort(batches, keys, shape, &[folder.path().to_owned()], || {}).expect("it is sorted");
+    let left = fs_err::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!(left, 0, "nothing is left in scratch");
+    outcome
+}
+
+/// Sorts with scratch in `folders`; calls `between` between the two phases.
+fn try_sort(
+    batches: &[RecordBatch],
+    keys: &[Key],
+    shape: Shape,
+    folders: &[PathBuf],
+    between: impl FnOnce(),
+) -> millstream_core::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+    let budget = Budget::new(shape.budget);
+    let resources = Resources {
+        budget: Arc::clone(&budget),
+        memory: shape.memory,
+        scratch: folders.to_vec(),
+        compression: shape.compression,
+        block: shape.block,
+        workers: 2,
+    };
+    let layout = Arc::new(Layout::new(&batches[0].schema(), keys).expect("a layout"));
+    let sort = Sort::new(Arc::clone(&layout), shape.keep, &resources, shape.inputs);
+    let sorted = runtime.block_on(async {
+        let mut finished = Vec::new();
+        let share = batches.len().div_ceil(shape.inputs);
+        for part in batches.chunks(share.max(1)) {
+            let mut input = sort.input();
+            for batch in part {
+                input.push(&layout.prepare(batch, &[]).expect("prepared")).await?;
+            }
+            finished.push(input.finish().await?);
+        }
+        between();
+        let mut merge = sort.merge(finished)?;
+        let mut sorted = Vec::new();
+        while let Some(slice) = merge.next_slice()? {
+            sorted.extend(slice.merge().expect("merged"));
+        }
+        Ok((sorted, sort.usage()))
+    });
+    drop((sort, runtime));
+    let left = budget.used();
+    sorted.map(|(batches, usage)| Outcome { batches, usage, left })
+}
+
+/// `batches` in order, as arrow's rows compare; of rows with equal keys one stays if `keep` says so.
+fn reference(batches: &[RecordBatch], keys: &[Key], keep: Option<Keep>) -> RecordBatch {
+    let all = concat_batches(&batches[0].schema(), batches).expect("one batch");
+    let columns: Vec<ArrayRef> = keys.iter().map(|key| Arc::clone(all.column(column(key)))).collect();
+    let field = |(key, values): (&Key, &ArrayRef)| {
+        let Order { descending, nulls_first } = key.order;
+        SortField::new_with_options(values.data_type().clone(), SortOptions { descending, nulls_first })
+    };
+    let converter = RowConverter::new(keys.iter().zip(&columns).map(field).collect()).expect("known types");
+    let rows = converter.convert_columns(&columns).expect("rows");
+    let mut order: Vec<u32> = (0..all.num_rows() as u32).collect();
+    order.sort_by(|one, other| rows.row(*one as usize).cmp(&rows.row(*other as usize)));
+    if let Some(keep) = keep {
+        order.dedup_by(|next, kept| {
+            let equal = rows.row(*next as usize) == rows.row(*kept as usize);
+            if equal && keep == Keep::Last {
+                *kept = *next;
+            }
+            equal
+        });
+    }
+    take_record_batch(&all, &UInt32Array::from(order)).expect("taken")
+}
+
+fn column(key: &Key) -> usize {
+    match key.values {
+        KeyValues::Column(index) => index,
+        KeyValues::Computed { .. } => unreachable!("tests sort by columns"),
+    }
+}
+
+fn key(column: usize, descending: bool, nulls_first: bool) -> Key {
+    Key { values: KeyValues::Column(column), order: Order { descending, nulls_first } }
+}
+
+#[track_caller]
+fn check(batches: &[RecordBatch], keys: &[Key], shape: Shape) -> Outcome {
+    let outcome = sort(batches, keys, shape);
+    let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
+    let expected = reference(batches, keys, shape.keep);
+    assert_eq!(sorted.num_rows(), expected.num_rows(), "{keys:?} {shape:?}");
+    assert!(sorted == expected, "{keys:?} {shape:?}");
+    assert_eq!(outcome.left, 0, "all memory is given back");
+    outcome
+}
+
+/// Texts of which many share their beginnings, some are empty, and some have zeros or the last byte in them.
+fn text(random: &mut Rng) -> String {
+    const STEMS: [&str; 8] =
+        ["", "a", "a\0", "a\0\0b", "https://example.com/", "https://example.com/long/path/", "\u{ff}", "z"];
+    let mut text = STEMS[random.usize(..STEMS.len())].to_owned();
+    for _ in 0..random.usize(..4) {
+        text.push_str(["", "\0", "b", "ÿ", "0123456789abc"][random.usize(..5)]);
+    }
+    text
+}
+
+/// One value of a thousand kinds.
+fn number(random: &mut Rng) -> i64 {
+    match random.u8(..6) {
+        0 => i64::MIN,
+        1 => i64::MAX,
+        2 => random.i64(-2..3),
+        _ => random.i64(..),
+    }
+}
+
+fn float(random: &mut Rng) -> f64 {
+    match random.u8(..8) {
+        0 => f64::NAN,
+        1 => -f64::NAN,
+        2 => 0.0,
+        3 => -0.0,
+        4 => f64::INFINITY,
+        5 => f64::NEG_INFINITY,
+        _ => f64::from_bits(random.u64(..)),
+    }
+}
+
+fn column_of(kind: usize, rows: usize, nullable: bool, random: &mut Rng) -> ArrayRef {
+    fn some<T>(random: &mut Rng, nullable: bool, value: impl Fn(&mut Rng) -> T) -> Option<T> {
+        (!nullable || random.u8(..4) > 0).then(|| value(random))
+    }
+    macro_rules! of {
+        ($array:ty, $value:expr) => {
+            Arc::new((0..rows).map(|_| some(random, nullable, $value)).collect::<$array>())
+        };
+    }
+    match kind {
+        0 => of!(Int64Array, number),
+        1 => of!(Int8Array, |random| random.i8(..)),
+        2 => of!(UInt16Array, |random| random.u16(..5)),
+        3 => of!(Float64Array, float),
+        4 => of!(BooleanArray, Rng::bool),
+        5 => of!(StringArray, text),
+        6 => of!(StringViewArray, text),
+        7 => of!(BinaryArray, |random: &mut Rng| text(random).into_bytes()),
+        8 => of!(Date32Array, |random: &mut Rng| random.i32(-5..5)),
+        9 => of!(TimestampNanosecondArray, number),
+        10 => Arc::new(
+            (0..rows)
+                .map(|_| some(random, nullable, |random| i128::from(number(random)) * 1000))
+                .collect::<Decimal128Array>()
+                .with_precision_and_scale(38, 3)
+                .expect("a decimal"),
+        ),
+        11 => of!(UInt64Array, |random| random.u64(..)),
+        12 => {
+            let texts: Vec<Option<String>> = (0..rows).map(|_| some(random, nullable, text)).collect();
+            Arc::new(texts.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>())
+        }
+        13 => {
+            let list = |random: &mut Rng| (0..random.usize(..3)).map(|_| Some(random.i64(..3))).collect::<Vec<_>>();
+            let lists: Vec<_> = (0..rows).map(|_| some(random, nullable, list)).collect();
+            Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists))
+        }
+        14 => {
+            let inner = Arc::new((0..rows).map(|_| some(random, true, text)).collect::<StringArray>()) as ArrayRef;
+            let field = Arc::new(Field::new("t", DataType::Utf8, true));
+            let count = Arc::new(Int32Array::from_iter_values((0..rows).map(|_| random.i32(..3)))) as ArrayRef;
+            let other = Arc::new(Field::new("n", DataType::Int32, false));
+            Arc::new(StructArray::from(vec![(field, inner), (other, count)]))
+        }
+        15 => {
+            let values = (0..rows).map(|_| some(random, nullable, |random| [random.u8(..3), random.u8(..), 0]));
+            let values: Vec<Option<[u8; 3]>> = values.collect();
+            Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(values.into_iter(), 3).expect("of one size"))
+        }
+        _ => Arc::new(NullArray::new(rows)),
+    }
+}
+
+const KINDS: usize = 17;
+
+/// Batches with one column of each of `kinds`; the nullable ones have nulls. The last column numbers the rows.
+fn batches(kinds: &[(usize, bool)], sizes: &[usize], seed: u64) -> Vec<RecordBatch> {
+    let mut random = Rng::with_seed(seed);
+    let mut schema: Option<SchemaRef> = None;
+    let mut first = 0;
+    sizes
+        .iter()
+        .map(|rows| {
+            let mut columns: Vec<ArrayRef> =
+                kinds.iter().map(|(kind, nullable)| column_of(*kind, *rows, *nullable, &mut random)).collect();
+            columns.push(Arc::new(Int64Array::from_iter_values(first..first + *rows as i64)));
+            first += *rows as i64;
+            let schema = schema.get_or_insert_with(|| {
+                let field = |(index, column): (usize, &ArrayRef)| {
+                    let nullable = kinds.get(index).is_some_and(|(kind, nullable)| *nullable || *kind == 16);
+                    Field::new(format!("c{index}"), column.data_type().clone(), nullable)
+                };
+                Arc::new(Schema::new(columns.iter().enumerate().map(field).collect::<Vec<_>>()))
+            });
+            RecordBatch::try_new(Arc::clone(schema), columns).expect("a batch")
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn any_types_in_any_order(
+        kinds in proptest::collection::vec((0..KINDS, any::<bool>()), 1..5),
+        keys in proptest::collection::vec((0_usize..5, any::<bool>(), any::<bool>()), 1..4),
+        sizes in proptest::collection::vec(0_usize..700, 1..6),
+        seed: u64,
+        compress: bool,
+        keep in prop_oneof![Just(None), Just(Some(Keep::First)), Just(Some(Keep::Last))],
+    ) {
+        let batches = batches(&kinds, &sizes, seed);
+        let keys: Vec<Key> =
+            keys.iter().map(|(column, down, first)| key(column % (kinds.len() + 1), *down, *first)).collect();
+        let compression = if compress { Compression::Lz4 } else { Compression::None };
+        check(&batches, &keys, Shape { compression, keep, ..AMPLE });
+    }
+
+    #[test]
+    fn texts_alone_are_their_own_keys(sizes in proptest::collection::vec(0_usize..3000, 1..4), seed: u64, kind in 5_usize..8, nullable: bool, descending: bool, nulls_first: bool) {
+        let all = batches(&[(kind, nullable)], &sizes, seed);
+        let alone: Vec<RecordBatch> = all.iter().map(|batch| batch.project(&[0]).expect("one column")).collect();
+        check(&alone, &[key(0, descending, nulls_first)], AMPLE);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_written_and_merged() {
+    for kinds in [&[(5, false), (0, true)][..], &[(0, false), (6, true), (3, true), (13, true)]] {
+        let batches = batches(kinds, &[8192; 40], 7);
+        for keep in [None, Some(Keep::First), Some(Keep::Last)] {
+            for compression in [Compression::None, Compression::Lz4] {
+                for keys in [&[key(0, false, true)][..], &[key(0, true, true), key(1, false, false)]] {
+                    let outcome = check(&batches, keys, Shape { keep, compression, ..STARVED });
+                    assert!(outcome.usage.written > 0, "it was written");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn several_inputs_are_one_order() {
+    let batches = batches(&[(0, true), (5, true)], &[8192; 30], 3);
+    let keys = [key(1, false, false), key(0, true, true), key(2, false, false)];
+    for shape in [Shape { inputs: 3, ..STARVED }, Shape { inputs: 3, memory: 8 << 20, ..AMPLE }] {
+        check(&batches, &keys, shape);
+    }
+}
+
+#[test]
+fn equal_keys_few_keys_and_orders_that_are_there_already() {
+    let rows = 150_000;
+    let mut random = Rng::with_seed(5);
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+    let long = "the same beginning of all keys, which is longer than any prefix of theirs ".repeat(4);
+    let texts: [Vec<String>; 5] = [
+        (0..rows).map(|_| long.clone()).collect(),
+        (0..rows).map(|row| format!("{long}{}", row % 3)).collect(),
+        (0..rows).map(|row| format!("{row:09}")).collect(),
+        (0..rows).map(|row| format!("{:09}", rows - row)).collect(),
+        (0..rows).map(|row| format!("{:09}", if random.u8(..) == 0 { random.i64(..rows) } else { row })).collect(),
+    ];
+    for texts in texts {
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+        let batch = RecordBatch::try_from_iter([("t", texts), ("n", Arc::clone(&ids))]).expect("a batch");
+        let batches: Vec<RecordBatch> =
+            (0..rows as usize).step_by(8192).map(|from| batch.slice(from, 8192.min(rows as usize - from))).collect();
+        for keep in [None, Some(Keep::First), Some(Keep::Last)] {
+            let outcome = check(&batches, &[key(0, false, true)], Shape { keep, ..STARVED });
+            assert!(outcome.usage.memory <= STARVED.memory + (2 << 20), "{:?}", outcome.usage);
+        }
+    }
+}
+
+#[test]
+fn a_row_that_is_larger_than_the_memory() {
+    let texts: Vec<String> = (0..40).map(|row| format!("{:03}{}", (row * 7) % 40, "x".repeat(row * 50_000))).collect();
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+    let batch = RecordBatch::try_from_iter([("t", texts)]).expect("a batch");
+    let tiny = Shape { memory: 256 << 10, ..STARVED };
+    check(std::slice::from_ref(&batch), &[key(0, false, true)], tiny);
+    check(&[batch], &[key(0, true, true)], Shape { compression: Compression::Lz4, ..tiny });
+}
+
+#[test]
+fn nothing_at_all() {
+    let none = batches(&[(0, false)], &[0, 0], 1);
+    let outcome = sort(&none, &[key(0, false, true)], AMPLE);
+    assert!(outcome.batches.is_empty());
+    assert_eq!((outcome.usage.written, outcome.left), (0, 0));
+}
+
+#[test]
+fn too_many_runs_are_merged_early() {
+    let batches = batches(&[(5, false), (0, true)], &[8192; 60], 11);
+    let keys = [key(0, false, true), key(1, true, false)];
+    // Two inputs, each with 8 runs at most.
+    let shape = Shape { memory: 1 << 20, inputs: 2, ..STARVED };
+    for keep in [None, Some(Keep::Last)] {
+        let usage = check(&batches, &keys, Shape { keep, ..shape }).usage;
+        assert!(usage.merged_again > 0, "{usage:?}");
+        assert!(usage.merged_again < 3 * (usage.written - usage.merged_again), "{usage:?}");
+    }
+    let usage = check(&batches, &keys, Shape { memory: 8 << 20, ..shape }).usage;
+    assert!(usage.written > 0 && usage.merged_again == 0, "{usage:?}");
+}
+
+#[test]
+fn runs_that_are_short_since_others_hold_the_memory_are_merged_early() {
+    let batches = batches(&[(5, false), (0, true)], &[8192; 60], 13);
+    let shape = Shape { budget: 400 << 10, memory: 2 << 20, ..STARVED };
+    let usage = check(&batches, &[key(0, false, true)], shape).usage;
+    assert!(usage.merged_again > 0 && usage.runs > 32, "{usage:?}");
+}
+
+#[test]
+fn keys_that_differ_only_by_zeros_at_their_end() {
+    let endings = ["a\0", "a", "", "\0", "a\0\0", "exactly 12 c", "exactly 12 c\0"];
+    let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values((0..300_000).map(|row| endings[row % 7])));
+    let batch = RecordBatch::try_from_iter([("t", texts)]).expect("a batch");
+    let batches: Vec<RecordBatch> = (0..30).map(|part| batch.slice(part * 10_000, 10_000)).collect();
+    for descending in [false, true] {
+        for shape in [AMPLE, STARVED, Shape { keep: Some(Keep::First), ..STARVED }] {
+            check(&batches, &[key(0, descending, false)], shape);
+        }
+    }
+}
+
+#[test]
+fn rows_of_nothing_are_rows() {
+    let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Null, false)]));
+    let batch = RecordBatch::try_new(schema, vec![Arc::new(NullArray::new(1000))]).expect("a batch");
+    check(&[batch], &[key(0, false, true)], AMPLE);
+}
+
+/// About 8 MB, in batches.
+fn eight_megabytes() -> Vec<RecordBatch> {
+    batches(&[(5, false), (0, true), (10, false)], &[8192; 25], 23)
+}
+
+#[test]
+fn each_byte_is_written_once_and_hardly_more_than_the_data() {
+    let lines: ArrayRef =
+        Arc::new(StringViewArray::from_iter_values((0..80_000).map(|row| format!("{:099}", row * 7919 % 80_000))));
+    let batch = RecordBatch::try_from_iter([("line", lines)]).expect("a batch");
+    let batches: Vec<RecordBatch> = (0..10).map(|part| batch.slice(part * 8000, 8000)).collect();
+    // With their line ends.
+    let data = 80_000 * 100;
+    let usage = check(&batches, &[key(0, false, true)], Shape { block: 64 << 10, ..STARVED }).usage;
+    assert!(usage.written as f64 <= 1.02 * f64::from(data), "{usage:?}");
+    let packed = Shape { block: 64 << 10, compression: Compression::Lz4, ..STARVED };
+    let usage = check(&batches, &[key(0, false, true)], packed).usage;
+    assert!(usage.written as f64 <= 0.6 * f64::from(data), "{usage:?}");
+}
+
+#[test]
+fn full_scratch_is_told_and_another_disk_is_used() {
+    let Some(small) = Mount::tmpfs("size=1m") else { return };
+    let batches = eight_megabytes();
+    let keys = [key(0, false, true)];
+    let only = [small.path().to_owned()];
+    let error = try_sort(&batches, &keys, STARVED, &only, || {}).err().expect("1 MB is not enough");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.what().contains(&small.path().display().to_string()), "{error:?}");
+    assert!(error.cause_text().is_some_and(|cause| cause.contains("no space left")), "{error:?}");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("--scratch")), "{error:?}");
+    assert_eq!(fs_err::read_dir(small.path()).expect("a folder").count(), 0);
+
+    let large = tempfile::tempdir().expect("a folder");
+    let both = [small.path().to_owned(), large.path().to_owned()];
+    let outcome = try_sort(&batches, &keys, STARVED, &both, || {}).expect("the other disk has room");
+    let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
+    assert!(sorted == reference(&batches, &keys, None));
+    assert_eq!(outcome.left, 0);
+}
+
+#[test]
+fn scratch_that_is_gone_is_told() {
+    let gone = tempfile::tempdir().expect("a folder").path().to_owned();
+    let error = try_sort(&eight_megabytes(), &[key(0, false, true)], STARVED, std::slice::from_ref(&gone), || {}).err();
+    let error = error.expect("there is no such folder");
+    assert!(error.what().contains(&gone.display().to_string()), "{error:?}");
+}
+
+#[test]
+fn a_folder_that_is_removed_between_the_phases_is_no_matter() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_owned();
+    let batches = eight_megabytes();
+    let keys = [key(1, true, true)];
+    let remove = || fs_err::remove_dir_all(&path).expect("it is empty");
+    let outcome =
+        try_sort(&batches, &keys, STARVED, std::slice::from_ref(&path), remove).expect("files without names stay");
+    let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
+    assert!(sorted == reference(&batches, &keys, None));
+}
