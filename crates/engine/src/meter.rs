@@ -30,6 +30,7 @@ use millstream_core::{Step, StepKind, Steps};
 
 use crate::plan::blame::Blame;
 use crate::plan::node::over_one_input;
+use crate::plan::sort::ExternalSort;
 
 thread_local! {
     /// What the polls nested in the current one have taken so far.
@@ -46,10 +47,18 @@ pub struct Metered {
 }
 
 impl Metered {
-    /// Takes over what DataFusion counts itself: bytes spilled.
+    /// Takes over what operators count themselves: bytes spilled, and what they do beside being polled.
     pub fn settle(&self) {
         if let Some(spilled) = self.node.metrics().and_then(|metrics| metrics.spilled_bytes()) {
             self.step.add_spilled(spilled as u64);
+        }
+        // A sort works in tasks of its own, which nobody polls.
+        if let Some(sort) = self.node.downcast_ref::<ExternalSort>() {
+            let busy = sort.metrics().and_then(|metrics| metrics.elapsed_compute()).unwrap_or(0);
+            self.step.add_busy(Duration::from_nanos(busy as u64));
+            if let Some(outcome) = sort.outcome() {
+                self.step.add_detail(&outcome);
+            }
         }
     }
 }

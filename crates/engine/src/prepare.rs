@@ -19,6 +19,7 @@ use crate::fault;
 use crate::machine::Machine;
 use crate::memory::{self, BudgetPool, Governor};
 use crate::plan::shared::{LogicalStep, Physical, Planner, StepTable, scan};
+use crate::plan::sort::Sorting;
 use crate::plan::steps::{StepFault, StepPlanner};
 use crate::read::queue::no_match;
 use crate::read::table::SourceTable;
@@ -381,6 +382,12 @@ impl Prepared<'_> {
             state: &state,
             budget: Arc::clone(&self.base.budget),
             scratch: self.base.scratch.folder().to_owned(),
+            sorting: Sorting {
+                budget: Arc::clone(&self.base.budget),
+                scratch: self.base.scratch.folder().to_owned(),
+                workers: self.base.machine.cores,
+                sorts: Arc::default(),
+            },
             steps: Arc::clone(&self.base.steps),
         };
         planner.plan(&self.steps, roots).await.map_err(fault::unwrap)

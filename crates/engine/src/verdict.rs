@@ -198,7 +198,8 @@ fn describe(step: &StepSnapshot) -> String {
         StepKind::Fetch => format!("fetching {}", step.detail),
         StepKind::Decode => format!("decoding {}", step.detail),
         StepKind::Parse => format!("parsing {}", step.detail),
-        StepKind::Transform => step.detail.clone(),
+        // What came of its plan is in the report.
+        StepKind::Transform => step.detail.split(", ").next().unwrap_or_default().to_owned(),
         StepKind::Load => format!("writing {}", step.detail),
     };
     format!("{what} ({})", step.name)

@@ -17,6 +17,7 @@ mod use_memory;
 mod use_report;
 mod use_shared;
 mod use_sinks;
+mod use_sorts;
 mod use_sources;
 mod use_support;
 mod use_transforms;

@@ -153,12 +153,10 @@ fn memory() {
     tree.file("in.txt", text);
     tree.file(
         "job.yaml",
-        "sources:\n  wide: {read: in.txt, lines: {}}\ntransforms:\n  sorted: {sort: {from: wide, by: line}}\n\
-         sinks:\n  out: {from: sorted, write: out.txt, lines: {}}\n",
+        "sources:\n  wide: {read: in.txt, lines: {}}\ntransforms:\n  counted: {sql: \"SELECT line, count(*) AS n FROM wide GROUP BY line\"}\n\
+         sinks:\n  out: {from: counted, write: out.csv}\n",
     );
     let report = report_of(&tree, &["--memory", "128MiB"]);
     assert_eq!(report["rows_written"], 1_200_000);
     assert_limit(&report, "memory", "written to scratch");
-    let sorted = fs_err::read_to_string(tree.path("out.txt")).expect("the result");
-    assert!(sorted.lines().is_sorted() && sorted.lines().count() == 1_200_000);
 }

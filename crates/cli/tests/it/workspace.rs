@@ -1,4 +1,4 @@
-//! The dependency direction of the workspace: core ← {job, source, codec, format, sink} ← engine ← cli.
+//! The dependency direction of the workspace: core ← {job, source, codec, format, sink, sort} ← engine ← cli.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-codec", &["millstream-core"]),
     ("millstream-format", &["millstream-core"]),
     ("millstream-sink", &["millstream-core"]),
+    ("millstream-sort", &["millstream-core"]),
     (
         "millstream-engine",
         &[
@@ -21,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "millstream-codec",
             "millstream-format",
             "millstream-sink",
+            "millstream-sort",
         ],
     ),
     ("millstream", &["millstream-core", "millstream-job", "millstream-engine"]),

@@ -61,10 +61,14 @@ fn needs_one_right_side(join: &NestedLoopJoinExec, memory: usize) -> DataFusionR
     Ok(tells_left && join.right().output_partitioning().partition_count() > 1 && !fits)
 }
 
-/// About how many bytes come out of `plan`, if anything is known of that.
-fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<Option<usize>> {
+/// About how many rows and bytes come out of `plan`, as far as anything is known of that.
+pub(super) fn size_of(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<(Option<usize>, Option<usize>)> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
-    Ok(statistics.total_byte_size.get_value().copied())
+    Ok((statistics.num_rows.get_value().copied(), statistics.total_byte_size.get_value().copied()))
+}
+
+fn bytes_of(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<Option<usize>> {
+    Ok(size_of(plan)?.1)
 }
 
 fn has_too_large_a_build_side(plan: &Arc<dyn ExecutionPlan>, memory: usize) -> DataFusionResult<bool> {

@@ -13,6 +13,7 @@ pub mod blame;
 pub mod joins;
 pub(crate) mod node;
 pub mod shared;
+pub mod sort;
 pub mod steps;
 
 pub use node::recompute_with;

@@ -18,6 +18,7 @@ use millstream_core::{Budget, StepKind, Steps};
 
 use super::blame::Blame;
 use super::joins;
+use super::sort::{self, Sorting};
 use crate::meter::{Metered, meter};
 use crate::tee::Tee;
 
@@ -104,6 +105,8 @@ pub struct Planner<'a> {
     pub budget: Arc<Budget>,
     /// Where tees spill to.
     pub scratch: PathBuf,
+    /// What sorts may use.
+    pub sorting: Sorting,
     /// Where the operators' counters go.
     pub steps: Arc<Steps>,
 }
@@ -190,6 +193,7 @@ impl Planner<'_> {
             state.to_mut().config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
         }
         let plan = joins::physical_plan(plan, &state, self.budget.limit()).await?;
+        let plan = sort::external(plan, &self.sorting)?;
         meter(plan, name, &Arc::new(blame), &self.steps, metered)
     }
 

@@ -57,6 +57,12 @@ impl ReadExec {
         ReadExec { reader, request, statistics, units, crews, properties: Arc::new(properties) }
     }
 
+    /// Whether what comes out is about as large as the text of the source: nothing is left out, and a value takes no less
+    /// than its text.
+    pub fn gives_its_text(&self) -> bool {
+        self.request.whole && matches!(self.reader.format.name(), "lines" | "csv")
+    }
+
     /// The source's name in the job.
     pub fn source(&self) -> &str {
         &self.reader.name

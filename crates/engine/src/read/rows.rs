@@ -43,6 +43,8 @@ pub struct RowsRequest {
     pub provenance: Vec<Provenance>,
     /// The columns that come out.
     pub output_schema: SchemaRef,
+    /// Whether these are all columns of the source, and all rows.
+    pub whole: bool,
 }
 
 /// The rows of one unit.

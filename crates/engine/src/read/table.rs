@@ -74,6 +74,7 @@ impl SourceTable {
         };
         let output = projection.iter().filter_map(|wanted| read.binary_search(wanted).ok()).collect();
         Ok(RowsRequest {
+            whole: filter.is_none() && projection.len() == self.schema.fields().len(),
             parse: ParseRequest {
                 schema: Arc::clone(&self.columns),
                 projection: parsed,
