@@ -10,10 +10,13 @@ from pathlib import Path
 from harness import tools
 from harness.measure import Results, Watch, check
 from harness.report import Done, Report
+from harness.sorting import SORTS
 from harness.store import Made, Store, warm
 from harness.techniques import TECHNIQUES
-from harness.works import WORKS, Context
+from harness.works import Context
+from harness.works import WORKS as READS
 
+WORKS = {**READS, **SORTS}
 ALL = [*WORKS, *TECHNIQUES]
 
 
