@@ -382,12 +382,11 @@ impl Prepared<'_> {
             state: &state,
             budget: Arc::clone(&self.base.budget),
             scratch: self.base.scratch.folder().to_owned(),
-            sorting: Sorting {
-                budget: Arc::clone(&self.base.budget),
-                scratch: self.base.scratch.folder().to_owned(),
-                workers: self.base.machine.cores,
-                sorts: Arc::default(),
-            },
+            sorting: Sorting::new(
+                Arc::clone(&self.base.budget),
+                self.base.scratch.folder().to_owned(),
+                self.base.machine.cores,
+            ),
             steps: Arc::clone(&self.base.steps),
         };
         planner.plan(&self.steps, roots).await.map_err(fault::unwrap)

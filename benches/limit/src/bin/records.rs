@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! records make BYTES ORDER      to standard output; ORDER is random, sorted, nearly, reversed, few or equal
-//! records check [FILE]          a number that stands for all lines, whatever their order; fails if they are in none
+//! records sum [FILE]            a number that stands for all lines, whatever their order
+//! records check [FILE]          the same; fails if they are not in order
 //! ```
 //! A record is a key of 10 letters, its number and filler, as in the sort benchmarks (sortbenchmark.org), all of them
 //! printable. `few` and `equal` have no number: with few keys, or one, whole lines are equal.
@@ -24,8 +25,10 @@ fn main() -> ExitCode {
             (Ok(bytes), "random" | "sorted" | "nearly" | "reversed" | "few" | "equal") => make(bytes, order),
             _ => return usage(),
         },
-        ["check"] => check(BufReader::with_capacity(1 << 20, io::stdin().lock())),
-        ["check", path] => fs_err::File::open(path).and_then(|file| check(BufReader::with_capacity(1 << 20, file))),
+        [does @ ("sum" | "check")] => sum(BufReader::with_capacity(1 << 20, io::stdin().lock()), does == "check"),
+        [does @ ("sum" | "check"), path] => {
+            fs_err::File::open(path).and_then(|file| sum(BufReader::with_capacity(1 << 20, file), does == "check"))
+        }
         _ => return usage(),
     };
     match done {
@@ -38,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: records make BYTES random|sorted|nearly|reversed|few|equal\n       records check [FILE]");
+    eprintln!("usage: records make BYTES random|sorted|nearly|reversed|few|equal\n       records sum|check [FILE]");
     ExitCode::FAILURE
 }
 
@@ -78,7 +81,7 @@ fn make(bytes: u64, order: &str) -> io::Result<()> {
     output.flush()
 }
 
-fn check(mut input: impl BufRead) -> io::Result<()> {
+fn sum(mut input: impl BufRead, in_order: bool) -> io::Result<()> {
     let (mut line, mut before) = (Vec::new(), Vec::new());
     let mut sum = 0_u64;
     let mut rows = 0_u64;
@@ -87,7 +90,7 @@ fn check(mut input: impl BufRead) -> io::Result<()> {
         if input.read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        if rows > 0 && line < before {
+        if in_order && line < before {
             return Err(io::Error::other(format!("line {} comes before the one above it", rows + 1)));
         }
         rows += 1;

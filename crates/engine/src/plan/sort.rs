@@ -48,20 +48,27 @@ const FEW: usize = 100_000;
 /// What the sorts of a job may use.
 #[derive(Debug, Clone)]
 pub struct Sorting {
-    /// The one budget.
-    pub budget: Arc<Budget>,
+    budget: Arc<Budget>,
     /// The folder for what does not fit.
-    pub scratch: PathBuf,
+    scratch: PathBuf,
     /// How many slices are merged at once.
-    pub workers: usize,
+    workers: usize,
+    /// Bytes of memory for all sorts together. The limit of the budget moves while the run goes on, and a plan does not.
+    memory: u64,
     /// How many sorts there are. Each has an equal part of the memory.
-    pub sorts: Arc<AtomicU64>,
+    sorts: Arc<AtomicU64>,
 }
 
 impl Sorting {
+    /// For the sorts of one job, none of which is planned yet.
+    pub fn new(budget: Arc<Budget>, scratch: PathBuf, workers: usize) -> Self {
+        let memory = (budget.limit() as f64 * SHARE) as u64;
+        Sorting { budget, scratch, workers, memory, sorts: Arc::default() }
+    }
+
     /// Bytes of memory for one sort, when all are planned.
     fn memory(&self) -> u64 {
-        (self.budget.limit() as f64 * SHARE) as u64 / self.sorts.load(Ordering::Relaxed).max(1)
+        self.memory / self.sorts.load(Ordering::Relaxed).max(1)
     }
 }
 
