@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import socket
 import subprocess
 import tempfile
@@ -11,19 +12,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+NGINX_CONNECTIONS = 1024
 NGINX = """
 worker_processes 1;
 daemon off;
 {user}
 pid {scratch}/pid;
 error_log stderr error;
-events {{ worker_connections 4096; }}
+worker_rlimit_nofile {descriptors};
+events {{ worker_connections {connections}; }}
 http {{
     access_log off;
     sendfile on;
     tcp_nopush on;
     keepalive_requests 1000000000;
-    open_file_cache max=200000;
+    open_file_cache max={files};
     client_body_temp_path {scratch}/body;
     proxy_temp_path {scratch}/proxy;
     fastcgi_temp_path {scratch}/fastcgi;
@@ -92,7 +95,19 @@ def nginx(program: str, root: Path) -> Iterator[Server]:
         # As root it would give its worker to a user who may not read the cache folder.
         user = "user root;" if os.geteuid() == 0 else ""
         settings = Path(scratch) / "nginx.conf"
-        settings.write_text(NGINX.format(user=user, scratch=scratch, port=port, root=root))
+        # A file in its cache is an open one. It would refuse connections where none are left.
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        files = min(200_000, descriptors - 2 * NGINX_CONNECTIONS)
+        text = NGINX.format(
+            user=user,
+            scratch=scratch,
+            port=port,
+            root=root,
+            descriptors=descriptors,
+            connections=NGINX_CONNECTIONS,
+            files=files,
+        )
+        settings.write_text(text)
         command = [program, "-e", "stderr", "-p", scratch, "-c", str(settings)]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with ending(process):
