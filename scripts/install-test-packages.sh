@@ -3,14 +3,17 @@
 set -euo pipefail
 
 declare -A package_of=(
-    [bzip2]=bzip2 [cc]=build-essential [mkfs.ext4]=e2fsprogs [nginx]=nginx-light [proftpd]="proftpd-core proftpd-mod-crypto" [python3]=python3 [script]=bsdutils
+    [bzip2]=bzip2 [cc]=build-essential [mariadbd]=mariadb-server [mkfs.ext4]=e2fsprogs [nginx]=nginx-light
+    [postgres]=postgresql [proftpd]="proftpd-core proftpd-mod-crypto" [python3]=python3 [script]=bsdutils [setpriv]=util-linux
     [sqlite3]=sqlite3 [ssh-agent]=openssh-client [sshd]=openssh-server [unshare]=util-linux [xz]=xz-utils [zstd]=zstd
 )
 missing=()
+# Debian keeps the programs of PostgreSQL in a folder for each version.
+PATH="$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' ':')"
 for command in "${!package_of[@]}"; do
     # One command may need several packages.
     # shellcheck disable=SC2206
-    PATH="$PATH:/usr/sbin" command -v "$command" >/dev/null || missing+=(${package_of[$command]})
+    command -v "$command" >/dev/null || missing+=(${package_of[$command]})
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
@@ -19,4 +22,11 @@ sudo=""
 [ "$(id -u)" -eq 0 ] || sudo="sudo"
 export DEBIAN_FRONTEND=noninteractive
 $sudo apt-get update -qq
+# Packages of servers would start them, and take the ports of whoever has one. The tests start their own.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
+    $sudo chmod 755 "$policy"
+    trap '$sudo rm -f "$policy"' EXIT
+fi
 $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}"

@@ -1,13 +1,16 @@
-//! What the tests of several crates share: folders of test data, real servers (web, FTP, SSH, S3), a faulty web server,
-//! a proxy that breaks connections, certificates, file systems that fill up, and a thread without the rights
+//! What the tests of several crates share: folders of test data, real servers (web, FTP, SSH, S3, databases), a faulty
+//! web server, a proxy that breaks connections, certificates, file systems that fill up, and a thread without the rights
 //! of root.
 //!
 //! It is for tests: what goes wrong here panics, with a message that says what to install or to look at.
 
 mod authority;
 mod fault_server;
+mod guarded;
+mod mariadb;
 mod mount;
 mod nginx;
+mod postgres;
 mod process;
 mod proftpd;
 mod proxy;
@@ -18,8 +21,10 @@ mod tree;
 
 pub use authority::{Authority, Certificate, Validity};
 pub use fault_server::{Answer, Fault, FaultServer, Object, Plan, Request};
+pub use mariadb::{MariaDb, MariaDbOptions};
 pub use mount::Mount;
 pub use nginx::{Nginx, free_port};
+pub use postgres::{Postgres, PostgresOptions};
 pub use proftpd::{PASSWORD, Proftpd, ProftpdOptions, USER};
 pub use proxy::{Break, Proxy};
 pub use rights::without_rights;
