@@ -15,6 +15,7 @@ pub mod budget;
 pub mod buffers;
 pub mod codec;
 pub mod crew;
+pub mod direct;
 pub mod error;
 pub mod format;
 pub mod hint;

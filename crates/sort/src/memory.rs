@@ -3,10 +3,27 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millstream_core::Budget;
+use millstream_core::direct::Aligned;
+use millstream_core::{Budget, Error, Result};
 
 /// Bytes of a segment. A record lies in one segment; one that is longer has a segment of its own.
 pub(crate) const SEGMENT: usize = 256 << 10;
+
+/// So many records ahead [`fetch`] is worth while.
+pub(crate) const AHEAD: usize = 12;
+
+/// Has the processor fetch the first bytes of `record`, which lies somewhere in memory and is wanted soon: to wait for
+/// records in the order of their keys is most of the time that it takes to copy them.
+pub(crate) fn fetch(record: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in [0, 64] {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: it is a hint, and no address is a wrong one.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(record.as_ptr().wrapping_add(line).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = record;
+}
 
 /// What a sort may hold, and what it holds. All that holds memory for a sort takes it here.
 #[derive(Debug)]
@@ -17,7 +34,7 @@ pub(crate) struct Memory {
     peak: AtomicUsize,
     /// Segments that nobody uses now. They are not charged: who takes one is charged again, and while pieces are filled
     /// nobody else takes what they had. `None` when no more are filled.
-    free: Mutex<Option<Vec<Vec<u8>>>>,
+    free: Mutex<Option<Vec<Aligned>>>,
 }
 
 impl Memory {
@@ -71,17 +88,19 @@ impl Memory {
     }
 
     /// A segment with room for at least `least` bytes. `force` takes it although nothing is free.
-    pub(crate) fn segment(self: &Arc<Self>, least: usize, force: bool) -> Option<Segment> {
+    pub(crate) fn segment(self: &Arc<Self>, least: usize, force: bool) -> Result<Option<Segment>> {
         let size = least.max(SEGMENT);
-        let held = match force {
-            true => self.try_take(size).unwrap_or_else(|| self.take(size)),
-            false => self.try_take(size)?,
+        let held = match self.try_take(size) {
+            Some(held) => held,
+            None if force => self.take(size),
+            None => return Ok(None),
         };
         let used = if size == SEGMENT { self.free().as_mut().and_then(Vec::pop) } else { None };
-        Some(Segment { bytes: used.unwrap_or_else(|| vec![0; size]), filled: 0, held })
+        let bytes = used.map_or_else(|| Aligned::new(size), Ok).map_err(|cause| no_memory(&cause))?;
+        Ok(Some(Segment { bytes: Some(bytes), filled: 0, held }))
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Option<Vec<Vec<u8>>>> {
+    fn free(&self) -> std::sync::MutexGuard<'_, Option<Vec<Aligned>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,7 +150,8 @@ impl Drop for Held {
 /// Bytes in one piece, filled from the beginning.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    bytes: Vec<u8>,
+    /// Always there, until it is dropped.
+    bytes: Option<Aligned>,
     filled: usize,
     held: Held,
 }
@@ -139,28 +159,33 @@ pub(crate) struct Segment {
 impl Segment {
     /// What has been filled.
     pub(crate) fn filled(&self) -> &[u8] {
-        &self.bytes[..self.filled]
+        self.bytes.as_ref().map_or(&[], |bytes| &bytes[..self.filled])
     }
 
     /// What is left.
     pub(crate) fn room(&self) -> usize {
-        self.bytes.len() - self.filled
+        self.bytes.as_ref().map_or(0, |bytes| bytes.len() - self.filled)
     }
 
     /// The next `length` bytes, to be filled.
     pub(crate) fn next(&mut self, length: usize) -> &mut [u8] {
-        let place = &mut self.bytes[self.filled..self.filled + length];
+        let from = self.filled;
         self.filled += length;
-        place
+        self.bytes.as_mut().map_or(&mut [], |bytes| &mut bytes[from..from + length])
     }
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        if self.bytes.len() == SEGMENT
-            && let Some(free) = self.held.memory.free().as_mut()
-        {
-            free.push(std::mem::take(&mut self.bytes));
+        let bytes = self.bytes.take().filter(|bytes| bytes.len() == SEGMENT);
+        if let (Some(bytes), Some(free)) = (bytes, self.held.memory.free().as_mut()) {
+            free.push(bytes);
         }
     }
+}
+
+/// The system refuses memory that the budget has granted.
+pub(crate) fn no_memory(cause: &std::io::Error) -> Error {
+    Error::io("the system has no memory left for a sort", cause)
+        .hint("give it less with `--memory`: then more of the rows go to scratch")
 }

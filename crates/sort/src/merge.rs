@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use millstream_core::Result;
+use millstream_core::buffers::Pool;
 
 use crate::memory::{Held, Memory};
 use crate::piece::{Keep, Sorted, entry, order, place, unique};
@@ -31,13 +32,16 @@ const BATCH: usize = 8192;
 const BESIDE: usize = size_of::<u128>() + size_of::<(u32, u32)>();
 
 /// The least and most bytes of a slice.
-const SLICE: (usize, usize) = (256 << 10, 8 << 20);
+const SLICE: (usize, usize) = (256 << 10, 1 << 20);
 
 /// Part of the memory that what is read of all runs takes, and again the slices that are merged.
 pub(crate) const SHARE: usize = 4;
 
 /// The least and most bytes that are read at once.
 pub(crate) const EXTENT: (usize, usize) = (16 << 10, 1 << 20);
+
+/// So many extents are read at once: a disk behind a queue is only busy while something waits in it.
+const DEPTH: usize = 8;
 
 /// In so many parts a run is looked at to find where a slice ends.
 const SAMPLES: usize = 16;
@@ -153,7 +157,7 @@ impl Merge {
             cursors,
             extent: (share / going_on.len().max(1)).clamp(EXTENT.0, EXTENT.1),
             going_on,
-            slice: (share / (workers + 1)).clamp(SLICE.0, SLICE.1),
+            slice: (share / (workers + 2)).clamp(SLICE.0, SLICE.1),
             fresh: 0,
             layout,
             memory,
@@ -170,7 +174,7 @@ impl Merge {
                 if !cursor.read.is_empty() && !wanted {
                     break;
                 }
-                self.fresh += cost;
+                self.fresh += cursor.reader.as_ref().map_or(0, |reader| reader.size(self.extent));
                 self.read_more()?;
             }
             if self.cursors.iter().all(|cursor| cursor.read.is_empty()) {
@@ -206,7 +210,18 @@ impl Merge {
                 && layout.compare(last(*other), last(run)).then(other.cmp(&run)).is_gt()
         });
         self.going_on.insert(place, run);
+        self.read_ahead();
         Ok(())
+    }
+
+    /// Has read what is wanted next, as far as there is memory for it.
+    fn read_ahead(&mut self) {
+        for run in self.going_on.iter().rev().take(DEPTH) {
+            let reader = self.cursors[*run].reader.as_mut();
+            if !reader.is_none_or(|reader| reader.read_ahead(self.extent)) {
+                return;
+            }
+        }
     }
 
     /// Cuts a slice off what is in memory.
@@ -360,8 +375,8 @@ impl Slice {
 
     /// Hands its records in order to `take`, some at a time; each is the beginning of what is handed on.
     pub(crate) fn in_order(&self, mut take: impl FnMut(&[&[u8]]) -> Result<()>) -> Result<()> {
-        let mut entries = Vec::with_capacity(self.rows);
-        let mut places: Vec<(u32, u32)> = Vec::with_capacity(self.rows);
+        let mut entries = ENTRIES.take(self.rows);
+        let mut places = PLACES.take(self.rows);
         for (index, part) in self.parts.iter().enumerate() {
             for row in part.from..part.to {
                 let number = places.len() as u32;
@@ -387,6 +402,12 @@ impl Slice {
             records.extend(entries.iter().map(|entry| record(place(*entry))));
             take(&records)?;
         }
+        ENTRIES.give_back(entries);
+        PLACES.give_back(places);
         Ok(())
     }
 }
+
+/// Memory of slices, used again.
+static ENTRIES: Pool<u128> = Pool::new();
+static PLACES: Pool<(u32, u32)> = Pool::new();

@@ -11,6 +11,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use millstream_core::Result;
+
 use crate::memory::{Held, Memory, SEGMENT, Segment};
 use crate::rows::{Layout, Prepared};
 
@@ -148,19 +150,19 @@ impl Filling {
 
     /// Takes in rows of `prepared`, from `from` on, until it is full or memory is refused; with `force` one more row at
     /// least. The first row that is not taken in.
-    pub(crate) fn add(&mut self, prepared: &Prepared, mut from: usize, mut force: bool) -> usize {
+    pub(crate) fn add(&mut self, prepared: &Prepared, mut from: usize, mut force: bool) -> Result<usize> {
         while from < prepared.rows() && !self.is_full() {
             if !self.charge_entry(force) {
-                return from;
+                return Ok(from);
             }
             let length = prepared.length(from);
             let fits = self.segments.last().is_some_and(|segment| segment.room() >= length);
             if !fits {
-                let Some(segment) = self.memory.segment(length, force) else { return from };
+                let Some(segment) = self.memory.segment(length, force)? else { return Ok(from) };
                 self.segments.push(segment);
             }
             force = false;
-            let Some(segment) = self.segments.last_mut() else { return from };
+            let Some(segment) = self.segments.last_mut() else { return Ok(from) };
             let charged = self.held.as_ref().map_or(0, Held::bytes) / size_of::<u128>();
             let room = segment.room();
             let (mut to, mut bytes) = (from, 0);
@@ -177,7 +179,7 @@ impl Filling {
             self.bytes += bytes;
             from = to;
         }
-        from
+        Ok(from)
     }
 
     /// Charges the entry of one more row.

@@ -19,16 +19,18 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewBuilder, BooleanArray, FixedSizeBinaryBuilder, GenericBinaryArray,
+    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, FixedSizeBinaryBuilder, GenericBinaryArray,
     GenericBinaryBuilder, LargeStringArray, NullArray, OffsetSizeTrait, PrimitiveArray, RecordBatch,
-    RecordBatchOptions, StringArray, UInt8Array, downcast_primitive, downcast_primitive_array,
+    RecordBatchOptions, StringArray, UInt8Array, downcast_primitive, downcast_primitive_array, make_view,
 };
-use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, SchemaRef};
 use arrow_row::{RowConverter, SortField};
+use millstream_core::buffers;
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
+use crate::memory::{AHEAD, fetch};
 use crate::values::{self, Ordered};
 
 /// The direction of a key.
@@ -296,7 +298,10 @@ impl Layout {
         let mut cursors = Vec::with_capacity(records.len());
         let mut rests = Vec::with_capacity(records.len());
         let mut ends = Vec::with_capacity(records.len());
-        for record in records {
+        for (index, record) in records.iter().enumerate() {
+            if let Some(coming) = records.get(index + AHEAD) {
+                fetch(coming);
+            }
             let measure = self.measure(record);
             cursors.push(measure.key);
             rests.push(measure.rest);
@@ -579,11 +584,10 @@ impl Field {
                     }
                 }
             }
-            Form::Tail => self.collect(records.len(), nulls.as_ref(), |row, text| {
+            Form::Tail => self.collect(records.len(), nulls.as_ref(), flip, |row, text| {
                 text.extend_from_slice(&records[row][cursors[row]..ends[row]]);
-                flip_all(text, flip);
             }),
-            Form::Escaped => self.collect(records.len(), nulls.as_ref(), |row, text| {
+            Form::Escaped => self.collect(records.len(), nulls.as_ref(), flip, |row, text| {
                 let end = if flip { 0xff } else { 0 };
                 let record = &records[row][..ends[row]];
                 let cursor = &mut cursors[row];
@@ -596,9 +600,8 @@ impl Field {
                     }
                     text.push(end);
                 }
-                flip_all(text, flip);
             }),
-            Form::Counted => self.collect(records.len(), nulls.as_ref(), |row, text| {
+            Form::Counted => self.collect(records.len(), nulls.as_ref(), false, |row, text| {
                 let length = read_number(records[row], &mut cursors[row]);
                 text.extend_from_slice(&records[row][cursors[row]..cursors[row] + length]);
                 cursors[row] += length;
@@ -622,13 +625,22 @@ impl Field {
         }
     }
 
-    /// An array of `rows` texts; `fill` adds that of a row to an empty buffer.
+    /// An array of `rows` texts; `fill` adds that of a row to a buffer, with all bits the other way round if it is to
+    /// `flip`.
     fn collect(
         &self,
         rows: usize,
         nulls: Option<&NullBuffer>,
-        fill: impl FnMut(usize, &mut Vec<u8>),
+        flip: bool,
+        mut fill: impl FnMut(usize, &mut Vec<u8>),
     ) -> Result<ArrayRef> {
+        let fill = |row: usize, text: &mut Vec<u8>| {
+            let start = text.len();
+            fill(row, text);
+            if flip {
+                text[start..].iter_mut().for_each(|byte| *byte = !*byte);
+            }
+        };
         Ok(match self.data_type {
             DataType::Binary => Arc::new(collect_binary::<i32>(rows, nulls, fill)),
             DataType::LargeBinary => Arc::new(collect_binary::<i64>(rows, nulls, fill)),
@@ -651,9 +663,7 @@ impl Field {
                 Arc::new(builder.finish())
             }
             _ => {
-                let mut builder = BinaryViewBuilder::with_capacity(rows).with_fixed_block_size(VIEW_BLOCK);
-                each(rows, nulls, fill, |text| builder.append_option(text));
-                let values = builder.finish();
+                let values = collect_views(rows, nulls, fill)?;
                 match self.data_type {
                     DataType::Utf8View => Arc::new(values.to_string_view().map_err(damaged)?),
                     _ => Arc::new(values),
@@ -663,8 +673,11 @@ impl Field {
     }
 }
 
+/// The longest text in bytes that a view holds itself.
+const INLINE: usize = 12;
+
 /// Bytes of the blocks behind views.
-const VIEW_BLOCK: u32 = 1 << 18;
+const VIEW_BLOCK: usize = 1 << 18;
 
 /// Hands the text of each row, or that it is null, to `take`.
 fn each(
@@ -682,6 +695,35 @@ fn each(
     }
 }
 
+fn collect_views(
+    rows: usize,
+    nulls: Option<&NullBuffer>,
+    mut fill: impl FnMut(usize, &mut Vec<u8>),
+) -> Result<BinaryViewArray> {
+    let mut views = Vec::with_capacity(rows);
+    let mut blocks = Vec::new();
+    let mut block = Vec::new();
+    for row in 0..rows {
+        if block.capacity() - block.len() < VIEW_BLOCK / 4 {
+            let full = std::mem::replace(&mut block, buffers::take(VIEW_BLOCK));
+            if !full.is_empty() {
+                blocks.push(Buffer::from(buffers::share(full)));
+            }
+        }
+        let start = block.len();
+        fill(row, &mut block);
+        if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+            block.truncate(start);
+        }
+        views.push(make_view(&block[start..], blocks.len() as u32, start as u32));
+        if block.len() - start <= INLINE {
+            block.truncate(start);
+        }
+    }
+    blocks.push(Buffer::from(buffers::share(block)));
+    BinaryViewArray::try_new(views.into(), blocks, nulls.cloned()).map_err(damaged)
+}
+
 fn collect_binary<O: OffsetSizeTrait>(
     rows: usize,
     nulls: Option<&NullBuffer>,
@@ -690,12 +732,6 @@ fn collect_binary<O: OffsetSizeTrait>(
     let mut builder = GenericBinaryBuilder::<O>::with_capacity(rows, 0);
     each(rows, nulls, fill, |text| builder.append_option(text));
     builder.finish()
-}
-
-fn flip_all(text: &mut [u8], flip: bool) {
-    if flip {
-        text.iter_mut().for_each(|byte| *byte = !*byte);
-    }
 }
 
 /// Copies `text` to the cursor of `place`, with the bits of `flip` flipped.

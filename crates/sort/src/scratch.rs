@@ -1,30 +1,31 @@
 //! Runs on disk: records in order, in blocks that are checked when they are read.
 //!
 //! ```text
-//!  block   [bytes of the records] [bytes as stored] [CRC-32 of what is stored]   records, or what LZ4 made of them
+//!  run    block block block …  zeros     each block: records, or what LZ4 made of them; checked when it is read
+//!         └ begins at a page       └ to the end of a page
 //! ```
-//! The files have no names, so nothing is left of a process that is killed. They are written and read through the page
-//! cache: what is read back soon never comes from the disk, and the kernel reads ahead what is asked for.
+//! The files have no names, so nothing is left of a process that is killed. They are written and read past the page
+//! cache, in large pieces; what is wanted next is read ahead by threads of their own.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use millstream_core::direct::{self, ALIGNMENT, Aligned, Appender, Pending};
 use millstream_core::{Error, ErrorKind, Result};
 
-use crate::memory::{Held, Memory};
+use crate::memory::{AHEAD, Held, Memory, fetch, no_memory};
 use crate::merge::Merge;
 use crate::piece::Sorted;
 use crate::rows::Layout;
 
-/// Bytes before what a block stores.
-const HEAD: usize = 12;
+/// Blocks that are written at once.
+const WRITTEN: usize = 8;
 
-/// Bytes that are written at once.
-const WRITE: usize = 1 << 20;
+/// The least and most bytes of them.
+const WRITE: (usize, usize) = (64 << 10, 512 << 10);
 
 /// Whether what is written is made smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -105,8 +106,9 @@ pub(crate) struct Writer {
     layout: Arc<Layout>,
     /// By the disk: the file, and where it ends.
     files: Vec<Option<(Arc<File>, u64)>>,
-    buffer: Vec<u8>,
+    /// The records of a block, and what LZ4 makes of them.
     block: Vec<u8>,
+    packed: Vec<u8>,
 }
 
 /// A run on disk.
@@ -120,25 +122,32 @@ pub(crate) struct Run {
     blocks: Vec<Block>,
 }
 
-/// A block: its bytes on disk and in memory, and its rows.
+/// A block: its bytes on disk and in memory, its rows, and the CRC-32 of what is on disk.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     stored: u32,
     raw: u32,
     rows: u32,
+    check: u32,
 }
 
 impl Writer {
     pub(crate) fn new(scratch: Arc<Scratch>, layout: Arc<Layout>) -> Self {
         let files = scratch.disks.iter().map(|_| None).collect();
-        Writer { scratch, layout, files, buffer: Vec::new(), block: Vec::new() }
+        Writer { scratch, layout, files, block: Vec::new(), packed: Vec::new() }
     }
 
     /// Writes `sorted` to the disk that will have it soonest. A disk that is full is left for another one.
     pub(crate) fn write(&mut self, sorted: &Sorted) -> Result<Run> {
         let bytes = sorted.bytes() as u64;
-        let run =
-            self.on_any_disk(bytes, |open| (0..sorted.rows()).try_for_each(|row| open.add(sorted.record(row))))?;
+        let run = self.on_any_disk(bytes, |open| {
+            (0..sorted.rows()).try_for_each(|row| {
+                if row + AHEAD < sorted.rows() {
+                    fetch(sorted.record(row + AHEAD));
+                }
+                open.add(sorted.record(row))
+            })
+        })?;
         self.scratch.runs.fetch_add(1, Ordering::Relaxed);
         Ok(run)
     }
@@ -200,14 +209,19 @@ impl Writer {
             Some((file, end)) => (Arc::clone(file), *end),
             None => (Arc::new(tempfile::tempfile_in(&place.folder).map_err(|cause| place.fault(&cause))?), 0),
         };
-        self.buffer.clear();
         self.block.clear();
-        let (compression, most) = (self.scratch.compression, self.scratch.block);
-        let (buffer, block) = (&mut self.buffer, &mut self.block);
-        let layout = &self.layout;
-        let blocks = Vec::new();
-        let mut open =
-            OpenRun { layout, place, compression, most, file: &file, end: start, buffer, block, rows: 0, blocks };
+        let piece = (WRITTEN * self.scratch.block).clamp(WRITE.0, WRITE.1);
+        let mut open = OpenRun {
+            layout: &self.layout,
+            place,
+            compression: self.scratch.compression,
+            most: self.scratch.block,
+            appender: Appender::new(Arc::clone(&file), start, piece).map_err(|cause| place.fault(&cause))?,
+            block: &mut self.block,
+            packed: &mut self.packed,
+            rows: 0,
+            blocks: Vec::new(),
+        };
         write(&mut open)?;
         let (end, blocks) = open.close()?;
         self.files[disk] = Some((Arc::clone(&file), end));
@@ -223,10 +237,9 @@ struct OpenRun<'a> {
     compression: Compression,
     /// Bytes after which a block is sealed.
     most: usize,
-    file: &'a File,
-    end: u64,
-    buffer: &'a mut Vec<u8>,
+    appender: Appender,
     block: &'a mut Vec<u8>,
+    packed: &'a mut Vec<u8>,
     rows: u32,
     blocks: Vec<Block>,
 }
@@ -246,50 +259,31 @@ impl OpenRun<'_> {
         if self.block.is_empty() {
             return Ok(());
         }
-        let (stored, raw) = seal(self.block, self.compression, self.buffer);
-        self.blocks.push(Block { stored, raw, rows: self.rows });
+        let stored = match self.compression {
+            Compression::None => &*self.block,
+            Compression::Lz4 => packed(self.block, self.packed),
+        };
+        let (length, check) = (stored.len() as u32, crc32fast::hash(stored));
+        self.appender.append(stored).map_err(|cause| self.place.fault(&cause))?;
+        self.blocks.push(Block { stored: length, raw: self.block.len() as u32, rows: self.rows, check });
         self.block.clear();
         self.rows = 0;
-        if self.buffer.len() >= WRITE {
-            self.flush()?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.file.write_all_at(self.buffer, self.end).map_err(|cause| self.place.fault(&cause))?;
-        self.end += self.buffer.len() as u64;
-        self.buffer.clear();
         Ok(())
     }
 
     fn close(mut self) -> Result<(u64, Vec<Block>)> {
         self.seal()?;
-        self.flush()?;
-        Ok((self.end, self.blocks))
+        self.appender.fill_page().map_err(|cause| self.place.fault(&cause))?;
+        Ok((self.appender.end(), self.blocks))
     }
 }
 
-/// Adds a block with `records` to `buffer`: its bytes on disk and in memory.
-fn seal(records: &[u8], compression: Compression, buffer: &mut Vec<u8>) -> (u32, u32) {
-    let start = buffer.len();
-    buffer.extend_from_slice(&[0; HEAD]);
-    if compression == Compression::Lz4 {
-        let room = lz4_flex::block::get_maximum_output_size(records.len());
-        buffer.resize(start + HEAD + room, 0);
-        // It fails only where the room is too small.
-        let stored = lz4_flex::block::compress_into(records, &mut buffer[start + HEAD..]).unwrap_or(usize::MAX);
-        buffer.truncate(start + HEAD + if stored < records.len() { stored } else { 0 });
-    }
-    if buffer.len() == start + HEAD {
-        buffer.extend_from_slice(records);
-    }
-    let stored = (buffer.len() - start - HEAD) as u32;
-    let check = crc32fast::hash(&buffer[start + HEAD..]);
-    for (index, number) in [records.len() as u32, stored, check].into_iter().enumerate() {
-        buffer[start + 4 * index..start + 4 * index + 4].copy_from_slice(&number.to_le_bytes());
-    }
-    (stored + HEAD as u32, records.len() as u32)
+/// What LZ4 makes of `records`, or they themselves where that is not less.
+fn packed<'a>(records: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
+    room.resize(lz4_flex::block::get_maximum_output_size(records.len()), 0);
+    // It fails only where the room is too small.
+    let length = lz4_flex::block::compress_into(records, room).unwrap_or(usize::MAX);
+    if length < records.len() { &room[..length] } else { records }
 }
 
 impl Run {
@@ -312,17 +306,21 @@ impl Run {
 
     /// Reads the run from its beginning.
     pub(crate) fn reader(self: Arc<Self>, memory: &Arc<Memory>) -> RunReader {
-        RunReader { at: self.start, next: 0, memory: Arc::clone(memory), run: self }
+        RunReader { at: self.start, next: 0, memory: Arc::clone(memory), page: Vec::new(), ahead: None, run: self }
     }
 }
 
 /// Blocks that are read at once: up to which, their bytes on disk and in memory, their rows.
+#[derive(Debug, Clone, Copy)]
 struct Extent {
     to: usize,
     stored: usize,
     raw: usize,
     rows: usize,
 }
+
+/// A buffer, and how many bytes of it are filled.
+type Filled = std::io::Result<(Aligned, usize)>;
 
 /// Reads the blocks of a run one after the other.
 #[derive(Debug)]
@@ -331,6 +329,10 @@ pub(crate) struct RunReader {
     memory: Arc<Memory>,
     at: u64,
     next: usize,
+    /// The page of the file in which `at` is, if it was read with what came before; else empty.
+    page: Vec<u8>,
+    /// What is being read already.
+    ahead: Option<(Extent, Pending<Filled>, Held)>,
 }
 
 impl RunReader {
@@ -339,11 +341,11 @@ impl RunReader {
         self.next < self.run.blocks.len()
     }
 
-    /// The blocks from `from` on that make up `bytes` on disk, but one at least.
-    fn extent(&self, from: usize, bytes: usize) -> Extent {
-        let mut extent = Extent { to: from, stored: 0, raw: 0, rows: 0 };
-        for block in &self.run.blocks[from..] {
-            if extent.to > from && extent.stored >= bytes {
+    /// The next blocks that make up `bytes` on disk, but one at least.
+    fn extent(&self, bytes: usize) -> Extent {
+        let mut extent = Extent { to: self.next, stored: 0, raw: 0, rows: 0 };
+        for block in &self.run.blocks[self.next..] {
+            if extent.to > self.next && extent.stored >= bytes {
                 break;
             }
             extent.to += 1;
@@ -354,65 +356,111 @@ impl RunReader {
         extent
     }
 
-    /// Bytes of memory that reading the next `bytes` takes.
-    pub(crate) fn cost(&self, bytes: usize) -> usize {
-        let Extent { stored, raw, rows, .. } = self.extent(self.next, bytes);
-        stored.max(raw) + rows * size_of::<u32>()
+    /// Bytes of memory that the next `bytes` take.
+    pub(crate) fn size(&self, bytes: usize) -> usize {
+        let extent = self.ahead.as_ref().map_or_else(|| self.extent(bytes), |(extent, ..)| *extent);
+        extent.stored.max(extent.raw) + extent.rows * size_of::<u32>()
     }
 
-    /// The next records: blocks of about `bytes` bytes on disk. What follows them is asked for, so that it is there when
-    /// it is wanted.
+    /// Bytes of memory that reading the next `bytes` takes beyond what is read already.
+    pub(crate) fn cost(&self, bytes: usize) -> usize {
+        self.size(bytes) - self.ahead.as_ref().map_or(0, |(extent, ..)| extent.stored)
+    }
+
+    /// Has the next `bytes` read, if there is memory for them.
+    pub(crate) fn read_ahead(&mut self, bytes: usize) -> bool {
+        if self.ahead.is_some() || !self.has_more() {
+            return true;
+        }
+        let extent = self.extent(bytes);
+        let buffer = self.window(&extent);
+        // It is not a refusal: all goes on without it.
+        if self.memory.left() < 2 * buffer {
+            return false;
+        }
+        let Some(held) = self.memory.try_take(buffer) else { return false };
+        self.ahead = Some((extent, direct::wait_elsewhere(self.reading(buffer)), held));
+        true
+    }
+
+    /// Bytes of all pages in which something of `extent` is.
+    fn window(&self, extent: &Extent) -> usize {
+        (direct::align_up(self.at + extent.stored as u64) - direct::align_down(self.at)) as usize
+    }
+
+    /// What reads `length` bytes of pages, of which the first may be there already.
+    fn reading(&self, length: usize) -> impl FnOnce() -> Filled + use<> {
+        let (file, at, page) = (Arc::clone(&self.run.file), direct::align_down(self.at), self.page.clone());
+        move || {
+            let known = page.len();
+            let mut buffer = Aligned::new(length)?;
+            buffer[..known].copy_from_slice(&page);
+            let count = direct::read_at(&file, &mut buffer[known..], at + known as u64)?;
+            Ok((buffer, known + count))
+        }
+    }
+
+    /// The next records: what was read ahead, or blocks of about `bytes` bytes on disk.
     pub(crate) fn read(&mut self, bytes: usize) -> Result<Chunk> {
-        let Extent { to, stored, raw, rows } = self.extent(self.next, bytes);
-        let mut content = vec![0; stored];
-        self.run.file.read_exact_at(&mut content, self.at).map_err(|cause| match cause.kind() {
-            std::io::ErrorKind::UnexpectedEof => self.run.damaged(),
-            _ => Error::io(format!("scratch in {} cannot be read", self.run.folder.display()), &cause),
-        })?;
-        let following = self.extent(to, bytes).stored;
-        let advise = |at: u64, length: usize, advice| {
-            if let Some(length) = std::num::NonZeroU64::new(length as u64) {
-                // It is only advice.
-                let _ = rustix::fs::fadvise(&self.run.file, at, Some(length), advice);
+        let (extent, content) = match self.ahead.take() {
+            Some((extent, pending, _)) => (extent, pending.wait().flatten()),
+            None => {
+                let extent = self.extent(bytes);
+                (extent, self.reading(self.window(&extent))())
             }
         };
-        advise(self.at + stored as u64, following, rustix::fs::Advice::WillNeed);
-        let is_plain = stored == raw + HEAD * (to - self.next);
-        let mut records = Vec::with_capacity(if is_plain { 0 } else { raw });
-        let mut places = Vec::with_capacity(rows);
-        let mut at = 0;
-        for Block { stored: block_stored, raw: block_raw, .. } in &self.run.blocks[self.next..to] {
-            let block = &content[at..at + *block_stored as usize];
-            at += *block_stored as usize;
-            let number =
-                |index: usize| u32::from_le_bytes([block[index], block[index + 1], block[index + 2], block[index + 3]]);
-            let body = &block[HEAD..];
-            if (number(0), number(4)) != (*block_raw, body.len() as u32) || number(8) != crc32fast::hash(body) {
+        let (content, length) = content
+            .map_err(|cause| Error::io(format!("scratch in {} cannot be read", self.run.folder.display()), &cause))?;
+        let start = (self.at % ALIGNMENT as u64) as usize;
+        let end = start + extent.stored;
+        if length < end {
+            return Err(self.run.damaged());
+        }
+        self.page.clear();
+        if !end.is_multiple_of(ALIGNMENT) {
+            self.page.extend_from_slice(&content[end - end % ALIGNMENT..end.next_multiple_of(ALIGNMENT)]);
+        }
+        let blocks = &self.run.blocks[self.next..extent.to];
+        let mut at = start;
+        for block in blocks {
+            let stored = &content[at..at + block.stored as usize];
+            at += stored.len();
+            if crc32fast::hash(stored) != block.check {
                 return Err(self.run.damaged());
             }
-            let start = if is_plain { at - body.len() } else { records.len() };
-            if !is_plain {
-                match body.len() == *block_raw as usize {
-                    true => records.extend_from_slice(body),
-                    false => {
-                        records.resize(start + *block_raw as usize, 0);
-                        lz4_flex::block::decompress_into(body, &mut records[start..])
-                            .map_err(|_| self.run.damaged())?;
-                    }
+        }
+        let (bytes, start) = match extent.stored == extent.raw {
+            true => (content, start),
+            false => (self.unpacked(blocks, &content[start..end], extent.raw)?, 0),
+        };
+        let mut places = Vec::with_capacity(extent.rows);
+        let (mut record, end) = (start, start + extent.raw);
+        while record < end {
+            places.push(record as u32);
+            record += self.run.layout.measure(&bytes[record..end]).end;
+        }
+        self.at += extent.stored as u64;
+        self.next = extent.to;
+        let held = self.memory.take(bytes.held() + places.len() * size_of::<u32>());
+        Ok(Chunk { layout: Arc::clone(&self.run.layout), bytes, places, _held: held })
+    }
+
+    /// The records of `blocks`, of which `content` is what is on disk.
+    fn unpacked(&self, blocks: &[Block], content: &[u8], raw: usize) -> Result<Aligned> {
+        let mut records = Aligned::new(raw).map_err(|cause| no_memory(&cause))?;
+        let (mut from, mut to) = (0, 0);
+        for block in blocks {
+            let stored = &content[from..from + block.stored as usize];
+            let room = &mut records[to..to + block.raw as usize];
+            (from, to) = (from + stored.len(), to + room.len());
+            match stored.len() == room.len() {
+                true => room.copy_from_slice(stored),
+                false => {
+                    lz4_flex::block::decompress_into(stored, room).map_err(|_| self.run.damaged())?;
                 }
             }
-            let bytes = if is_plain { body } else { &records[start..] };
-            let mut record = 0;
-            while record < bytes.len() {
-                places.push((start + record) as u32);
-                record += self.run.layout.measure(&bytes[record..]).end;
-            }
         }
-        self.at += stored as u64;
-        self.next = to;
-        let bytes = if is_plain { content } else { records };
-        let held = self.memory.take(bytes.len() + places.len() * size_of::<u32>());
-        Ok(Chunk { layout: Arc::clone(&self.run.layout), bytes, places, _held: held })
+        Ok(records)
     }
 }
 
@@ -420,7 +468,7 @@ impl RunReader {
 #[derive(Debug)]
 pub(crate) struct Chunk {
     layout: Arc<Layout>,
-    bytes: Vec<u8>,
+    bytes: Aligned,
     places: Vec<u32>,
     _held: Held,
 }
@@ -446,6 +494,9 @@ impl Chunk {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+
     use arrow::array::{ArrayRef, RecordBatch, StringArray};
     use millstream_core::Budget;
 
@@ -464,11 +515,14 @@ mod tests {
             let layout = Arc::new(layout.expect("a layout"));
             let memory = Memory::new(Budget::new(1 << 30), 1 << 28);
             let mut filling = Filling::new(Arc::clone(&layout), Arc::clone(&memory), 1 << 24);
-            filling.add(&layout.prepare(&batch, &[]).expect("prepared"), 0, false);
+            filling.add(&layout.prepare(&batch, &[]).expect("prepared"), 0, false).expect("memory");
             let sorted = filling.sort(None);
             let scratch = Scratch::new(&[folder.path().to_owned()], compression, 4096);
             let run = Arc::new(Writer::new(scratch, layout).write(&sorted).expect("written"));
-            let length = run.file.metadata().expect("a file").len();
+            let length = run.stored();
+            // The same file through the cache, so that single bytes can be written.
+            let path = format!("/proc/self/fd/{}", run.file.as_raw_fd());
+            let file: File = fs_err::OpenOptions::new().read(true).write(true).open(path).expect("the file").into();
             let read = || {
                 let mut reader = Arc::clone(&run).reader(&memory);
                 let mut rows = 0;
@@ -480,14 +534,14 @@ mod tests {
             assert_eq!(read().expect("as it was written"), 5000);
             for at in (0..length).step_by(97) {
                 let mut byte = [0];
-                run.file.read_exact_at(&mut byte, at).expect("a byte");
-                run.file.write_all_at(&[byte[0] ^ 0x10], at).expect("a byte");
+                file.read_exact_at(&mut byte, at).expect("a byte");
+                file.write_all_at(&[byte[0] ^ 0x10], at).expect("a byte");
                 let error = read().expect_err("a byte is wrong");
                 assert_eq!(error.kind(), ErrorKind::Refused);
                 assert!(error.what().contains("does not hold what was written"), "{error:?}");
-                run.file.write_all_at(&byte, at).expect("a byte");
+                file.write_all_at(&byte, at).expect("a byte");
             }
-            run.file.set_len(length - 1).expect("a shorter file");
+            file.set_len(length - 1).expect("a shorter file");
             assert!(read().is_err());
         }
     }

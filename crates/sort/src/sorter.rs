@@ -102,15 +102,15 @@ impl Sort {
         }
     }
 
-    /// The rows of all inputs, in order. Where there are runs, what is in memory leaves half of it to the merge: the rest
-    /// is written, so this may wait for the disk.
+    /// The rows of all inputs, in order. Where there are runs, what is in memory leaves most of it to the merge and to what
+    /// comes out of it: the rest is written, so this may wait for the disk.
     pub fn merge(&self, mut inputs: Vec<Finished>) -> Result<Merge> {
         self.memory.keep_no_segments();
         let is_run = |piece: &Piece| matches!(piece, Piece::Scratch(_));
         if inputs.iter().any(|input| input.pieces.iter().any(is_run)) {
             for Finished { pieces, writer } in &mut inputs {
                 for piece in pieces {
-                    if self.memory.left() < self.memory.limit() / 2
+                    if self.memory.left() < self.memory.limit() / 4 * 3
                         && let Piece::Memory(sorted) = piece
                     {
                         *piece = Piece::Scratch(Arc::new(writer.write(sorted)?));
@@ -170,7 +170,7 @@ impl Input {
     pub async fn push(&mut self, prepared: &Prepared) -> Result<()> {
         let mut next = 0;
         loop {
-            next = self.sort.timed(|| self.filling.add(prepared, next, false));
+            next = self.sort.timed(|| self.filling.add(prepared, next, false))?;
             if next == prepared.rows() {
                 return Ok(());
             }
@@ -179,7 +179,7 @@ impl Input {
                 let spill = self.sort.memory.left() < self.most;
                 self.hand_over(spill)?;
             } else if !self.make_room().await? {
-                next = self.filling.add(prepared, next, true);
+                next = self.filling.add(prepared, next, true)?;
             }
         }
     }

@@ -351,13 +351,13 @@ async fn beside<T: Send + 'static>(
     SpawnedTask::spawn_blocking(work).join_unwind().await.map_err(broken)?.map_err(fault::carry)
 }
 
-/// The merged slices of `merge` in order; `workers` are merged at once. No thread is held while nobody wants any.
+/// The merged slices of `merge` in order; `workers` are merged at once, beside whoever takes them.
 fn slices(merge: Merge, workers: usize, busy: Time) -> impl futures::Stream<Item = DataFusionResult<Vec<RecordBatch>>> {
-    let received = futures::stream::try_unfold(merge, async |mut merge| {
+    let cut = futures::stream::try_unfold(merge, async |mut merge| {
         let (slice, merge) = beside(move || Ok((merge.next_slice()?, merge))).await?;
         Ok(slice.map(|slice| (slice, merge)))
     });
-    let merged = received.map(move |slice: DataFusionResult<Slice>| {
+    let merged = cut.map(move |slice: DataFusionResult<Slice>| {
         let busy = busy.clone();
         async move {
             let slice = slice?;
@@ -368,5 +368,20 @@ fn slices(merge: Merge, workers: usize, busy: Time) -> impl futures::Stream<Item
             merging.join_unwind().await.map_err(broken)?.map_err(fault::carry)
         }
     });
-    merged.buffered(workers.max(1))
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    let sending = SpawnedTask::spawn(async move {
+        let mut merged = std::pin::pin!(merged.buffered(workers.max(1)));
+        while let Some(slice) = merged.next().await {
+            if sender.send(slice).await.is_err() {
+                return;
+            }
+        }
+    });
+    futures::stream::try_unfold((receiver, sending), async |(mut receiver, sending)| {
+        if let Some(slice) = receiver.recv().await {
+            return slice.map(|slice| Some((slice, (receiver, sending))));
+        }
+        // It has ended, and not broken off.
+        sending.join_unwind().await.map(|()| None).map_err(broken)
+    })
 }

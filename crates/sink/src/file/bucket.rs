@@ -502,7 +502,9 @@ impl Draft for Object {
         Ok(())
     }
 
-    fn rest(&mut self) {}
+    async fn rest(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// What is still to be brought over goes its way while others are written.
     async fn close(self: Box<Self>) -> Result<()> {

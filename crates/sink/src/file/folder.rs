@@ -18,20 +18,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::TryLockError;
-use std::io::{ErrorKind as Io, Write};
+use std::io::{self, ErrorKind as Io, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use millstream_core::direct::{self, Appender};
 use millstream_core::sink::LoadContext;
 use millstream_core::source::SourceContext;
-use millstream_core::{Error, Result, Step};
+use millstream_core::{Budget, Error, Result, Step};
 
 use super::naming::Target;
 use super::place::{self, Draft, Place, Staging, Wanted};
 use super::plan::{Plan, PlannedFile, check_distinct};
-use crate::shared::{blocking, create_folders, folder_fault, path_error, remove_folders, sync_folder};
+use crate::shared::{Charge, blocking, create_folders, folder_fault, path_error, remove_folders, sync_folder};
 
 /// Files in a folder of this machine.
 #[derive(Debug)]
@@ -67,6 +68,7 @@ impl Place for Folder {
             wanted: wanted.clone(),
             run: context.run.clone(),
             step: Arc::clone(&context.step),
+            budget: Arc::clone(&context.budget),
             temporary: Mutex::new(temporary),
         }))
     }
@@ -77,6 +79,7 @@ struct InFolder {
     wanted: Wanted,
     run: String,
     step: Arc<Step>,
+    budget: Arc<Budget>,
     temporary: Mutex<Temporary>,
 }
 
@@ -92,7 +95,8 @@ impl Staging for InFolder {
         let staged = self.temporary().file(number);
         let created = blocking(|| fs_err::OpenOptions::new().append(true).create_new(true).open(&staged));
         let file = Some(created.map_err(|error| path_error("make", &staged, &error))?);
-        Ok(Box::new(StagedFile { staged, shown: self.wanted.target.folder().join(path), file }))
+        let (shown, budget) = (self.wanted.target.folder().join(path), Arc::clone(&self.budget));
+        Ok(Box::new(StagedFile { staged, shown, file, length: 0, rested: false, large: None, budget }))
     }
 
     async fn prepare(&self, files: Vec<PlannedFile>) -> Result<()> {
@@ -114,36 +118,78 @@ impl Staging for InFolder {
     }
 }
 
+/// The length from which on a file is written past the page cache, in bytes. It is on the disk before it is committed
+/// anyway, and so large a one would push other pages out.
+const LARGE: u64 = if cfg!(test) { 2 << 20 } else { 32 << 20 };
+
+/// Bytes of a large file that are written at once.
+const PIECE: usize = 512 << 10;
+
 /// A file under its temporary name.
 struct StagedFile {
     staged: PathBuf,
     /// Its final path, for messages.
     shown: PathBuf,
     file: Option<fs_err::File>,
+    length: u64,
+    /// It is one of many that are written in turn.
+    rested: bool,
+    /// Writes it once it is large.
+    large: Option<(Appender, Charge)>,
+    budget: Arc<Budget>,
+}
+
+impl StagedFile {
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => fs_err::OpenOptions::new().append(true).open(&self.staged)?,
+        };
+        let file = self.file.insert(file);
+        self.length += bytes.len() as u64;
+        if self.large.is_none() {
+            let is_large = self.length >= LARGE && !self.rested;
+            let beyond = self.length - direct::align_down(self.length);
+            let behind = if is_large { bytes.len().min(beyond as usize) } else { 0 };
+            let before;
+            (before, bytes) = bytes.split_at(bytes.len() - behind);
+            file.write_all(before)?;
+            let mut charge = Charge::new(&self.budget, 0);
+            if is_large && beyond == bytes.len() as u64 && charge.set(Appender::held(PIECE)) {
+                let file = Arc::new(file.file().try_clone()?);
+                let appender = Appender::new(file, direct::align_down(self.length), PIECE)?;
+                self.large = Some((appender, charge));
+            }
+        }
+        match &mut self.large {
+            Some((appender, _)) => appender.append(bytes),
+            None => file.write_all(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.large.take() {
+            Some((mut appender, _charge)) => appender.flush(),
+            None => Ok(()),
+        }
+    }
 }
 
 #[async_trait]
 impl Draft for StagedFile {
     async fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let (staged, file) = (&self.staged, &mut self.file);
-        let written = blocking(|| {
-            let mut opened = match file.take() {
-                Some(opened) => opened,
-                None => fs_err::OpenOptions::new().append(true).open(staged)?,
-            };
-            let written = opened.write_all(bytes);
-            *file = Some(opened);
-            written
-        });
-        written.map_err(|error| path_error("write", &self.shown, &error))
+        blocking(|| self.write(bytes)).map_err(|error| path_error("write", &self.shown, &error))
     }
 
-    fn rest(&mut self) {
+    async fn rest(&mut self) -> Result<()> {
+        blocking(|| self.flush()).map_err(|error| path_error("write", &self.shown, &error))?;
+        self.rested = true;
         self.file = None;
+        Ok(())
     }
 
-    async fn close(self: Box<Self>) -> Result<()> {
-        Ok(())
+    async fn close(mut self: Box<Self>) -> Result<()> {
+        blocking(|| self.flush()).map_err(|error| path_error("write", &self.shown, &error))
     }
 }
 

@@ -322,7 +322,7 @@ impl Shared {
             part.rows += rows;
         }
         if let Some(draft) = state.draft.as_mut().filter(|_| many) {
-            draft.rest();
+            draft.rest().await?;
         }
         Ok(())
     }
@@ -414,7 +414,7 @@ impl Shared {
             let mut state = oldest.state.lock().await;
             self.end_stream(&oldest.route, &mut state).await?;
             if let Some(draft) = &mut state.draft {
-                draft.rest();
+                draft.rest().await?;
             }
         }
         Ok(())

@@ -62,7 +62,7 @@ pub(crate) trait Draft: Send {
     async fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
     /// Nothing is added for a while: lets go of an open file.
-    fn rest(&mut self);
+    async fn rest(&mut self) -> Result<()>;
 
     /// Nothing more is added.
     async fn close(self: Box<Self>) -> Result<()>;

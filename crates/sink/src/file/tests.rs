@@ -221,6 +221,23 @@ async fn one_writer_keeps_the_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn large_files_have_all_their_rows_in_order() {
+    for (target, settings) in
+        [("a.csv", json!({})), ("a-{shard}.csv", json!({"shards": {"count": 2, "mod": "id"}, "max_open": 1}))]
+    {
+        let folder = TempDir::new().expect("a folder");
+        run(&csv_sink(&folder.path().join(target), settings), 1, 240_000, 1999).await.expect("it runs");
+        let files = visible(folder.path());
+        assert!(files.iter().all(|path| path.metadata().expect("a file").len() > 5 << 19), "larger than large");
+        let rows = shown_rows(&rows(0..240_000));
+        for (number, path) in files.iter().enumerate() {
+            let of_file: Vec<&String> = rows.iter().skip(number).step_by(files.len()).collect();
+            assert!(read_file(path).iter().eq(of_file), "{}", path.display());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_writer_makes_one_gzip_member() {
     let folder = TempDir::new().expect("a folder");
     let target = folder.path().join("a.csv.gz");

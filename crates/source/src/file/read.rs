@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,15 +16,17 @@ use bytes::Bytes;
 use fs_err::File;
 use fs_err::os::unix::fs::OpenOptionsExt;
 use millstream_core::buffers;
+use millstream_core::direct::{self, Aligned};
 use millstream_core::source::SourceContext;
 use millstream_core::{ByteStream, Error, Result};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Advice, FileType, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
+use tokio::task::JoinHandle;
 
 use super::{cache, io_error, uri_of};
-use crate::feed::feed;
+use crate::feed::{Room, feed};
 
 /// Files up to this size are read at once.
 pub(crate) const SMALL: u64 = 1 << 20;
@@ -33,6 +36,12 @@ const BLOCK: u64 = 256 << 10;
 
 /// The kernel is told what will be needed this far ahead.
 const AHEAD: u64 = 4 << 20;
+
+/// What is read past the page cache is read in pieces of this size.
+const PIECE: u64 = 512 << 10;
+
+/// So many of them at once: nobody else reads ahead there.
+const PIECES: usize = 4;
 
 /// A pipe hands over at most this at a time.
 const PIPE_BLOCK: usize = 64 << 10;
@@ -181,6 +190,12 @@ pub(crate) fn stream_file(
     stamp: Stamp,
     range: Range<u64>,
 ) -> ByteStream {
+    // Larger than all that the run may hold: to keep it in the cache would take memory that nobody has granted.
+    if stamp.size > context.budget.limit() as u64
+        && let Some(direct) = past_the_cache(&file)
+    {
+        return stream_large(context, path, file, direct, stamp, range);
+    }
     let counted = context.clone();
     feed(context, 2 * BLOCK as usize, move |feeder| async move {
         advise(&file, range.start, range.end - range.start, Advice::Sequential);
@@ -206,6 +221,68 @@ pub(crate) fn stream_file(
         }
         Ok(())
     })
+}
+
+/// Several pieces of `range` at once: what is in the cache from there, the rest past it.
+fn stream_large(
+    context: &SourceContext,
+    path: Arc<Path>,
+    file: Arc<File>,
+    direct: Arc<std::fs::File>,
+    stamp: Stamp,
+    range: Range<u64>,
+) -> ByteStream {
+    let counted = context.clone();
+    feed(context, PIECES * PIECE as usize, move |feeder| async move {
+        let mut pieces: VecDeque<(Room, JoinHandle<Result<Bytes>>)> = VecDeque::new();
+        let mut at = range.start;
+        loop {
+            while at < range.end && pieces.len() < PIECES {
+                let piece = at..range.end.min((at / PIECE + 1) * PIECE);
+                let length = (piece.end - piece.start) as usize;
+                let room = match pieces.is_empty() {
+                    true => feeder.room(length).await,
+                    false => match feeder.spare(length) {
+                        Some(room) => room,
+                        None => break,
+                    },
+                };
+                at = piece.end;
+                let (file, direct, path) = (Arc::clone(&file), Arc::clone(&direct), Arc::clone(&path));
+                let context = counted.clone();
+                let read = tokio::spawn(blocking(move || {
+                    let bytes = match cache::look(&context, &file, &piece) {
+                        true => read_direct(&direct, &path, piece)?,
+                        false => read_range(&file, &path, piece)?,
+                    };
+                    verify(&file, &path, &stamp).map(|()| bytes)
+                }));
+                pieces.push_back((room, read));
+            }
+            let Some((room, read)) = pieces.pop_front() else { return Ok(()) };
+            let bytes = read.await.map_err(|cause| Error::internal("a reading task failed").cause(cause))??;
+            feeder.send(bytes, room);
+        }
+    })
+}
+
+/// The same file, opened anew to be read past the page cache. `None` where that is not possible.
+fn past_the_cache(file: &File) -> Option<Arc<std::fs::File>> {
+    let again = File::open(format!("/proc/self/fd/{}", file.file().as_raw_fd())).ok()?.into_file();
+    direct::bypass_cache(&again).then(|| Arc::new(again))
+}
+
+/// [`read_range`] past the page cache.
+fn read_direct(file: &std::fs::File, path: &Path, range: Range<u64>) -> Result<Bytes> {
+    let (start, end) = (direct::align_down(range.start), direct::align_up(range.end));
+    let read = Aligned::new((end - start) as usize)
+        .and_then(|mut bytes| direct::read_at(file, &mut bytes, start).map(|count| (bytes, count)));
+    let (bytes, count) = read.map_err(|cause| io_error("it cannot be read", path, &cause).byte(range.start))?;
+    if start + (count as u64) < range.end {
+        return Err(changed(path));
+    }
+    let wanted = (range.start - start) as usize..(range.end - start) as usize;
+    Ok(Bytes::from_owner(bytes).slice(wanted))
 }
 
 /// What the kernel was told to read ahead, block by block, and which blocks were not in the cache before.

@@ -26,6 +26,28 @@ fn list(pattern: &str) -> Result<Vec<String>> {
     Ok(units?.into_iter().map(|unit| unit.uri).collect())
 }
 
+#[test]
+fn a_file_larger_than_the_budget_is_read_past_the_cache_and_whole() {
+    let tree = TempTree::new();
+    let expected = noise(3_000_001);
+    let path = tree.file("large", &expected);
+    let file = fs_err::File::open(&path).expect("the file");
+    file.sync_all().expect("on the disk");
+    let whole = list(&escape(&path.display().to_string())).expect("listed");
+    let whole = Unit { size: Some(3_000_001), ..Unit::new(whole[0].clone()) };
+    let evict = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice is taken");
+    evict();
+    assert!(read(&whole).expect("read") == expected);
+    // Of what has just been read past the cache nothing is in it.
+    for range in [0..3_000_001, 1..2, 4096..8192, 524_287..1_500_003, 2_999_999..3_000_001] {
+        let part = Unit { range: Some(range.clone()), ..whole.clone() };
+        assert!(read(&part).expect("read") == expected[range.start as usize..range.end as usize], "{range:?}");
+    }
+    // Some of it is in the cache.
+    fs_err::read(&path).expect("read");
+    assert!(read(&whole).expect("read") == expected);
+}
+
 fn read(unit: &Unit) -> Result<Vec<u8>> {
     with_context(1 << 20, |context| async move { read_all(FileSource.open(&context, unit).await).await })
 }

@@ -735,10 +735,15 @@ fn objects_are_written_to_s3_whole_or_not_at_all() {
     assert!(!has_parts(&root), "parts that were given up are gone");
 }
 
-/// Whether the S3 server holds parts of uploads.
+/// Whether the S3 server still holds parts of uploads a while after the last was given up: that is told to it, and not
+/// waited for.
 fn has_parts(root: &TempTree) -> bool {
-    let names = fs_err::read_dir(root.root()).expect("a folder");
-    names.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().contains(".part-"))).any(|part| part)
+    let is_part = |entry: fs_err::DirEntry| entry.file_name().to_string_lossy().contains(".part-");
+    let holds = || fs_err::read_dir(root.root()).expect("a folder").flatten().any(is_part);
+    (0..200).all(|_| {
+        std::thread::sleep(Duration::from_millis(if holds() { 50 } else { 0 }));
+        holds()
+    })
 }
 
 /// Google's uploads in parts are those of S3, and its emulator has none: so an S3 server answers, who lets in everybody.
