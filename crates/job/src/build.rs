@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::entries::{DedupeKeys, SortSpec, SourceKeys, UnionForm};
-use crate::graph::{Located, SelectColumn, SinkStep, SortKey, SourceStep, Transform};
+use crate::graph::{Distinct, Located, SelectColumn, SinkStep, SortKey, SourceStep, Transform};
 use crate::lint::Lint;
 use crate::schema::{SOURCE, TRANSFORM, compressions, sink_definition};
 use crate::text::{JobText, Span};
@@ -499,11 +499,16 @@ impl<'a> Builder<'a> {
             },
             "sort" => {
                 let keys: SortSpec = self.keys(&kind.value)?;
-                Transform::Sort { from: from?, by: sort_keys, limit: keys.limit }
+                let distinct = match (keys.dedupe, kind.value.get("dedupe")) {
+                    (Some(dedupe), Some(node)) => Some(Distinct { by: texts(node.get("by")), keep: dedupe.keep }),
+                    _ => keys.unique.then(|| Distinct { by: Vec::new(), keep: None }),
+                };
+                Transform::Sort { from: from?, by: sort_keys, limit: keys.limit, distinct, stable: keys.stable }
             }
             "dedupe" => {
                 let keys: DedupeKeys = self.keys(&kind.value)?;
-                Transform::Dedupe { from: from?, by: texts(kind.value.get("by")), keep: keys.keep, order: sort_keys }
+                let distinct = Distinct { by: texts(kind.value.get("by")), keep: keys.keep };
+                Transform::Dedupe { from: from?, distinct, order: sort_keys }
             }
             _ => return None,
         })
@@ -545,11 +550,16 @@ impl<'a> Builder<'a> {
         let node = &entry.value;
         let by = node.get("sort").and_then(|sort| sort.get("by"));
         let order = node.get("dedupe").and_then(|dedupe| dedupe.get("order"));
-        if let (None, Some(keep)) = (order, node.get("dedupe").and_then(|dedupe| dedupe.entry("keep"))) {
+        let sort = node.get("sort");
+        let is_on = |node: &Node| node.scalar().is_some_and(|scalar| scalar.text == "true");
+        if let (Some(unique), Some(_)) =
+            (sort.and_then(|sort| sort.entry("unique")), sort.and_then(|s| s.get("dedupe")))
+            && is_on(&unique.value)
+        {
             self.error(
-                keep.key_span,
-                "`keep` says nothing without `order`: rows of several files have no order of their own",
-                "add `order: [COLUMN desc]`, or remove `keep` if any of the equal rows will do",
+                unique.key_span,
+                "`unique` and `dedupe` both say which rows are the same",
+                "`unique` is for rows that are equal in all sort keys, `dedupe` for others: keep one of them",
             );
         }
         let mut keys = Vec::new();

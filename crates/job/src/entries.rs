@@ -195,6 +195,31 @@ pub struct SortSpec {
     /// How many rows to keep; all if left out.
     #[serde(default)]
     pub limit: Option<u64>,
+    /// Whether of the rows that are equal in all of `by` only one stays: any of them, with `stable` the first that came.
+    #[serde(default)]
+    pub unique: bool,
+    /// Keeps one row of those that are equal in some columns.
+    #[serde(default)]
+    #[schemars(with = "SortDedupe")]
+    pub dedupe: Option<SortDedupe>,
+    /// Whether rows with equal keys stay in the order in which they came: that of the files as they are listed, and of
+    /// their lines. Then one task reads them.
+    #[serde(default)]
+    pub stable: bool,
+}
+
+/// Keeps one row of those that are equal in some columns, while they are sorted.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SortDedupe {
+    /// The columns in which rows are equal. Where they are the first that are sorted by, it costs nothing; otherwise the
+    /// rows are sorted twice.
+    pub by: KeyTexts,
+    /// Which of the equal rows stays, in the order of the sort; where that says nothing, in the order in which they came.
+    /// If left out, the first in the order of the sort, or any of them.
+    #[serde(default)]
+    #[schemars(with = "Keep")]
+    pub keep: Option<Keep>,
 }
 
 /// One sort key, or a list of at least one.
@@ -216,10 +241,12 @@ pub struct DedupeKeys {
     /// The columns in which rows are equal; all columns if left out.
     #[serde(default)]
     pub by: Texts,
-    /// Which of the equal rows stays, in the order that `order` gives.
+    /// Which of the equal rows stays, in the order that `order` gives (the first, if left out). Without `order` it is that
+    /// in which the rows came: that of the files as they are listed, and of their lines. Then one task reads them.
     #[serde(default)]
-    pub keep: Keep,
-    /// The order of equal rows, written as in `sort`. Without it any one of them stays.
+    #[schemars(with = "Keep")]
+    pub keep: Option<Keep>,
+    /// The order of equal rows, written as in `sort`. Without it and without `keep` any one of them stays.
     #[serde(default)]
     pub order: Texts,
 }

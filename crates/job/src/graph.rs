@@ -215,18 +215,29 @@ pub enum Transform {
         by: Vec<SortKey>,
         /// How many rows to keep.
         limit: Option<u64>,
+        /// Of which rows only one stays.
+        distinct: Option<Distinct>,
+        /// Whether rows with equal keys keep the order in which they came.
+        stable: bool,
     },
     /// Keeps one row of those that are equal in some columns.
     Dedupe {
         /// The step it reads.
         from: Located<String>,
-        /// The columns in which rows are equal; all if empty.
-        by: Vec<Located<String>>,
-        /// Which one stays, in the order of `order`.
-        keep: Keep,
-        /// The order of equal rows; if empty, any of them stays.
+        /// The columns in which rows are equal, all if empty, and which of these stays.
+        distinct: Distinct,
+        /// The order of equal rows; if empty, that in which they came.
         order: Vec<SortKey>,
     },
+}
+
+/// Of which rows only one stays.
+#[derive(Debug, Clone)]
+pub struct Distinct {
+    /// What is equal in them: columns or SQL expressions; everything that rows are told apart by if empty.
+    pub by: Vec<Located<String>>,
+    /// Which one stays; `None` if the job does not say.
+    pub keep: Option<Keep>,
 }
 
 /// A column of a `select`.

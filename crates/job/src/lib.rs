@@ -31,7 +31,9 @@ use millstream_core::hint::did_you_mean;
 use serde_json::{Map, Value};
 
 pub use entries::{AddColumn, Keep, UnionBy};
-pub use graph::{Job, Located, SelectColumn, SinkStep, SortKey, SourceStep, SqlFault, Transform, TransformStep};
+pub use graph::{
+    Distinct, Job, Located, SelectColumn, SinkStep, SortKey, SourceStep, SqlFault, Transform, TransformStep,
+};
 pub use lint::{Lint, Severity};
 pub use reference::reference;
 pub use schema::schema;

@@ -301,7 +301,8 @@ fn expressions(node: &Node) -> Vec<Located<String>> {
         found.extend(texts(Some(columns)));
     }
     // A key that is none has been told.
-    let keys = texts(node.get("by")).into_iter().chain(texts(node.get("order")));
+    let same = node.get("dedupe").map(|dedupe| texts(dedupe.get("by"))).unwrap_or_default();
+    let keys = texts(node.get("by")).into_iter().chain(texts(node.get("order"))).chain(same);
     found.extend(keys.filter_map(|key| Some(sort_key(&key).ok()?.expression)));
     found
 }

@@ -105,14 +105,21 @@ struct Cursor {
 }
 
 impl Cursor {
-    fn last_key<'a>(&'a self, layout: &Layout) -> Option<&'a [u8]> {
+    /// Bytes that begin with the last record that is read.
+    fn last_record(&self) -> Option<&[u8]> {
         let (records, _) = self.read.back()?;
-        Some(layout.key(records.record(records.rows() - 1)))
+        Some(records.record(records.rows() - 1))
+    }
+
+    fn last_key<'a>(&'a self, layout: &Layout) -> Option<&'a [u8]> {
+        self.last_record().map(|record| layout.key(record))
     }
 }
 
-/// Where a slice ends: behind the rows that come before this one, and behind it.
+/// Where a slice ends: behind the rows that come before this one, and behind it. Where one of the same rows is to stay:
+/// before the first of them.
 struct Cut {
+    /// The key, or that part of it which is equal in the same rows.
     key: Vec<u8>,
     run: usize,
 }
@@ -226,10 +233,10 @@ impl Merge {
 
     /// Cuts a slice off what is in memory.
     fn cut(&mut self) -> Slice {
-        let bound = self
-            .going_on
-            .last()
-            .map(|run| Cut { key: self.cursors[*run].last_key(&self.layout).unwrap_or_default().to_vec(), run: *run });
+        let bound = self.going_on.last().map(|run| {
+            let last = self.cursors[*run].last_record().map(|record| self.cut_key(record));
+            Cut { key: last.unwrap_or_default().to_vec(), run: *run }
+        });
         let mut ends = self.ends(bound.as_ref());
         if self.cost(&ends) > 2 * self.slice
             && let Some((sample, row)) = self.sample(&ends)
@@ -264,10 +271,14 @@ impl Merge {
     fn ends(&self, cut: Option<&Cut>) -> Vec<(usize, usize)> {
         let end = |(run, cursor): (usize, &Cursor)| {
             let Some(cut) = cut else { return (cursor.read.len(), 0) };
-            // Of equal rows all or none are in a slice where only one of them is to stay.
+            // Of the same rows all or none are in a slice where only one of them is to stay.
             let with_equal = self.keep.is_none() && run <= cut.run;
             let belongs = |records: &Records, row: usize| {
-                let order = self.layout.compare(self.layout.key(records.record(row)), &cut.key);
+                let key = self.cut_key(records.record(row));
+                let order = match self.keep {
+                    Some(_) => self.layout.compare_same(key, &cut.key),
+                    None => self.layout.compare(key, &cut.key),
+                };
                 order.is_lt() || (with_equal && order.is_eq())
             };
             let chunks = cursor.read.partition_point(|(records, _)| belongs(records, records.rows() - 1));
@@ -287,6 +298,11 @@ impl Merge {
         self.cursors.iter().enumerate().map(end).collect()
     }
 
+    /// What decides of the record at the beginning of `bytes` whether it comes before a cut.
+    fn cut_key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.keep.is_some() { self.layout.same(bytes) } else { self.layout.key(bytes) }
+    }
+
     /// Bytes that merging what comes before `ends` takes.
     fn cost(&self, ends: &[(usize, usize)]) -> usize {
         let of_run = |(cursor, (chunks, row)): (&Cursor, &(usize, usize))| {
@@ -300,6 +316,7 @@ impl Merge {
     /// A row before `ends` behind about as many bytes as a slice should have, and how far its run goes with it.
     fn sample(&self, ends: &[(usize, usize)]) -> Option<(Cut, (usize, usize))> {
         struct Sample<'a> {
+            record: &'a [u8],
             key: &'a [u8],
             run: usize,
             end: (usize, usize),
@@ -317,8 +334,10 @@ impl Merge {
                 while next < to && left > 0 {
                     let end = (next + rows).min(to);
                     let cost = records.cost(end - next);
+                    let record = records.record(end - 1);
                     samples.push(Sample {
-                        key: self.layout.key(records.record(end - 1)),
+                        record,
+                        key: self.layout.key(record),
                         run,
                         end: if end == records.rows() { (index + 1, 0) } else { (index, end) },
                         cost,
@@ -336,7 +355,7 @@ impl Merge {
             sum += sample.cost;
             sum >= self.slice
         })?;
-        Some((Cut { key: enough.key.to_vec(), run: enough.run }, enough.end))
+        Some((Cut { key: self.cut_key(enough.record).to_vec(), run: enough.run }, enough.end))
     }
 }
 
@@ -394,7 +413,7 @@ impl Slice {
         let key = |number: u32| self.layout.key(record(number));
         order(&self.layout, &mut entries, true, &key);
         if let Some(keep) = self.keep {
-            unique(&self.layout, &mut entries, keep, &key);
+            unique(&self.layout, &mut entries, keep, &record);
         }
         let mut records: Vec<&[u8]> = Vec::with_capacity(BATCH);
         for entries in entries.chunks(BATCH) {

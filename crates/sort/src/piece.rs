@@ -8,7 +8,6 @@
 //! the records. Where it is comes last in the number, so rows that are equal so far keep the order in which they came.
 //! Rows with the same first bytes form a group, which is sorted again by the bytes behind them.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use millstream_core::Result;
@@ -35,7 +34,7 @@ const SMALL_GROUP: usize = 32;
 const DEEPEST: usize = 16 * PREFIX;
 
 /// Which of the rows with equal keys stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Hash)]
 pub enum Keep {
     /// The one that came first.
     First,
@@ -106,16 +105,17 @@ fn by_keys<'a>(layout: &Layout, group: &mut [u128], depth: usize, key: &impl Fn(
     group.sort_by(|one, other| layout.compare(rest(*one), rest(*other)).then_with(|| place(*one).cmp(&place(*other))));
 }
 
-/// Leaves one of the `entries` with equal keys, which are in order.
-pub(crate) fn unique<'a>(layout: &Layout, entries: &mut Vec<u128>, keep: Keep, key: &impl Fn(u32) -> &'a [u8]) {
-    let decided = layout.is_decided_by(PREFIX);
+/// Leaves one of the `entries` of the same rows, which follow each other. `record` tells the records by their places.
+pub(crate) fn unique<'a>(layout: &Layout, entries: &mut Vec<u128>, keep: Keep, record: &impl Fn(u32) -> &'a [u8]) {
+    let decided = layout.same_is_decided_by(PREFIX);
+    let differ = !(u128::MAX >> (8 * layout.same_bytes().min(PREFIX)));
     entries.dedup_by(|next, kept| {
-        let equal = *next >> 32 == *kept >> 32
-            && (decided || layout.compare(key(place(*next)), key(place(*kept))) == Ordering::Equal);
-        if equal && keep == Keep::Last {
+        let same = (*next ^ *kept) & differ == 0
+            && (decided || layout.same(record(place(*next))) == layout.same(record(place(*kept))));
+        if same && keep == Keep::Last {
             *kept = *next;
         }
-        equal
+        same
     });
 }
 
@@ -215,15 +215,18 @@ impl Filling {
             held.shrink_to(entries.len() * size_of::<u128>());
         }
         let mut sorted =
-            Sorted { layout: self.layout, segments: self.segments, entries, bytes: self.bytes, _held: self.held };
+            Sorted { layout: self.layout, segments: self.segments, entries, bytes: self.bytes, held: self.held };
         let mut entries = std::mem::take(&mut sorted.entries);
         let key = |place: u32| sorted.layout.key(sorted.record_at(place));
         order(&sorted.layout, &mut entries, false, &key);
         if let Some(keep) = keep {
-            unique(&sorted.layout, &mut entries, keep, &key);
+            unique(&sorted.layout, &mut entries, keep, &|place| sorted.record_at(place));
         }
         sorted.entries = entries;
-        sorted
+        match keep {
+            Some(_) => sorted.without_gaps(&self.memory),
+            None => sorted,
+        }
     }
 }
 
@@ -234,15 +237,44 @@ pub(crate) struct Sorted {
     segments: Vec<Segment>,
     entries: Vec<u128>,
     bytes: usize,
-    _held: Option<Held>,
+    /// For the entries.
+    held: Option<Held>,
 }
 
 impl Sorted {
+    /// The same records, in as little memory as they need where they are few of those that came.
+    fn without_gaps(mut self, memory: &Arc<Memory>) -> Self {
+        let length = |entry: &u128| self.layout.measure(self.record_at(place(*entry))).end;
+        self.bytes = self.entries.iter().map(length).sum();
+        if let Some(held) = &mut self.held {
+            held.shrink_to(self.entries.len() * size_of::<u128>());
+        }
+        let had: usize = self.segments.iter().map(|segment| segment.filled().len()).sum();
+        if self.bytes > had / 4 {
+            return self;
+        }
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut entries = Vec::with_capacity(self.entries.len());
+        for entry in &self.entries {
+            let record = self.record_at(place(*entry));
+            let record = &record[..self.layout.measure(record).end];
+            if segments.last().is_none_or(|segment| segment.room() < record.len()) {
+                // What it comes from is given back soon, and has more.
+                segments.extend(memory.segment(record.len(), true));
+            }
+            let Some(segment) = segments.last_mut() else { return self };
+            let at = segment.filled().len();
+            segment.next(record.len()).copy_from_slice(record);
+            entries.push((entry & !PLACE) | ((segments.len() - 1) * SEGMENT + at) as u128);
+        }
+        Sorted { layout: self.layout, segments, entries, bytes: self.bytes, held: self.held }
+    }
+
     pub(crate) fn rows(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes of the records that came, without their entries.
+    /// Bytes of the records, without their entries.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -4,6 +4,9 @@
 //!  record   [length of the key] [length of the rest]  key: a field a key    rest: a field a column that no key gives back
 //!           only where it is not the same for all      bytes in order        bytes as they come
 //! ```
+//! Where only the first keys tell which rows are the same, the length of their fields stands behind the other two, unless
+//! it is the same for all.
+//!
 //! | field | bytes |
 //! |---|---|
 //! | any that may be null | one byte first, which puts nulls first or last; a null has zeros behind it, or nothing |
@@ -71,8 +74,12 @@ pub struct Layout {
     schema: SchemaRef,
     keys: Vec<Field>,
     rest: Vec<Field>,
+    /// Rows that are equal in so many of the first keys are the same.
+    same: usize,
     key_length: Length,
     rest_length: Length,
+    /// Of the fields of these keys, if they are not all.
+    same_length: Length,
     /// The last key is text as it is, descending: what goes on comes first.
     longest_first: bool,
 }
@@ -132,8 +139,14 @@ fn nested(data_type: &DataType, order: Order) -> Result<Form> {
 const ASCENDING: Order = Order { descending: false, nulls_first: true };
 
 impl Layout {
-    /// The layout of rows of `schema` in the order of `keys`.
+    /// The layout of rows of `schema` in the order of `keys`. Rows with equal keys are the same.
     pub fn new(schema: &SchemaRef, keys: &[Key]) -> Result<Self> {
+        Layout::with_same(schema, keys, keys.len())
+    }
+
+    /// The layout of rows of `schema` in the order of `keys`. Rows that are equal in the first `same` of them are the
+    /// same, wherever one of these is to stay.
+    pub fn with_same(schema: &SchemaRef, keys: &[Key], same: usize) -> Result<Self> {
         let mut fields = Vec::new();
         // Behind a nested key nothing is given back: nobody knows where it ends.
         let mut readable = true;
@@ -193,7 +206,9 @@ impl Layout {
             last.form = Form::Tail;
             longest_first = last.order.descending;
         }
-        Ok(Layout { schema: Arc::clone(schema), key_length, rest_length, keys: fields, rest, longest_first })
+        let same_length = if same < fields.len() { length(&fields[..same]) } else { Length::Same(0) };
+        let schema = Arc::clone(schema);
+        Ok(Layout { schema, same, key_length, rest_length, same_length, keys: fields, rest, longest_first })
     }
 
     /// The columns of the rows.
@@ -230,8 +245,42 @@ impl Layout {
             Length::Same(length) => length,
             Length::Each => read_number(bytes, &mut at),
         };
-        let (key, rest) = (length(self.key_length), length(self.rest_length));
-        Measure { key: at, rest: at + key, end: at + key + rest }
+        let (key, rest, same) = (length(self.key_length), length(self.rest_length), length(self.same_length));
+        let same = if self.all_keys_tell() { key } else { same };
+        Measure { key: at, same: at + same, rest: at + key, end: at + key + rest }
+    }
+
+    /// Whether rows are the same only where all keys are equal.
+    fn all_keys_tell(&self) -> bool {
+        self.same >= self.keys.len()
+    }
+
+    /// What is equal in records of the same rows: the beginning of the key, or all of it.
+    pub(crate) fn same<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let measure = self.measure(bytes);
+        &bytes[measure.key..measure.same]
+    }
+
+    /// The order of what [`Layout::same`] gives of two records.
+    pub(crate) fn compare_same(&self, one: &[u8], other: &[u8]) -> Ordering {
+        if self.all_keys_tell() { self.compare(one, other) } else { one.cmp(other) }
+    }
+
+    /// How many first bytes of the keys of the same rows are equal for sure.
+    pub(crate) fn same_bytes(&self) -> usize {
+        match (self.all_keys_tell(), self.key_length, self.same_length) {
+            (true, Length::Same(length), _) | (false, _, Length::Same(length)) => length,
+            (true, ..) => usize::MAX,
+            (false, ..) => 0,
+        }
+    }
+
+    /// Whether rows of which so many first bytes of the key are equal are the same.
+    pub(crate) fn same_is_decided_by(&self, bytes: usize) -> bool {
+        match self.all_keys_tell() {
+            true => self.is_decided_by(bytes),
+            false => matches!(self.same_length, Length::Same(length) if length <= bytes),
+        }
     }
 
     /// The key of the record at the beginning of `bytes`.
@@ -261,7 +310,11 @@ impl Layout {
         let rows = batch.num_rows();
         let key_lengths = lengths(&self.keys, &keys, self.key_length, rows)?;
         let rest_lengths = lengths(&self.rest, &rest, self.rest_length, rows)?;
-        Ok(Prepared { rows, keys, rest, key_lengths, rest_lengths })
+        let same_lengths = match self.same_length {
+            Length::Same(_) => Lengths::None,
+            Length::Each => lengths(&self.keys[..self.same], &keys, self.same_length, rows)?,
+        };
+        Ok(Prepared { rows, keys, rest, key_lengths, rest_lengths, same_lengths })
     }
 
     /// Writes the rows `from..to` of `prepared` one behind the other to `place`, which is as long as they are. `cursors`
@@ -278,11 +331,10 @@ impl Layout {
         let mut at = 0;
         for row in from..to {
             let next = at + prepared.length(row);
-            if let Lengths::Each(lengths) = &prepared.key_lengths {
-                at += write_number(&mut place[at..], lengths[row]);
-            }
-            if let Lengths::Each(lengths) = &prepared.rest_lengths {
-                at += write_number(&mut place[at..], lengths[row]);
+            for lengths in [&prepared.key_lengths, &prepared.rest_lengths, &prepared.same_lengths] {
+                if let Lengths::Each(lengths) = lengths {
+                    at += write_number(&mut place[at..], lengths[row]);
+                }
             }
             cursors.push(at);
             at = next;
@@ -347,6 +399,7 @@ fn damaged(cause: impl std::fmt::Display) -> Error {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measure {
     pub(crate) key: usize,
+    pub(crate) same: usize,
     pub(crate) rest: usize,
     pub(crate) end: usize,
 }
@@ -359,20 +412,32 @@ pub struct Prepared {
     rest: Vec<ArrayRef>,
     key_lengths: Lengths,
     rest_lengths: Lengths,
+    same_lengths: Lengths,
 }
 
 #[derive(Debug)]
 enum Lengths {
+    None,
     Same(usize),
     Each(Vec<u32>),
 }
 
 impl Lengths {
+    /// Bytes of what has this length, and of the length.
     fn of(&self, row: usize) -> usize {
         match self {
             Lengths::Same(length) => *length,
-            Lengths::Each(lengths) => lengths[row] as usize + number_length(lengths[row]),
+            _ => self.of_number(row) + self.raw(row),
         }
+    }
+
+    fn raw(&self, row: usize) -> usize {
+        if let Lengths::Each(lengths) = self { lengths[row] as usize } else { 0 }
+    }
+
+    /// Bytes of the length itself.
+    fn of_number(&self, row: usize) -> usize {
+        if let Lengths::Each(lengths) = self { number_length(lengths[row]) } else { 0 }
     }
 }
 
@@ -384,7 +449,7 @@ impl Prepared {
 
     /// Bytes of the record of `row`.
     pub(crate) fn length(&self, row: usize) -> usize {
-        self.key_lengths.of(row) + self.rest_lengths.of(row)
+        self.key_lengths.of(row) + self.rest_lengths.of(row) + self.same_lengths.of_number(row)
     }
 }
 

@@ -96,6 +96,7 @@ impl Sort {
             filling: Filling::new(Arc::clone(&self.layout), Arc::clone(&self.memory), most),
             most,
             pieces: Vec::new(),
+            rows: 0,
             writer: Some(Writer::new(Arc::clone(&self.scratch), Arc::clone(&self.layout))),
             job: None,
             sort: Arc::clone(self),
@@ -108,7 +109,7 @@ impl Sort {
         self.memory.keep_no_segments();
         let is_run = |piece: &Piece| matches!(piece, Piece::Scratch(_));
         if inputs.iter().any(|input| input.pieces.iter().any(is_run)) {
-            for Finished { pieces, writer } in &mut inputs {
+            for Finished { pieces, writer, .. } in &mut inputs {
                 for piece in pieces {
                     if self.memory.left() < self.memory.limit() / 4 * 3
                         && let Piece::Memory(sorted) = piece
@@ -151,6 +152,15 @@ impl Sort {
 pub struct Finished {
     pieces: Vec<Piece>,
     writer: Writer,
+    /// How many rows came.
+    rows: u64,
+}
+
+impl Finished {
+    /// How many rows came.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
 }
 
 /// One way into a sort.
@@ -160,6 +170,7 @@ pub struct Input {
     filling: Filling,
     most: usize,
     pieces: Vec<Piece>,
+    rows: u64,
     /// With the job while there is one.
     writer: Option<Writer>,
     job: Option<JoinHandle<(Writer, Result<Piece>)>>,
@@ -172,6 +183,7 @@ impl Input {
         loop {
             next = self.sort.timed(|| self.filling.add(prepared, next, false))?;
             if next == prepared.rows() {
+                self.rows += next as u64;
                 return Ok(());
             }
             if self.filling.is_full() {
@@ -208,7 +220,7 @@ impl Input {
             self.settle().await?;
         }
         let writer = self.writer.take().ok_or_else(|| Error::internal("a sort ends while it writes"))?;
-        Ok(Finished { pieces: std::mem::take(&mut self.pieces), writer })
+        Ok(Finished { pieces: std::mem::take(&mut self.pieces), writer, rows: self.rows })
     }
 
     /// Sorts what has been filled beside what is filled next, and writes it where `spill` says so.

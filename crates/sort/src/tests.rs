@@ -28,10 +28,19 @@ struct Shape {
     compression: Compression,
     block: usize,
     keep: Option<Keep>,
+    /// In how many of the first keys the same rows are equal.
+    same: usize,
 }
 
-const AMPLE: Shape =
-    Shape { budget: 1 << 30, memory: 64 << 20, inputs: 1, compression: Compression::None, block: 64 << 10, keep: None };
+const AMPLE: Shape = Shape {
+    budget: 1 << 30,
+    memory: 64 << 20,
+    inputs: 1,
+    compression: Compression::None,
+    block: 64 << 10,
+    keep: None,
+    same: usize::MAX,
+};
 
 /// So little that everything is written in small runs.
 const STARVED: Shape = Shape { memory: 3 << 20, block: 4 << 10, ..AMPLE };
@@ -68,7 +77,7 @@ fn try_sort(
         block: shape.block,
         workers: 2,
     };
-    let layout = Arc::new(Layout::new(&batches[0].schema(), keys).expect("a layout"));
+    let layout = Arc::new(Layout::with_same(&batches[0].schema(), keys, shape.same).expect("a layout"));
     let sort = Sort::new(Arc::clone(&layout), shape.keep, &resources, shape.inputs);
     let sorted = runtime.block_on(async {
         let mut finished = Vec::new();
@@ -93,19 +102,24 @@ fn try_sort(
     sorted.map(|(batches, usage)| Outcome { batches, usage, left })
 }
 
-/// `batches` in order, as arrow's rows compare; of rows with equal keys one stays if `keep` says so.
-fn reference(batches: &[RecordBatch], keys: &[Key], keep: Option<Keep>) -> RecordBatch {
+/// `batches` in order, as arrow's rows compare; of rows that are equal in the first `same` keys one stays if `keep` says
+/// so.
+fn reference(batches: &[RecordBatch], keys: &[Key], keep: Option<Keep>, same: usize) -> RecordBatch {
     let all = concat_batches(&batches[0].schema(), batches).expect("one batch");
     let columns: Vec<ArrayRef> = keys.iter().map(|key| Arc::clone(all.column(column(key)))).collect();
     let field = |(key, values): (&Key, &ArrayRef)| {
         let Order { descending, nulls_first } = key.order;
         SortField::new_with_options(values.data_type().clone(), SortOptions { descending, nulls_first })
     };
-    let converter = RowConverter::new(keys.iter().zip(&columns).map(field).collect()).expect("known types");
-    let rows = converter.convert_columns(&columns).expect("rows");
+    let rows_of = |keys: &[Key]| {
+        let converter = RowConverter::new(keys.iter().zip(&columns).map(field).collect()).expect("known types");
+        converter.convert_columns(&columns[..keys.len()]).expect("rows")
+    };
+    let rows = rows_of(keys);
     let mut order: Vec<u32> = (0..all.num_rows() as u32).collect();
     order.sort_by(|one, other| rows.row(*one as usize).cmp(&rows.row(*other as usize)));
     if let Some(keep) = keep {
+        let rows = rows_of(&keys[..same.min(keys.len())]);
         order.dedup_by(|next, kept| {
             let equal = rows.row(*next as usize) == rows.row(*kept as usize);
             if equal && keep == Keep::Last {
@@ -132,7 +146,7 @@ fn key(column: usize, descending: bool, nulls_first: bool) -> Key {
 fn check(batches: &[RecordBatch], keys: &[Key], shape: Shape) -> Outcome {
     let outcome = sort(batches, keys, shape);
     let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
-    let expected = reference(batches, keys, shape.keep);
+    let expected = reference(batches, keys, shape.keep, shape.same);
     assert_eq!(sorted.num_rows(), expected.num_rows(), "{keys:?} {shape:?}");
     assert!(sorted == expected, "{keys:?} {shape:?}");
     assert_eq!(outcome.left, 0, "all memory is given back");
@@ -262,12 +276,13 @@ proptest! {
         seed: u64,
         compress: bool,
         keep in prop_oneof![Just(None), Just(Some(Keep::First)), Just(Some(Keep::Last))],
+        same in 1_usize..4,
     ) {
         let batches = batches(&kinds, &sizes, seed);
         let keys: Vec<Key> =
             keys.iter().map(|(column, down, first)| key(column % (kinds.len() + 1), *down, *first)).collect();
         let compression = if compress { Compression::Lz4 } else { Compression::None };
-        check(&batches, &keys, Shape { compression, keep, ..AMPLE });
+        check(&batches, &keys, Shape { compression, keep, same, ..AMPLE });
     }
 
     #[test]
@@ -291,6 +306,37 @@ fn what_does_not_fit_is_written_and_merged() {
             }
         }
     }
+}
+
+#[test]
+fn rows_that_are_the_same_in_the_first_keys() {
+    // Texts, numbers, and what only arrow-row writes: with ends that are known, and without.
+    let batches = batches(&[(2, true), (5, true), (13, true), (1, false)], &[4096; 16], 17);
+    let orders: [&[Key]; 4] = [
+        &[key(0, true, false), key(4, true, true)],
+        &[key(1, false, true), key(0, false, true), key(4, true, true)],
+        &[key(2, true, true), key(3, false, true), key(4, false, true)],
+        &[key(3, false, true), key(1, true, true)],
+    ];
+    for keys in orders {
+        for keep in [Keep::First, Keep::Last] {
+            for same in 1..keys.len() {
+                for shape in [STARVED, Shape { memory: 1 << 20, inputs: 2, ..STARVED }] {
+                    check(&batches, keys, Shape { keep: Some(keep), same, ..shape });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_dropped_early_is_not_written() {
+    let batches = batches(&[(2, true), (5, false)], &[8192; 40], 19);
+    let keys = [key(0, false, true), key(2, true, true)];
+    let usage = check(&batches, &keys, Shape { keep: Some(Keep::First), same: 1, ..STARVED }).usage;
+    assert!(usage.written < 64 << 10, "there are six different values: {usage:?}");
+    let usage = check(&batches, &keys, STARVED).usage;
+    assert!(usage.written > 4 << 20, "{usage:?}");
 }
 
 #[test]
@@ -425,7 +471,7 @@ fn full_scratch_is_told_and_another_disk_is_used() {
     let both = [small.path().to_owned(), large.path().to_owned()];
     let outcome = try_sort(&batches, &keys, STARVED, &both, || {}).expect("the other disk has room");
     let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
-    assert!(sorted == reference(&batches, &keys, None));
+    assert!(sorted == reference(&batches, &keys, None, usize::MAX));
     assert_eq!(outcome.left, 0);
 }
 
@@ -447,5 +493,5 @@ fn a_folder_that_is_removed_between_the_phases_is_no_matter() {
     let outcome =
         try_sort(&batches, &keys, STARVED, std::slice::from_ref(&path), remove).expect("files without names stay");
     let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
-    assert!(sorted == reference(&batches, &keys, None));
+    assert!(sorted == reference(&batches, &keys, None, usize::MAX));
 }

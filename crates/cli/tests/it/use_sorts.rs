@@ -84,6 +84,132 @@ fn partitions_that_are_sorted_apart() {
     assert!(group.is_sorted_by_key(|row| (row[3].clone(), number(&row[0]) as u64)));
 }
 
+/// The transform `o` of `lab`, and the line of its sort in its plan.
+fn with_transform(transform: &str) -> (Lab, Vec<String>) {
+    let lab = lab(&format!("transforms:\n  o: {transform}\nsinks:\n  out: {{from: o, write: out.csv}}\n"));
+    let plan = lab.run(&["explain", "job.yaml", "--memory", "64MiB", "--cores", "2"]);
+    let plan = plan.ok().stdout.clone();
+    assert!(!plan.contains("Aggregate") && !plan.contains("WindowAgg"), "{plan}");
+    let sorts = plan.lines().filter(|line| line.contains("SortExec")).map(str::to_owned).collect();
+    (lab, sorts)
+}
+
+/// The rows of `lab`'s source as they stand.
+fn rows_as_they_stand(lab: &Lab) -> Vec<Vec<String>> {
+    csv_rows(&lab.read("in.csv"))
+}
+
+#[test]
+fn one_of_the_same_rows_stays_in_the_same_pass() {
+    let (lab, sorts) =
+        with_transform("{sort: {from: s, by: [g, v desc nulls last, id], dedupe: {by: g, keep: first}}}");
+    assert!(matches!(&sorts[..], [sort] if sort.contains("keep=first of equal [g@1]")), "{sorts:?}");
+    let report = lab.report(&LEAST);
+    let told = format!("{} duplicates dropped", ROWS - 100);
+    assert!(report.to_string().contains(&told), "{report:#}");
+    let rows = csv_rows(&lab.read("out.csv"));
+    let mut expected = rows_as_they_stand(&lab);
+    let value = |row: &Vec<String>| if row[2].is_empty() { f64::INFINITY } else { -number(&row[2]) };
+    expected.sort_by(|one, other| {
+        let key = |row: &Vec<String>| (number(&row[1]), value(row), number(&row[0]));
+        key(one).partial_cmp(&key(other)).expect("numbers")
+    });
+    expected.dedup_by_key(|row| row[1].clone());
+    assert_eq!(rows, expected);
+}
+
+#[test]
+fn what_came_last_stays_where_there_is_no_order() {
+    let (lab, sorts) = with_transform("{dedupe: {from: s, by: [name, g], keep: last}}");
+    assert_eq!(sorts.len(), 1, "{sorts:?}");
+    lab.report(&LEAST);
+    let mut rows = csv_rows(&lab.read("out.csv"));
+    let mut last = std::collections::BTreeMap::new();
+    for row in rows_as_they_stand(&lab) {
+        last.insert((row[3].clone(), number(&row[1]) as u64), row);
+    }
+    rows.sort_by_key(|row| (row[3].clone(), number(&row[1]) as u64));
+    assert!(rows == last.into_values().collect::<Vec<_>>());
+}
+
+#[test]
+fn rows_are_sorted_otherwise_than_they_are_the_same() {
+    let (lab, sorts) = with_transform(
+        "{sort: {from: s, by: [v desc nulls last, id], dedupe: {by: [g, name], keep: last}, limit: 450}}",
+    );
+    assert_eq!(sorts.len(), 2, "{sorts:?}");
+    lab.report(&LEAST);
+    let key = |row: &Vec<String>| (if row[2].is_empty() { f64::INFINITY } else { -number(&row[2]) }, number(&row[0]));
+    let mut last = std::collections::BTreeMap::new();
+    for row in rows_as_they_stand(&lab) {
+        let kept = last.entry((row[1].clone(), row[3].clone())).or_insert_with(|| row.clone());
+        if key(kept) < key(&row) {
+            *kept = row;
+        }
+    }
+    let mut expected: Vec<Vec<String>> = last.into_values().collect();
+    expected.sort_by(|one, other| key(one).partial_cmp(&key(other)).expect("numbers"));
+    expected.truncate(450);
+    assert!(csv_rows(&lab.read("out.csv")) == expected);
+}
+
+#[test]
+fn nothing_is_equal_to_nothing_and_numbers_are_what_they_mean() {
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: in.csv, csv: {columns: {id: int64}}}\ntransforms:\n  \
+         v: {sql: \"SELECT id, x, y FROM s CROSS JOIN (VALUES (CAST('NaN' AS double), 'a'), (-CAST('NaN' AS double), 'a'), \
+         (0.0, 'b'), (-0.0, 'b'), (NULL, NULL), (NULL, NULL)) AS t(x, y)\"}\n  \
+         u: {sort: {from: v, by: [y desc, x], unique: true}}\n  \
+         d: {dedupe: {from: v, by: x, keep: last, order: id}}\nsinks:\n  u: {from: u, write: u.csv}\n  \
+         d: {from: d, write: d.csv}\n",
+    );
+    lab.file("in.csv", "id\n1\n2\n");
+    lab.report(&[]);
+    let kinds: Vec<String> = csv_rows(&lab.read("u.csv")).into_iter().map(|row| row[2].clone()).collect();
+    assert_eq!(kinds, ["", "b", "a"]);
+    let rows = csv_rows(&lab.read("d.csv"));
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    assert!(rows.iter().all(|row| row[0] == "2"), "{rows:?}");
+}
+
+#[test]
+fn a_stable_order_is_that_of_files_and_lines() {
+    // The last file is the largest, so whoever takes large ones first takes it first.
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: 'in/*.csv', csv: {columns: {id: int64, a: int64, b: int64}}}\ntransforms:\n  \
+         o: {sort: {from: s, by: a, stable: true}}\n  \
+         by_b: {sort: {from: s, by: [b, id desc]}}\n  \
+         both: {sort: {from: by_b, by: a desc, stable: true, limit: 1000}}\n  \
+         first: {sort: {from: s, by: a, unique: true, stable: true}}\nsinks:\n  \
+         o: {from: o, write: o.csv}\n  both: {from: both, write: both.csv}\n  first: {from: first, write: first.csv}\n",
+    );
+    let mut rows: Vec<[u64; 3]> = Vec::new();
+    for (file, count) in [3, 500, 60_000, 150_000].into_iter().enumerate() {
+        let mut text = "id,a,b\n".to_owned();
+        for _ in 0..count {
+            let id = rows.len() as u64;
+            let row = [id, id * 7_919 % 50, id * 104_729 % 1009];
+            let _ = writeln!(text, "{},{},{}", row[0], row[1], row[2]);
+            rows.push(row);
+        }
+        lab.file(&format!("in/{file}.csv"), text);
+    }
+    lab.report(&["--cores", "2"]);
+    let out = |name: &str| -> Vec<[u64; 3]> {
+        let rows = csv_rows(&lab.read(name));
+        rows.iter().map(|row| [0, 1, 2].map(|column| number(&row[column]) as u64)).collect()
+    };
+    let mut expected = rows.clone();
+    expected.sort_by_key(|row| row[1]);
+    assert!(out("o.csv") == expected);
+    expected.dedup_by_key(|row| row[1]);
+    assert_eq!(out("first.csv"), expected);
+    let mut expected = rows;
+    expected.sort_by_key(|row| (std::cmp::Reverse(row[1]), row[2], std::cmp::Reverse(row[0])));
+    expected.truncate(1000);
+    assert!(out("both.csv") == expected);
+}
+
 #[test]
 fn one_sort_for_two_sinks() {
     let lab = lab("transforms:\n  o: {sort: {from: s, by: name}}\nsinks:\n  out: {from: o, write: out.csv}\n  \

@@ -87,7 +87,7 @@ fn deeds_of(plan: &LogicalPlan, state: &SessionState) -> Vec<Deed> {
         deeds.extend(match node {
             LogicalPlan::Join(_) => Some(Deed::Join),
             LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) => Some(Deed::Group),
-            LogicalPlan::Sort(_) => Some(Deed::Sort),
+            LogicalPlan::Sort(_) | LogicalPlan::Extension(_) => Some(Deed::Sort),
             LogicalPlan::Window(_) => Some(Deed::Window),
             _ => None,
         });

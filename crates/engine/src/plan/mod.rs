@@ -14,6 +14,7 @@ pub mod joins;
 pub(crate) mod node;
 pub mod shared;
 pub mod sort;
+pub mod sorted;
 pub mod steps;
 
 pub use node::recompute_with;

@@ -1,6 +1,6 @@
 //! From the logical plans of all steps to physical plans in which no step runs twice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::{TableType, provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
-use datafusion::execution::SessionState;
+use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableProviderFilterPushDown, TableScan, ident};
 use datafusion::physical_plan::ExecutionPlan;
@@ -19,7 +19,9 @@ use millstream_core::{Budget, StepKind, Steps};
 use super::blame::Blame;
 use super::joins;
 use super::sort::{self, Sorting};
+use super::sorted::{SortedRows, SortingPlanner};
 use crate::meter::{Metered, meter};
+use crate::read::table::InOrder;
 use crate::tee::Tee;
 
 /// A step of the job as other steps' plans name it, until it is known whether it becomes a view or a tee.
@@ -136,9 +138,11 @@ impl Planner<'_> {
             .collect();
 
         let mut wanted: HashMap<String, Vec<Wanted>> = HashMap::new();
+        let mut in_order = HashSet::new();
         let mut optimised_sinks = Vec::new();
         for sink in sinks {
-            let plan = self.state.optimize(&inline(sink.plan.clone(), &views)?)?;
+            let plan = with_its_order(&sink.name, inline(sink.plan.clone(), &views)?, &mut in_order)?;
+            let plan = self.state.optimize(&plan)?;
             collect_wanted(&plan, &mut wanted)?;
             optimised_sinks.push((sink.name.clone(), plan));
         }
@@ -146,21 +150,26 @@ impl Planner<'_> {
         for step in shared.iter().rev() {
             let plan = inline(step.plan.clone(), &views)?;
             let users = wanted.remove(&step.name).unwrap_or_default();
-            let plan = self.state.optimize(&narrow(&step.name, plan, &users)?)?;
+            let plan = with_its_order(&step.name, narrow(&step.name, plan, &users)?, &mut in_order)?;
+            let plan = self.state.optimize(&plan)?;
             collect_wanted(&plan, &mut wanted)?;
             optimised_tees.push((step.name.clone(), plan));
         }
 
         let mut physical = Physical::default();
         for (step, (name, plan)) in shared.iter().zip(optimised_tees.into_iter().rev()) {
-            let input = self.physical(&name, &plan, self.blame(step, &views)?, &mut physical.metered).await?;
+            let blame = self.blame(step, &views)?;
+            let ordered = in_order.contains(&name);
+            let input = self.physical(&name, &plan, ordered, blame, &mut physical.metered).await?;
             let step = self.steps.add(&name, StepKind::Transform, "tee");
             let tee = Tee::new(&name, input, Arc::clone(&self.budget), self.scratch.clone(), step);
             self.resolve(&name, &tee, &optimised_sinks, steps)?;
             physical.tees.push(tee);
         }
         for (sink, (name, plan)) in sinks.iter().zip(&optimised_sinks) {
-            let plan = self.physical(name, plan, self.blame(sink, &views)?, &mut physical.metered).await?;
+            let blame = self.blame(sink, &views)?;
+            let ordered = in_order.contains(name);
+            let plan = self.physical(name, plan, ordered, blame, &mut physical.metered).await?;
             physical.roots.push(Root { name: name.clone(), plan });
         }
         Ok(physical)
@@ -184,14 +193,22 @@ impl Planner<'_> {
         &self,
         name: &str,
         plan: &LogicalPlan,
+        in_order: bool,
         blame: Blame,
         metered: &mut Vec<Metered>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let mut state = std::borrow::Cow::Borrowed(self.state);
+        let mut state = self.state.clone();
         if keeps_order(plan) {
             // What stands on the sort (the route of a sink's rows) is not worth giving up its order for.
-            state.to_mut().config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
+            state.config_mut().options_mut().optimizer.enable_round_robin_repartition = false;
         }
+        if in_order {
+            // Rows of one partition only come in an order.
+            let config = state.config().clone().with_target_partitions(1).with_extension(Arc::new(InOrder));
+            *state.config_mut() = config;
+        }
+        let planner = Arc::new(SortingPlanner::new(self.sorting.clone()));
+        let state = SessionStateBuilder::new_from_existing(state).with_query_planner(planner).build();
         let plan = joins::physical_plan(plan, &state, self.budget.limit()).await?;
         let plan = sort::external(plan, &self.sorting)?;
         meter(plan, name, &Arc::new(blame), &self.steps, metered)
@@ -222,7 +239,7 @@ impl Planner<'_> {
 /// may be one.
 fn keeps_order(plan: &LogicalPlan) -> bool {
     match plan {
-        LogicalPlan::Sort(_) | LogicalPlan::TableScan(_) => true,
+        LogicalPlan::Sort(_) | LogicalPlan::Extension(_) | LogicalPlan::TableScan(_) => true,
         LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_) | LogicalPlan::Limit(_) => {
             plan.inputs().into_iter().all(keeps_order)
         }
@@ -307,6 +324,20 @@ fn collect_wanted(plan: &LogicalPlan, wanted: &mut HashMap<String, Vec<Wanted>>)
         wanted.entry(table.name.clone()).or_default().push(Wanted { columns, filter });
         Ok(())
     })
+}
+
+/// `plan`, the plan of `name`, such that it keeps the order of its sources if that matters to it or to its users: then
+/// `in_order` gets the steps that it reads.
+fn with_its_order(name: &str, plan: LogicalPlan, in_order: &mut HashSet<String>) -> DataFusionResult<LogicalPlan> {
+    if !SortedRows::needs_order_of_arrival(&plan)? && !in_order.contains(name) {
+        return Ok(plan);
+    }
+    in_order.insert(name.to_owned());
+    visit_steps(&plan, &mut |table, _| {
+        in_order.insert(table.name.clone());
+        Ok(())
+    })?;
+    SortedRows::keep_all(plan)
 }
 
 /// `plan` with the rows and columns that its users want together.

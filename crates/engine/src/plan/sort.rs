@@ -32,10 +32,11 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::{StreamExt, TryStreamExt};
 use millstream_core::Budget;
-use millstream_sort::{Compression, Input, Key, KeyValues, Layout, Merge, Order, Plan, Resources, Slice, Sort};
+use millstream_sort::{Compression, Input, Keep, Key, KeyValues, Layout, Merge, Order, Plan, Resources, Slice, Sort};
 
 use super::joins::size_of;
 use super::node::over_one_input;
+use super::sorted::OneOf;
 use crate::fault;
 use crate::read::exec::ReadExec;
 
@@ -93,31 +94,46 @@ fn replace(node: Arc<dyn ExecutionPlan>, sorting: &Sorting) -> DataFusionResult<
         let input = Arc::clone(sort.input());
         let apart = sort.preserve_partitioning() && input.output_partitioning().partition_count() > 1;
         let (order, properties) = (sort.expr().clone(), Arc::clone(sort.properties()));
-        let external = ExternalSort::new(order, sort.fetch(), apart, input, properties, sorting.clone())?;
+        let shape = Shape { order, fetch: sort.fetch(), apart, one_of: None };
+        let external = ExternalSort::new(shape, input, properties, sorting.clone())?;
+        return Ok(Transformed::yes(Arc::new(external)));
+    }
+    // What was planned before the plan was optimised: with what is known of its input now.
+    if let Some(sort) = node.downcast_ref::<ExternalSort>() {
+        let (input, properties) = (Arc::clone(&sort.input), Arc::clone(&sort.properties));
+        let external = ExternalSort::new(sort.shape.clone(), input, properties, sorting.clone())?;
         return Ok(Transformed::yes(Arc::new(external)));
     }
     if let Some(merge) = node.downcast_ref::<SortPreservingMergeExec>()
         && let Some(sort) = merge.input().downcast_ref::<ExternalSort>()
-        && sort.apart
-        && sort.order == *merge.expr()
+        && sort.shape.apart
+        && sort.shape.order == *merge.expr()
     {
-        let (order, properties) = (merge.expr().clone(), Arc::clone(merge.properties()));
-        let input = Arc::clone(&sort.input);
-        let fetch = merge.fetch().or(sort.fetch);
-        let external = ExternalSort::new(order, fetch, false, input, properties, sorting.clone())?;
+        let properties = Arc::clone(merge.properties());
+        let fetch = merge.fetch().or(sort.shape.fetch);
+        let shape = Shape { fetch, apart: false, ..sort.shape.clone() };
+        let external = ExternalSort::new(shape, Arc::clone(&sort.input), properties, sorting.clone())?;
         return Ok(Transformed::yes(Arc::new(external)));
     }
     Ok(Transformed::no(node))
 }
 
-/// Rows in one order.
-#[derive(Debug)]
-pub struct ExternalSort {
+/// What a sort gives.
+#[derive(Debug, Clone)]
+struct Shape {
     order: LexOrdering,
     /// No more rows than these.
     fetch: Option<usize>,
     /// Whether each partition is in an order of its own.
     apart: bool,
+    /// Of which rows only one stays.
+    one_of: Option<OneOf>,
+}
+
+/// Rows in one order.
+#[derive(Debug)]
+pub struct ExternalSort {
+    shape: Shape,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     sorting: Sorting,
@@ -126,15 +142,33 @@ pub struct ExternalSort {
     size: (Option<u64>, Option<u64>),
     certain: bool,
     metrics: ExecutionPlanMetricsSet,
-    /// Runs that were written, by all partitions together.
-    runs: Arc<AtomicU64>,
+    /// What all partitions together have done.
+    done: Arc<Done>,
+}
+
+/// What a sort has done.
+#[derive(Debug, Default)]
+struct Done {
+    /// Runs that were written.
+    runs: AtomicU64,
+    /// Rows that were dropped as equal to others. Not counted where nobody wanted all rows.
+    dropped: AtomicU64,
 }
 
 impl ExternalSort {
-    fn new(
+    /// The rows of all partitions of `input` in `order`, of which only those stay that `one_of` says.
+    pub fn over(
         order: LexOrdering,
-        fetch: Option<usize>,
-        apart: bool,
+        one_of: Option<OneOf>,
+        input: Arc<dyn ExecutionPlan>,
+        sorting: Sorting,
+    ) -> DataFusionResult<Self> {
+        let properties = Arc::clone(SortExec::new(order.clone(), Arc::clone(&input)).properties());
+        ExternalSort::new(Shape { order, fetch: None, apart: false, one_of }, input, properties, sorting)
+    }
+
+    fn new(
+        shape: Shape,
         input: Arc<dyn ExecutionPlan>,
         properties: Arc<PlanProperties>,
         sorting: Sorting,
@@ -151,33 +185,32 @@ impl ExternalSort {
             let order = Order { descending: key.options.descending, nulls_first: key.options.nulls_first };
             Ok(Key { values, order })
         };
-        let keys = order.iter().map(key).collect::<DataFusionResult<Vec<_>>>()?;
-        let layout = Arc::new(Layout::new(&schema, &keys).map_err(fault::carry)?);
+        let keys = shape.order.iter().map(key).collect::<DataFusionResult<Vec<_>>>()?;
+        let same = shape.one_of.map_or(keys.len(), |one_of| one_of.keys);
+        let layout = Arc::new(Layout::with_same(&schema, &keys, same).map_err(fault::carry)?);
         let (rows, bytes) = size_of(&input)?;
         let size = (rows.map(|rows| rows as u64), bytes.map(|bytes| bytes as u64));
         let certain = gives_its_text(&input);
-        let (metrics, runs) = (ExecutionPlanMetricsSet::new(), Arc::default());
-        Ok(ExternalSort { order, fetch, apart, input, properties, sorting, layout, size, certain, metrics, runs })
+        let (metrics, done) = (ExecutionPlanMetricsSet::new(), Arc::default());
+        Ok(ExternalSort { shape, input, properties, sorting, layout, size, certain, metrics, done })
     }
 
     /// How many sorts it is, and how many inputs each has: apart, each partition is one, with its part of everything.
-    fn shape(&self) -> (u64, u64) {
+    fn sorts_and_inputs(&self) -> (u64, u64) {
         let partitions = self.input.output_partitioning().partition_count() as u64;
-        if self.apart { (partitions.max(1), 1) } else { (1, partitions) }
+        if self.shape.apart { (partitions.max(1), 1) } else { (1, partitions) }
     }
 
     /// How one of its sorts will go.
     fn plan(&self) -> Plan {
-        let (sorts, inputs) = self.shape();
+        let (sorts, inputs) = self.sorts_and_inputs();
         let share = |all: Option<u64>| all.map(|all| all / sorts);
         Plan::new(share(self.size.1), share(self.size.0), self.sorting.memory() / sorts, inputs)
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
         ExternalSort {
-            order: self.order.clone(),
-            fetch: self.fetch,
-            apart: self.apart,
+            shape: self.shape.clone(),
             input,
             properties: Arc::clone(&self.properties),
             sorting: self.sorting.clone(),
@@ -185,33 +218,42 @@ impl ExternalSort {
             size: self.size,
             certain: self.certain,
             metrics: ExecutionPlanMetricsSet::new(),
-            runs: Arc::default(),
+            done: Arc::default(),
         }
     }
 
-    /// What came of the plan, for people; nothing where all stayed in memory as planned.
+    /// What came of the plan, for people; nothing where all stayed in memory as planned and every row was kept.
     pub fn outcome(&self) -> Option<String> {
-        let runs = self.runs.load(Ordering::Relaxed);
-        let planned = self.plan().runs.filter(|_| self.certain).map(|runs| runs * self.shape().0);
-        match planned {
+        let runs = self.done.runs.load(Ordering::Relaxed);
+        let planned = self.plan().runs.filter(|_| self.certain).map(|runs| runs * self.sorts_and_inputs().0);
+        let runs = match planned {
             Some(planned) if runs + planned > 0 => Some(format!("{runs} runs, {planned} planned")),
             None if runs > 0 => Some(format!("{runs} runs")),
             _ => None,
-        }
+        };
+        let dropped = self.done.dropped.load(Ordering::Relaxed);
+        let dropped = (dropped > 0).then(|| format!("{dropped} duplicates dropped"));
+        let parts: Vec<String> = runs.into_iter().chain(dropped).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
 
 impl DisplayAs for ExternalSort {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SortExec: expr=[{}], ", self.order)?;
+        write!(f, "SortExec: expr=[{}], ", self.shape.order)?;
         match self.certain {
             true => write!(f, "{}", self.plan())?,
             false => write!(f, "{:#}", self.plan())?,
         }
-        if let Some(fetch) = self.fetch {
+        if let Some(OneOf { keys, keep }) = self.shape.one_of {
+            let which = if keep == Keep::First { "first" } else { "last" };
+            let equal: Vec<String> = self.shape.order.iter().take(keys).map(|key| key.expr.to_string()).collect();
+            write!(f, ", keep={which} of equal [{}]", equal.join(", "))?;
+        }
+        if let Some(fetch) = self.shape.fetch {
             write!(f, ", fetch={fetch}")?;
         }
-        if self.apart {
+        if self.shape.apart {
             f.write_str(", preserve_partitioning")?;
         }
         Ok(())
@@ -234,7 +276,7 @@ impl ExecutionPlan for ExternalSort {
     }
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition.filter(|_| self.apart))]
+        vec![ChildStats::At(partition.filter(|_| self.shape.apart))]
     }
 
     fn statistics_from_inputs(
@@ -243,9 +285,10 @@ impl ExecutionPlan for ExternalSort {
         _: &StatisticsArgs,
     ) -> DataFusionResult<Arc<Statistics>> {
         let Some(of_input) = inputs.first() else { return Ok(Arc::new(Statistics::new_unknown(&self.schema()))) };
-        match self.fetch {
-            Some(_) => Ok(Arc::new(of_input.as_ref().clone().with_fetch(self.fetch, 0, 1)?)),
-            None => Ok(Arc::clone(of_input)),
+        match (self.shape.fetch, self.shape.one_of) {
+            (fetch @ Some(_), _) => Ok(Arc::new(of_input.as_ref().clone().with_fetch(fetch, 0, 1)?)),
+            (None, Some(_)) => Ok(Arc::new(of_input.as_ref().clone().to_inexact())),
+            (None, None) => Ok(Arc::clone(of_input)),
         }
     }
 
@@ -262,15 +305,17 @@ impl ExecutionPlan for ExternalSort {
         if self.certain {
             plan.check(&resources.scratch).map_err(fault::carry)?;
         }
-        let inputs = match self.apart {
+        let inputs = match self.shape.apart {
             true => partition..partition + 1,
             false => 0..self.input.output_partitioning().partition_count(),
         };
-        let sort = Sort::new(Arc::clone(&self.layout), None, &resources, inputs.len());
+        let keep = self.shape.one_of.map(|one_of| one_of.keep);
+        let sort = Sort::new(Arc::clone(&self.layout), keep, &resources, inputs.len());
         let streams = inputs
             .map(|input| self.input.execute(input, Arc::clone(&context)))
             .collect::<DataFusionResult<Vec<_>>>()?;
         let computed: Vec<Arc<dyn PhysicalExpr>> = self
+            .shape
             .order
             .iter()
             .filter(|key| key.expr.downcast_ref::<Column>().is_none())
@@ -278,19 +323,20 @@ impl ExecutionPlan for ExternalSort {
             .collect();
         let spilled = MetricBuilder::new(&self.metrics).spilled_bytes(partition);
         let busy = MetricBuilder::new(&self.metrics).elapsed_compute(partition);
-        let runs = Arc::clone(&self.runs);
-        let (fetch, workers) = (self.fetch.unwrap_or(usize::MAX), resources.workers);
+        let done = Arc::clone(&self.done);
+        let (fetch, workers) = (self.shape.fetch.unwrap_or(usize::MAX), resources.workers);
         let batches = async_stream::try_stream! {
             let fill = |stream| SpawnedTask::spawn(fill(stream, sort.input(), Arc::clone(sort.layout()), computed.clone(), busy.clone()));
             let filling: Vec<_> = streams.into_iter().map(fill).collect();
             let ended = filling.into_iter().map(async |task| task.join_unwind().await.map_err(broken)?);
             let finished = futures::future::try_join_all(ended).await?;
+            let came: u64 = finished.iter().map(|finished| finished.rows()).sum();
             let merge = {
                 let sort = Arc::clone(&sort);
                 beside(move || sort.merge(finished)).await?
             };
             spilled.add(sort.usage().written as usize);
-            runs.fetch_add(sort.usage().runs, Ordering::Relaxed);
+            done.runs.fetch_add(sort.usage().runs, Ordering::Relaxed);
             busy.add_duration(sort.usage().busy);
             let mut left = fetch;
             let mut slices = std::pin::pin!(slices(merge, workers, busy));
@@ -304,6 +350,7 @@ impl ExecutionPlan for ExternalSort {
                     }
                 }
             }
+            done.dropped.fetch_add(came - (fetch - left) as u64, Ordering::Relaxed);
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
     }

@@ -9,18 +9,16 @@ use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SessionState;
-use datafusion::functions_window::expr_fn::row_number;
+use datafusion::functions::math::expr_fn::nanvl;
 use datafusion::logical_expr::expr::Sort;
-use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, cast, ident, lit};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use datafusion::sql::parser::Statement;
 use millstream_core::sink::{ROUTE, RoutingKind};
-use millstream_job::{Keep, Located, SinkStep, SortKey, Transform, UnionBy};
+use millstream_job::{Distinct, Keep, Located, SinkStep, SortKey, SqlFault, Transform, UnionBy};
 
 use super::shared::scan;
+use super::sorted::{OneOf, SortedRows};
 use crate::{fault, sql};
-
-/// The name of the column that counts equal rows in a `dedupe`; it never leaves the step.
-const RANK: &str = "_millstream_rank";
 
 /// Of more calls of one function it is not looked which is at fault.
 const MOST_CALLS: usize = 32;
@@ -65,13 +63,23 @@ impl StepPlanner<'_> {
                 at(from, LogicalPlanBuilder::from(input).project(chosen).and_then(|plan| plan.build()))
             }
             Transform::Union { of, by, distinct } => self.union(of, *by, *distinct),
-            Transform::Sort { from, by, limit } => {
+            Transform::Sort { from, by, limit, distinct, stable } => {
                 let input = self.scan(from)?;
                 let keys = self.sort_keys(by, input.schema())?;
                 let limit = limit.map(|limit| limit as usize);
-                at(from, LogicalPlanBuilder::from(input).sort_with_limit(keys, limit).and_then(|plan| plan.build()))
+                let plan = match (distinct, stable) {
+                    (None, false) => {
+                        let plan = LogicalPlanBuilder::from(input).sort_with_limit(keys, limit);
+                        return at(from, plan.and_then(|plan| plan.build()));
+                    }
+                    (None, true) => SortedRows::plan(input, keys, None, true),
+                    (Some(distinct), stable) => self.sort_distinct(input, keys, distinct, *stable)?,
+                };
+                let plan = LogicalPlanBuilder::from(plan);
+                let plan = if limit.is_some() { plan.limit(0, limit) } else { Ok(plan) };
+                at(from, plan.and_then(|plan| plan.build()))
             }
-            Transform::Dedupe { from, by, keep, order } => self.dedupe(from, by, *keep, order),
+            Transform::Dedupe { from, distinct, order } => self.dedupe(from, distinct, order),
         }
     }
 
@@ -150,47 +158,77 @@ impl StepPlanner<'_> {
         at(first, plan.build())
     }
 
-    /// Without an order any one of equal rows may stay: a distinct, or the first of each group. With one it is the
-    /// first (or last) by a window, which spills like a sort.
+    /// The rows of `input` in the order of `keys`, of which only those stay that `distinct` says. Where the rows that are
+    /// the same follow each other in that order, this is one sort.
+    fn sort_distinct<'job>(
+        &self,
+        input: LogicalPlan,
+        mut keys: Vec<Sort>,
+        Distinct { by, keep }: &'job Distinct,
+        stable: bool,
+    ) -> Result<LogicalPlan, StepFault<'job>> {
+        let mut same = self.expressions(by, input.schema())?;
+        if same.is_empty() {
+            same = without_doubles(keys.iter().map(|key| key.expr.clone()));
+        }
+        let mut seen = Vec::new();
+        keys.retain(|key| {
+            !seen.contains(&key.expr) && {
+                seen.push(key.expr.clone());
+                true
+            }
+        });
+        let first = &seen[..same.len().min(seen.len())];
+        let one_of = OneOf { keys: same.len(), keep: sort_keep(*keep) };
+        // Where the order says nothing of equal rows, that in which they came does.
+        let by_arrival = stable || (keep.is_some() && seen.iter().all(|key| same.contains(key)));
+        if same.iter().all(|key| first.contains(key)) {
+            equal_floats(&mut keys[..same.len()], input.schema());
+            return Ok(SortedRows::plan(input, keys, Some(one_of), by_arrival));
+        }
+        if let (true, Some(text)) = (stable, by.first()) {
+            return Err(no_stable_order(text));
+        }
+        let others = keys.iter().filter(|key| !same.contains(&key.expr)).cloned();
+        let mut grouped: Vec<Sort> = same.iter().map(|key| key.clone().sort(true, false)).chain(others).collect();
+        equal_floats(&mut grouped[..same.len()], input.schema());
+        let kept = SortedRows::plan(input, grouped, Some(one_of), by_arrival);
+        Ok(SortedRows::plan(kept, keys, None, false))
+    }
+
+    /// Without anything that tells them apart any one of equal rows may stay: a distinct. Otherwise it is the first or the
+    /// last in a sort.
     fn dedupe<'job>(
         &self,
         from: &'job Located<String>,
-        by: &'job [Located<String>],
-        keep: Keep,
+        Distinct { by, keep }: &'job Distinct,
         order: &'job [SortKey],
     ) -> Result<LogicalPlan, StepFault<'job>> {
         let input = self.scan(from)?;
-        if by.is_empty() && order.is_empty() {
+        if by.is_empty() && order.is_empty() && keep.is_none() {
             return at(from, LogicalPlanBuilder::from(input).distinct().and_then(|plan| plan.build()));
         }
-        let columns: Vec<Expr> = input.schema().iter().map(Expr::from).collect();
-        let mut keys = Vec::new();
-        for column in by {
-            keys.push(self.expression(column, input.schema())?);
+        let mut same = self.expressions(by, input.schema())?;
+        if same.is_empty() {
+            same = input.schema().iter().map(Expr::from).collect();
         }
-        if keys.is_empty() {
-            keys.clone_from(&columns);
-        }
-        let mut order = self.sort_keys(order, input.schema())?;
-        if keep == Keep::Last {
-            order.iter_mut().for_each(|key| {
-                key.asc = !key.asc;
-                key.nulls_first = !key.nulls_first;
-            });
-        }
-        let plan = || -> DataFusionResult<LogicalPlan> {
-            let mut rank = row_number().partition_by(keys);
-            if !order.is_empty() {
-                rank = rank.order_by(order);
-            }
-            let rank = rank.build()?.alias(RANK);
-            LogicalPlanBuilder::from(input)
-                .window(vec![rank])?
-                .filter(ident(RANK).eq(lit(1u64)))?
-                .project(columns)?
-                .build()
-        };
-        at(from, plan())
+        let order = self.sort_keys(order, input.schema())?;
+        let by_arrival = order.is_empty() && keep.is_some();
+        let one_of = OneOf { keys: same.len(), keep: sort_keep(*keep) };
+        let mut keys: Vec<Sort> = same.into_iter().map(|key| key.sort(true, false)).collect();
+        equal_floats(&mut keys, input.schema());
+        keys.extend(order);
+        Ok(SortedRows::plan(input, keys, Some(one_of), by_arrival))
+    }
+
+    /// What is equal in the same rows, each once.
+    fn expressions<'job>(
+        &self,
+        texts: &'job [Located<String>],
+        schema: &DFSchema,
+    ) -> Result<Vec<Expr>, StepFault<'job>> {
+        let all = texts.iter().map(|text| self.expression(text, schema)).collect::<Result<Vec<_>, _>>()?;
+        Ok(without_doubles(all))
     }
 
     /// The rows that go to a sink: all columns of its `from`, and the route behind them if it spreads its rows.
@@ -232,6 +270,48 @@ impl StepPlanner<'_> {
     }
 }
 
+/// The expressions in their order, each once.
+fn without_doubles(expressions: impl IntoIterator<Item = Expr>) -> Vec<Expr> {
+    let mut different: Vec<Expr> = Vec::new();
+    for expression in expressions {
+        if !different.contains(&expression) {
+            different.push(expression);
+        }
+    }
+    different
+}
+
+/// Which of the same rows stays: the first if the job does not say.
+fn sort_keep(keep: Option<Keep>) -> millstream_sort::Keep {
+    match keep {
+        Some(Keep::Last) => millstream_sort::Keep::Last,
+        Some(Keep::First) | None => millstream_sort::Keep::First,
+    }
+}
+
+/// Makes numbers equal that are, though their bits differ: 0 and -0, and all that is not a number.
+fn equal_floats(keys: &mut [Sort], schema: &DFSchema) {
+    for key in keys {
+        let (zero, nan) = match key.expr.get_type(schema) {
+            Ok(DataType::Float64) => (lit(0.0_f64), lit(f64::NAN)),
+            Ok(DataType::Float32) => (lit(0.0_f32), lit(f32::NAN)),
+            _ => continue,
+        };
+        key.expr = nanvl(std::mem::take(&mut key.expr) + zero, nan);
+    }
+}
+
+/// A stable order is not known any more when rows have been sorted by other columns before.
+fn no_stable_order(text: &Located<String>) -> StepFault<'_> {
+    let fault = SqlFault {
+        line: 1,
+        column: 1,
+        what: "a stable sort cannot dedupe by columns that do not come first in it".to_owned(),
+        hint: Some("put the columns of `dedupe` first in `by`, or a `dedupe` of its own before the sort".to_owned()),
+    };
+    StepFault { text, fault: sql::PlanFault { fault, length: text.value.chars().count().max(1) } }
+}
+
 /// What to do about a value of the query itself that cannot be converted.
 fn constant_hint(what: &str) -> &'static str {
     if what.ends_with(" to date") {
@@ -250,8 +330,13 @@ fn texts_of(transform: &Transform) -> Vec<&Located<String>> {
         Transform::Filter { r#where, .. } => vec![r#where],
         Transform::Select { columns, .. } => columns.iter().map(|column| &column.expression).collect(),
         Transform::Union { .. } => Vec::new(),
-        Transform::Sort { by, .. } => by.iter().map(|key| &key.expression).collect(),
-        Transform::Dedupe { by, order, .. } => by.iter().chain(order.iter().map(|key| &key.expression)).collect(),
+        Transform::Sort { by, distinct, .. } => {
+            let same = distinct.iter().flat_map(|distinct| &distinct.by);
+            by.iter().map(|key| &key.expression).chain(same).collect()
+        }
+        Transform::Dedupe { distinct, order, .. } => {
+            distinct.by.iter().chain(order.iter().map(|key| &key.expression)).collect()
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use millstream_core::format::BATCH_BYTES;
 use super::Reader;
 use super::crew::ReadCrew;
 use super::opening::{Order, opened};
-use super::queue::from_batch;
+use super::queue::{UnitsExec, from_batch};
 use super::rows::{self, RowsRequest};
 use crate::fault;
 use crate::plan::node::EachRound;
@@ -142,6 +142,8 @@ impl ExecutionPlan for ReadExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let units = self.units.execute(partition, context)?;
         let partitions = self.units.output_partitioning().partition_count().max(1);
+        let in_order = self.units.downcast_ref::<UnitsExec>().is_some_and(UnitsExec::is_in_order);
+        let order = if in_order { Order::Given } else { Order::ByServer };
         let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));
         let crew = self.crews.begin(partition, |_| Ok(ReadCrew::new(reader.context.io.clone())))?;
         let batches = async_stream::try_stream! {
@@ -151,7 +153,7 @@ impl ExecutionPlan for ReadExec {
             let name = reader.name.clone();
             let units = units.map_err(fault::unwrap);
             let units = units.map_ok(|batch| stream::iter(from_batch(&batch).into_iter().map(Ok))).try_flatten();
-            let opened = opened(Arc::clone(&reader), units, partitions, &crew, Order::ByServer);
+            let opened = opened(Arc::clone(&reader), units, partitions, &crew, order);
             let opened = opened.map_err(|error| fault::carry(error.in_step(&name)));
             tokio::pin!(opened);
             loop {

@@ -1,4 +1,5 @@
-//! The units of a source as a shared queue: whoever is free takes the next, the largest first.
+//! The units of a source as a shared queue: whoever is free takes the next, the largest first. Where the rows have to come
+//! in order, there is only one who takes, and takes them as they are listed.
 //!
 //! To the planner it is a leaf ([`UnitsExec`]) whose rows are units, so that on a cluster another leaf (a table of
 //! units) can take its place. Listing goes on while units are read and never holds more than [`WINDOW`] of them: with
@@ -46,6 +47,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct UnitQueue {
     reader: Arc<Reader>,
+    /// Whether the units come as they are listed.
+    in_order: bool,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -83,12 +86,14 @@ impl State {
 #[derive(Debug)]
 struct BySize {
     unit: Unit,
+    /// 0 where it does not matter.
+    size: u64,
     order: u64,
 }
 
 impl BySize {
     fn key(&self) -> (u64, std::cmp::Reverse<u64>) {
-        (self.unit.size.unwrap_or(0), std::cmp::Reverse(self.order))
+        (self.size, std::cmp::Reverse(self.order))
     }
 }
 
@@ -112,7 +117,12 @@ impl Ord for BySize {
 impl UnitQueue {
     /// A queue over the units of `reader`.
     pub fn new(reader: Arc<Reader>) -> Arc<Self> {
-        Arc::new(UnitQueue { reader, state: Mutex::new(State::default()), changed: Notify::new() })
+        UnitQueue::with_order(reader, false)
+    }
+
+    /// A queue over the units of `reader`; with `in_order` they come as they are listed.
+    fn with_order(reader: Arc<Reader>, in_order: bool) -> Arc<Self> {
+        Arc::new(UnitQueue { reader, in_order, state: Mutex::new(State::default()), changed: Notify::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -207,7 +217,8 @@ impl UnitQueue {
                         bytes += unit.size.unwrap_or(0);
                         let order = state.listed;
                         state.listed += 1;
-                        state.known.push(BySize { unit, order });
+                        let size = if self.in_order { 0 } else { unit.size.unwrap_or(0) };
+                        state.known.push(BySize { unit, size, order });
                     }
                     Err(error) => {
                         fault = Some(error);
@@ -312,15 +323,23 @@ pub fn from_batch(batch: &RecordBatch) -> Vec<Unit> {
 #[derive(Debug)]
 pub struct UnitsExec {
     reader: Arc<Reader>,
+    in_order: bool,
     /// A queue for each time that the whole leaf is executed.
     queues: EachRound<Arc<UnitQueue>>,
     properties: Arc<PlanProperties>,
 }
 
 impl UnitsExec {
-    /// A leaf whose `partitions` all take from one queue of the units of `reader`.
-    pub fn new(reader: Arc<Reader>, partitions: usize) -> Self {
-        UnitsExec { reader, queues: EachRound::new(partitions), properties: streaming(unit_schema(), partitions) }
+    /// A leaf whose `partitions` all take from one queue of the units of `reader`. With `in_order` they come as they are
+    /// listed, which is of use to one partition only.
+    pub fn new(reader: Arc<Reader>, in_order: bool, partitions: usize) -> Self {
+        let properties = streaming(unit_schema(), partitions);
+        UnitsExec { reader, in_order, queues: EachRound::new(partitions), properties }
+    }
+
+    /// Whether the units come as they are listed.
+    pub fn is_in_order(&self) -> bool {
+        self.in_order
     }
 }
 
@@ -328,7 +347,8 @@ impl DisplayAs for UnitsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let patterns: Vec<String> =
             self.reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
-        write!(f, "UnitsExec: {}", patterns.join(", "))
+        let order = if self.in_order { ", in order" } else { "" };
+        write!(f, "UnitsExec: {}{order}", patterns.join(", "))
     }
 }
 
@@ -338,11 +358,12 @@ impl ExecutionPlan for UnitsExec {
     /// With a queue of its own: two copies that are executed side by side must not take each other's units.
     fn reset_state(self: Arc<Self>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let partitions = self.properties.output_partitioning().partition_count();
-        Ok(Arc::new(UnitsExec::new(Arc::clone(&self.reader), partitions)))
+        Ok(Arc::new(UnitsExec::new(Arc::clone(&self.reader), self.in_order, partitions)))
     }
 
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
-        let queue = self.queues.begin(partition, |_| Ok(UnitQueue::new(Arc::clone(&self.reader))))?;
+        let queue =
+            self.queues.begin(partition, |_| Ok(UnitQueue::with_order(Arc::clone(&self.reader), self.in_order)))?;
         let units = async_stream::try_stream! {
             loop {
                 let units = queue.next_some(PORTION).await;
@@ -376,8 +397,11 @@ mod tests {
 
     #[test]
     fn the_largest_comes_first_and_equals_in_the_order_of_listing() {
-        let sized =
-            |order: u64, size: u64| BySize { unit: Unit { size: Some(size), ..Unit::new(order.to_string()) }, order };
+        let sized = |order: u64, size: u64| BySize {
+            unit: Unit { size: Some(size), ..Unit::new(order.to_string()) },
+            size,
+            order,
+        };
         let mut heap: BinaryHeap<BySize> = [sized(0, 5), sized(1, 9), sized(2, 5)].into_iter().collect();
         let order: Vec<u64> = std::iter::from_fn(|| heap.pop().map(|one| one.order)).collect();
         assert_eq!(order, [1, 0, 2]);

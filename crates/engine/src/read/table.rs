@@ -31,6 +31,10 @@ pub struct Estimate {
     pub text_bytes: u64,
 }
 
+/// In a session's configuration: rows come in the order of the units as they are listed, and of the records in them.
+#[derive(Debug, Clone, Copy)]
+pub struct InOrder;
+
 /// Bytes of an average record: only to compare the sides of a join.
 const RECORD_BYTES: u64 = 100;
 
@@ -141,7 +145,8 @@ impl TableProvider for SourceTable {
         };
         let request = Arc::new(self.request(state, projection, filters)?);
         let statistics = self.statistics_of(&request.output_schema);
-        let units = UnitsExec::new(Arc::clone(&self.reader), self.partitions);
+        let in_order = state.config().get_extension::<InOrder>().is_some();
+        let units = UnitsExec::new(Arc::clone(&self.reader), in_order, if in_order { 1 } else { self.partitions });
         Ok(Arc::new(ReadExec::new(Arc::clone(&self.reader), request, statistics, Arc::new(units))))
     }
 }

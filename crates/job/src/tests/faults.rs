@@ -152,7 +152,9 @@ fn transforms_that_say_too_little_or_too_much() {
         job("{sort: {from: a, by: [desc]}}"),
         job("{sort: {from: a, by: []}}"),
         job("{sort: {from: a}}"),
-        job("{dedupe: {from: a, keep: last}}"),
+        job("{sort: {from: a, by: x, unique: true, dedupe: {by: y}}}"),
+        job("{sort: {from: a, by: x, dedupe: {keep: newest}}}"),
+        job("{dedupe: {from: a, keep: newest}}"),
         job("{sql: }"),
         job("{sql: \"\"}"),
     ];

@@ -45,10 +45,12 @@ transforms:
   apart: {union: {of: [chosen, chosen_too], by: position, distinct: true}}
   ranked: {sort: {from: together, by: [twice desc, "id nulls first", 'lower(name) ASC NULLS LAST'], limit: 10}}
   single: {dedupe: {from: apart, by: id, keep: last, order: [twice]}}
+  newest: {sort: {from: single, by: [id, twice], dedupe: {by: [id, one], keep: last}, stable: true}}
+  listed: {sort: {from: newest, by: id, unique: true}}
 sinks:
   table: {from: ranked, write: "sqlite:out.db", table: t, mode: replace}
   files: {from: single, write: out/a.tsv.gz, csv: {header: true}}
-  plain: {from: single, write: out/b.csv.gz, compress: none}
+  plain: {from: listed, write: out/b.csv.gz, compress: none}
   screen: {from: single, write: "-", json: {}}
 "#;
 
@@ -99,7 +101,17 @@ fn short_forms_are_read() {
     );
     assert_eq!(columns("chosen_too")[1], (None, "n * 2 AS twice".to_owned()));
     assert!(matches!(step("together"), Some(Transform::Union { distinct: false, of, .. }) if of.len() == 2));
-    assert!(matches!(step("single"), Some(Transform::Dedupe { keep: crate::Keep::Last, by, .. }) if by.len() == 1));
+    let last =
+        |distinct: &Distinct, columns: usize| distinct.keep == Some(crate::Keep::Last) && distinct.by.len() == columns;
+    assert!(matches!(step("single"), Some(Transform::Dedupe { distinct, .. }) if last(distinct, 1)));
+    assert!(matches!(
+        step("newest"),
+        Some(Transform::Sort { distinct: Some(distinct), stable: true, .. }) if last(distinct, 2)
+    ));
+    assert!(matches!(
+        step("listed"),
+        Some(Transform::Sort { distinct: Some(Distinct { by, keep: None }), stable: false, .. }) if by.is_empty()
+    ));
 }
 
 #[test]

@@ -1,0 +1,176 @@
+//! Sorts that say more than SQL can: of which rows only one stays, and that rows with equal keys keep the order in which
+//! they came.
+//!
+//! To the logical plan such a sort is a node of our own, through which columns are pushed down as through any other. How
+//! it is done is [`super::sort`]'s.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::compute::SortOptions;
+use datafusion::catalog::Session;
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::{DFSchemaRef, internal_err};
+use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::logical_expr::expr::Sort;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::{
+    Expr, Extension, LogicalPlan, LogicalPlanBuilder, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
+};
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
+use millstream_sort::Keep;
+
+use super::sort::{ExternalSort, Sorting};
+
+/// One row stays of those that are equal in the first keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Hash)]
+pub struct OneOf {
+    /// In so many of them.
+    pub keys: usize,
+    /// Which one.
+    pub keep: Keep,
+}
+
+/// The rows of its input in order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Hash)]
+pub struct SortedRows {
+    input: LogicalPlan,
+    keys: Vec<Sort>,
+    one_of: Option<OneOf>,
+    stable: bool,
+}
+
+impl SortedRows {
+    /// The rows of `input` in the order of `keys`. With `stable`, rows with equal keys are in the order in which they came,
+    /// and their sources are read in order.
+    pub fn plan(input: LogicalPlan, keys: Vec<Sort>, one_of: Option<OneOf>, stable: bool) -> LogicalPlan {
+        LogicalPlan::Extension(Extension { node: Arc::new(SortedRows { input, keys, one_of, stable }) })
+    }
+
+    /// Whether `plan` has a node for which rows must come in the order of their sources.
+    pub fn needs_order_of_arrival(plan: &LogicalPlan) -> DataFusionResult<bool> {
+        let mut found = false;
+        plan.apply_with_subqueries(|node| {
+            found |= SortedRows::of(node).is_some_and(|sorted| sorted.stable);
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        Ok(found)
+    }
+
+    /// `plan`, where rows come in the order of their sources, with nodes of our own for all sorts: the optimizer takes a
+    /// sort for needless whose rows are sorted again, but a stable one keeps its order.
+    pub fn keep_all(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
+        let kept = plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Sort(sort) => {
+                let sorted = SortedRows::plan(Arc::unwrap_or_clone(sort.input), sort.expr, None, true);
+                let limited = match sort.fetch {
+                    Some(_) => LogicalPlanBuilder::from(sorted).limit(0, sort.fetch)?.build()?,
+                    None => sorted,
+                };
+                Ok(Transformed::yes(limited))
+            }
+            node => Ok(Transformed::no(node)),
+        })?;
+        Ok(kept.data)
+    }
+
+    fn of(node: &LogicalPlan) -> Option<&SortedRows> {
+        let LogicalPlan::Extension(Extension { node }) = node else { return None };
+        node.as_any().downcast_ref()
+    }
+}
+
+impl UserDefinedLogicalNodeCore for SortedRows {
+    fn name(&self) -> &str {
+        "SortedRows"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        self.input.schema()
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        self.keys.iter().map(|key| key.expr.clone()).collect()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();
+        write!(f, "SortedRows: {}", keys.join(", "))
+    }
+
+    fn with_exprs_and_inputs(&self, expressions: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> DataFusionResult<Self> {
+        let (Some(input), true) = (inputs.pop(), expressions.len() == self.keys.len()) else {
+            return internal_err!("a sort has one input and its keys");
+        };
+        let keys = self.keys.iter().zip(expressions);
+        let keys = keys.map(|(key, expression)| Sort::new(expression, key.asc, key.nulls_first)).collect();
+        Ok(SortedRows { input, keys, one_of: self.one_of, stable: self.stable })
+    }
+
+    /// Those of the keys are added by whoever asks.
+    fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
+        Some(vec![output_columns.to_vec()])
+    }
+}
+
+/// Plans queries as DataFusion does, and [`SortedRows`].
+#[derive(Debug)]
+pub struct SortingPlanner(Sorting);
+
+impl SortingPlanner {
+    /// A planner whose sorts may use what `sorting` says.
+    pub fn new(sorting: Sorting) -> Self {
+        SortingPlanner(sorting)
+    }
+}
+
+#[async_trait]
+impl QueryPlanner for SortingPlanner {
+    async fn create_physical_plan(
+        &self,
+        plan: &LogicalPlan,
+        session: &dyn Session,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let nodes = SortedRowsPlanner(self.0.clone());
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(nodes)]);
+        planner.create_physical_plan(plan, session).await
+    }
+}
+
+struct SortedRowsPlanner(Sorting);
+
+#[async_trait]
+impl ExtensionPlanner for SortedRowsPlanner {
+    async fn plan_extension(
+        &self,
+        planner: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        _: &[&LogicalPlan],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        session: &dyn Session,
+        context: &PhysicalPlanningContext,
+    ) -> DataFusionResult<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(sorted) = node.as_any().downcast_ref::<SortedRows>() else { return Ok(None) };
+        let [input] = inputs else { return internal_err!("a sort has one input") };
+        let key = |key: &Sort| {
+            let expr = planner.create_physical_expr(&key.expr, sorted.input.schema(), session, context)?;
+            let options = SortOptions { descending: !key.asc, nulls_first: key.nulls_first };
+            Ok(PhysicalSortExpr::new(expr, options))
+        };
+        let keys = sorted.keys.iter().map(key).collect::<DataFusionResult<Vec<_>>>()?;
+        // A key that comes twice counts once.
+        let different = |keys: &[PhysicalSortExpr]| LexOrdering::new(keys.iter().cloned()).map_or(0, |keys| keys.len());
+        let one_of = sorted.one_of.map(|one_of| OneOf { keys: different(&keys[..one_of.keys]), ..one_of });
+        let Some(order) = LexOrdering::new(keys) else { return internal_err!("a sort has a key") };
+        let sort = ExternalSort::over(order, one_of, Arc::clone(input), self.0.clone())?;
+        Ok(Some(Arc::new(sort)))
+    }
+}
