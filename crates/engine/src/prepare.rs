@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::execution::memory_pool::MemoryPool;
@@ -13,7 +14,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use millstream_core::format::{BATCH_ROWS, Format};
 use millstream_core::source::{CacheUse, SourceContext};
 use millstream_core::{Budget, Error, Registry, Result, StepKind, Steps};
-use millstream_job::{AddColumn, Job, Lint, SinkStep, SourceStep, Transform};
+use millstream_job::{AddColumn, Job, Lint, SinkStep, SortKey, SourceStep, Transform};
 
 use crate::fault;
 use crate::machine::Machine;
@@ -21,6 +22,7 @@ use crate::memory::{self, BudgetPool, Governor};
 use crate::plan::shared::{LogicalStep, Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::steps::{StepFault, StepPlanner};
+use crate::read::order::SortedBy;
 use crate::read::queue::no_match;
 use crate::read::table::SourceTable;
 use crate::read::unopened::Unopened;
@@ -186,9 +188,10 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prep
     };
     let mut failure = Failure::default();
     for source in &job.sources {
-        if let Err(errors) = prepared.add_source(job, source, reach).await {
+        if let Err(found) = prepared.add_source(job, source, reach).await {
             let name = &source.name.value;
-            failure.errors.extend(errors.into_iter().map(|error| error.in_step(name)));
+            failure.lints.extend(found.lints);
+            failure.errors.extend(found.errors.into_iter().map(|error| error.in_step(name)));
             prepared.unknown.push(name.clone());
         }
     }
@@ -261,25 +264,27 @@ impl Prepared<'_> {
         Ok(())
     }
 
-    async fn add_source(&mut self, job: &Job, source: &SourceStep, reach: Reach) -> Result<(), Vec<Error>> {
-        let alone = |error: Error| vec![error];
+    async fn add_source(&mut self, job: &Job, source: &SourceStep, reach: Reach) -> Result<(), Failure> {
+        let several = |errors: Vec<Error>| Failure { lints: Vec::new(), errors };
         let name = source.name.value.as_str();
         if reach == Reach::Offline && stays_unknown_offline(self.base, source) {
             self.unknown.push(name.to_owned());
             return Ok(());
         }
-        let reader = reader(self.base, source).await.map_err(alone)?;
+        let reader = reader(self.base, source).await?;
         // What could not be opened before it is told with it.
-        let columns = sample::columns(&reader).await.map_err(|error| reader.unopened.before(error))?;
+        let columns = sample::columns(&reader).await.map_err(|error| several(reader.unopened.before(error)))?;
+        let lints = check_order(job, source, &columns);
+        Failure { lints, errors: Vec::new() }.none()?;
         self.warnings.extend(no_columns_warning(job, source, &reader, &columns));
         self.warnings.extend(delimiter_warning(job, source, &reader, &columns).await);
         let estimate = match is_remote(self.base, source) {
             true => None,
-            false => sample::estimate(&reader).await.map_err(|error| reader.unopened.before(error))?,
+            false => sample::estimate(&reader).await.map_err(|error| several(reader.unopened.before(error)))?,
         };
         let table = SourceTable::new(Arc::clone(&reader), columns, estimate, self.base.machine.cores);
         let scanned = scan(name, Arc::new(table)).map_err(fault::unwrap);
-        scanned.and_then(|plan| self.add(name, plan)).map_err(alone)?;
+        scanned.and_then(|plan| self.add(name, plan))?;
         self.readers.push(reader);
         Ok(())
     }
@@ -453,6 +458,7 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         on_drift: source.on_drift,
         unopened: Unopened::new(source.on_error),
         validate: source.validate,
+        sorted_by: source.sorted_by.iter().map(sorted_by).collect(),
         provenance: source.add.iter().map(provenance).collect(),
         max_rejects: source.max_rejects,
         rejected: AtomicU64::new(0),
@@ -475,6 +481,23 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
     };
     reader.steps.parse.add_detail(reader.format.name());
     Ok(reader)
+}
+
+fn sorted_by(key: &SortKey) -> SortedBy {
+    let options = SortOptions { descending: key.descending, nulls_first: key.nulls_first };
+    SortedBy { column: key.expression.value.clone(), options }
+}
+
+/// A source is in the order of columns that it has.
+fn check_order(job: &Job, source: &SourceStep, columns: &SchemaRef) -> Vec<Lint> {
+    let names: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
+    let unknown = source.sorted_by.iter().filter(|key| !names.contains(&key.expression.value.as_str()));
+    let lint = |key: &SortKey| {
+        let what = format!("there is no column `{}` to be sorted by", key.expression.value);
+        let hint = millstream_core::hint::did_you_mean(&key.expression.value, "columns", &names);
+        job.text.error(key.expression.span, what).hint(hint)
+    };
+    unknown.map(lint).collect()
 }
 
 fn provenance(column: &AddColumn) -> Provenance {

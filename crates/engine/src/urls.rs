@@ -66,6 +66,7 @@ impl Urls {
             on_drift: OnDrift::default(),
             unopened: Unopened::new(OnError::Fail),
             validate: Validate::default(),
+            sorted_by: Vec::new(),
             provenance: Vec::new(),
             max_rejects: 0,
             rejected: AtomicU64::new(0),

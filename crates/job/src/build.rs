@@ -84,6 +84,7 @@ impl<'a> Builder<'a> {
         }
         let format = self.format(entry, None);
         let places = self.places(entry, &read);
+        let sorted_by = self.keys_of(node.get("sorted_by"));
         if self.found.lints[before..].iter().any(Lint::is_error) || node.has_unknown() {
             return None;
         }
@@ -101,6 +102,7 @@ impl<'a> Builder<'a> {
             validate: keys.validate,
             add: keys.add,
             max_rejects: keys.max_rejects,
+            sorted_by,
             settings: node.to_value(),
         })
     }
@@ -562,8 +564,13 @@ impl<'a> Builder<'a> {
                 "`unique` is for rows that are equal in all sort keys, `dedupe` for others: keep one of them",
             );
         }
+        self.keys_of(by.or(order))
+    }
+
+    /// The sort keys that stand in `node`.
+    fn keys_of(&mut self, node: Option<&Node>) -> Vec<SortKey> {
         let mut keys = Vec::new();
-        for key in texts(by.or(order)) {
+        for key in texts(node) {
             match sort_key(&key) {
                 Ok(sort_key) => keys.push(sort_key),
                 Err((what, hint)) => self.error(key.span, what, hint),

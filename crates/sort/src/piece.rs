@@ -143,6 +143,11 @@ impl Filling {
         self.rows
     }
 
+    /// Bytes of its records.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether it has what it may have.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes + self.rows * size_of::<u128>() >= self.most || self.segments.len() == MOST_SEGMENTS

@@ -97,6 +97,7 @@ impl Sort {
             most,
             pieces: Vec::new(),
             rows: 0,
+            sorted: 0,
             writer: Some(Writer::new(Arc::clone(&self.scratch), Arc::clone(&self.layout))),
             job: None,
             sort: Arc::clone(self),
@@ -171,6 +172,8 @@ pub struct Input {
     most: usize,
     pieces: Vec<Piece>,
     rows: u64,
+    /// Bytes of the records in what has been handed over to be sorted.
+    sorted: usize,
     /// With the job while there is one.
     writer: Option<Writer>,
     job: Option<JoinHandle<(Writer, Result<Piece>)>>,
@@ -194,6 +197,11 @@ impl Input {
                 next = self.filling.add(prepared, next, true)?;
             }
         }
+    }
+
+    /// Bytes of all rows that have come.
+    pub fn bytes(&self) -> usize {
+        self.sorted + self.filling.bytes()
     }
 
     /// Makes memory free, if this input holds any that can be. `false` if not.
@@ -227,6 +235,7 @@ impl Input {
     fn hand_over(&mut self, spill: bool) -> Result<()> {
         let empty = Filling::new(Arc::clone(&self.sort.layout), Arc::clone(&self.sort.memory), self.most);
         let filled = std::mem::replace(&mut self.filling, empty);
+        self.sorted += filled.bytes();
         let keep = self.sort.keep;
         self.start(move |writer| {
             let sorted = filled.sort(keep);

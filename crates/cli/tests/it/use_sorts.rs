@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use millstream_testkit::Mount;
 
-use crate::use_support::{Lab, csv_rows, names};
+use crate::use_support::{Lab, csv_rows, gunzip, gzip, names};
 
 const ROWS: u64 = 400_000;
 const LEAST: [&str; 4] = ["--memory", "64MiB", "--cores", "2"];
@@ -208,6 +208,100 @@ fn a_stable_order_is_that_of_files_and_lines() {
     expected.sort_by_key(|row| (std::cmp::Reverse(row[1]), row[2], std::cmp::Reverse(row[0])));
     expected.truncate(1000);
     assert!(out("both.csv") == expected);
+}
+
+/// Days of the year with some rows each, in files that follow each other; one day has more rows than fit in memory.
+fn days() -> (Lab, Vec<[u64; 3]>) {
+    let lab = Lab::with_job(
+        "sources:\n  s:\n    read: 'in/*.csv.gz'\n    sorted_by: [day]\n    csv: {columns: {day: int64, id: int64, n: int64}}\n\
+         transforms:\n  o: {sort: {from: s, by: [day, n desc, id]}}\nsinks:\n  out: {from: o, write: out.csv}\n",
+    );
+    let mut rows = Vec::new();
+    for file in 0..4_u64 {
+        let mut text = "day,id,n\n".to_owned();
+        for day in file * 90..(file + 1) * 90 {
+            for _ in 0..if day == 200 { 600_000 } else { 300 } {
+                let id = rows.len() as u64;
+                let row = [day, id, id * 7_919 % 1000];
+                let _ = writeln!(text, "{},{},{}", row[0], row[1], row[2]);
+                rows.push(row);
+            }
+        }
+        lab.file(&format!("in/{file}.csv.gz"), gzip(text.as_bytes()));
+    }
+    (lab, rows)
+}
+
+#[test]
+fn rows_that_are_in_order_already_are_sorted_within_it() {
+    let (lab, mut rows) = days();
+    let plan = lab.run(&["explain", "job.yaml", "--memory", "64MiB", "--cores", "2"]);
+    assert!(plan.ok().stdout.contains("within groups of equal [day@0]"), "{}", plan.stdout);
+    let report = lab.report(&LEAST);
+    let spilled: u64 =
+        report["steps"].as_array().expect("steps").iter().filter_map(|s| s["spilled_bytes"].as_u64()).sum();
+    assert!(spilled > 1 << 20, "one of the days does not fit: {report:#}");
+    rows.sort_by_key(|row| (row[0], std::cmp::Reverse(row[2]), row[1]));
+    let out: Vec<[u64; 3]> =
+        csv_rows(&lab.read("out.csv")).iter().map(|row| [0, 1, 2].map(|column| number(&row[column]) as u64)).collect();
+    assert!(out == rows);
+    // What they were sorted by does not have to be the first that is wanted of them, nor to come out.
+    lab.file(
+        "job.yaml",
+        lab.read("job.yaml").replace("by: [day, n desc, id]", "by: [day, id], dedupe: {by: day, keep: last}"),
+    );
+    lab.report(&["--cores", "2"]);
+    rows.sort_by_key(|row| (row[0], row[1]));
+    let last: Vec<String> = rows.chunk_by(|a, b| a[0] == b[0]).map(|day| day[day.len() - 1][1].to_string()).collect();
+    assert_eq!(csv_rows(&lab.read("out.csv")).into_iter().map(|row| row[1].clone()).collect::<Vec<_>>(), last);
+    lab.file("job.yaml", lab.read("job.yaml").replace("by: [day, id], dedupe: {by: day, keep: last}", "by: [id desc]"));
+    lab.report(&["--cores", "2"]);
+    rows.sort_by_key(|row| std::cmp::Reverse(row[1]));
+    let ids: Vec<u64> = csv_rows(&lab.read("out.csv")).iter().map(|row| number(&row[1]) as u64).collect();
+    assert!(ids == rows.iter().map(|row| row[1]).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_order_that_rows_do_not_have_is_told_with_its_place() {
+    let (lab, _) = days();
+    let text = gunzip(&fs_err::read(lab.path("in/2.csv.gz")).expect("a file"));
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.swap(1, 2000);
+    lab.file("in/2.csv.gz", gzip(lines.join("\n").as_bytes()));
+    let ran = lab.run(&["run", "job.yaml", "--cores", "2"]);
+    ran.ended(1).tells(&["in/2.csv.gz", "line 3", "are not in the order that `sorted_by` says", "day=180", "day=186"]);
+    assert!(!lab.path("out.csv").exists());
+    // From one file to the next, too.
+    fs_err::rename(lab.path("in/0.csv.gz"), lab.path("in/2.csv.gz")).expect("renamed");
+    let ran = lab.run(&["run", "job.yaml", "--cores", "2"]);
+    ran.ended(1).tells(&["in/2.csv.gz", "line 2", "day=0", "day=179"]);
+    lab.file("job.yaml", lab.read("job.yaml").replace("sorted_by: [day]", "sorted_by: [dya desc]"));
+    lab.run(&["check", "job.yaml"]).ended(2).tells(&[
+        "there is no column `dya` to be sorted by",
+        "job.yaml:4:17",
+        "`day`",
+    ]);
+}
+
+#[test]
+fn an_order_that_a_window_has_made_is_made_use_of() {
+    let job = "transforms:\n  w: {sql: 'SELECT id, g, row_number() OVER (PARTITION BY g ORDER BY id) AS n, name, row_number() \
+               OVER (PARTITION BY g ORDER BY name, id DESC) AS m FROM s'}\nsinks:\n  out: {from: w, write: out.csv}\n";
+    let lab = lab(job);
+    let plan = lab.run(&["explain", "job.yaml", "--memory", "64MiB", "--cores", "2"]);
+    assert!(plan.ok().stdout.contains("within groups of equal [g@"), "{}", plan.stdout);
+    let rows = sorted(&lab);
+    assert_eq!((rows.len() as u64, ids(&rows)), (ROWS, ROWS * (ROWS - 1) / 2));
+    for group in ["7", "42"] {
+        let mut group: Vec<&Vec<String>> = rows.iter().filter(|row| row[1] == group).collect();
+        let counted = |group: &[&Vec<String>], column: usize| {
+            group.iter().zip(1..).all(|(row, count)| number(&row[column]) as u64 == count)
+        };
+        group.sort_by_key(|row| number(&row[0]) as u64);
+        assert!(counted(&group, 2));
+        group.sort_by_key(|row| (row[3].clone(), std::cmp::Reverse(number(&row[0]) as u64)));
+        assert!(counted(&group, 4));
+    }
 }
 
 #[test]

@@ -13,16 +13,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use arrow::row::{OwnedRow, RowConverter, SortField};
 use datafusion::common::Statistics;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
@@ -30,9 +32,13 @@ use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
-use futures::{StreamExt, TryStreamExt};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt};
 use millstream_core::Budget;
-use millstream_sort::{Compression, Input, Keep, Key, KeyValues, Layout, Merge, Order, Plan, Resources, Slice, Sort};
+use millstream_core::spec::Size;
+use millstream_sort::{
+    Compression, Finished, Input, Keep, Key, KeyValues, Layout, Merge, Order, Plan, Resources, Slice, Sort,
+};
 
 use super::joins::size_of;
 use super::node::over_one_input;
@@ -42,6 +48,9 @@ use crate::read::exec::ReadExec;
 
 /// The share of the budget that all sorts of a job hold together.
 const SHARE: f64 = 0.6;
+
+/// Groups are sorted together until they have so many bytes, or a quarter of the memory.
+const GROUPS: usize = 8 << 20;
 
 /// Of so many rows and fewer DataFusion keeps the first of them in memory.
 const FEW: usize = 100_000;
@@ -130,6 +139,20 @@ struct Shape {
     one_of: Option<OneOf>,
 }
 
+impl Shape {
+    /// By how many of the first keys the rows of `input` are in order already. Rows of which only one stays must not be
+    /// told apart by them.
+    fn sorted_keys(&self, input: &Arc<dyn ExecutionPlan>) -> usize {
+        if !self.apart && input.output_partitioning().partition_count() > 1 {
+            return 0;
+        }
+        let most = self.one_of.map_or(self.order.len(), |one_of| one_of.keys);
+        let known = input.equivalence_properties();
+        let is_sorted = |keys: &usize| known.ordering_satisfy(self.order[..*keys].iter().cloned()).unwrap_or(false);
+        (1..=most).rev().find(is_sorted).unwrap_or(0)
+    }
+}
+
 /// Rows in one order.
 #[derive(Debug)]
 pub struct ExternalSort {
@@ -138,6 +161,8 @@ pub struct ExternalSort {
     properties: Arc<PlanProperties>,
     sorting: Sorting,
     layout: Arc<Layout>,
+    /// By so many of the first keys the rows come in order already.
+    sorted: usize,
     /// Rows and bytes that come in, as far as known, and whether hardly fewer can come.
     size: (Option<u64>, Option<u64>),
     certain: bool,
@@ -174,7 +199,7 @@ impl ExternalSort {
         sorting: Sorting,
     ) -> DataFusionResult<Self> {
         let schema = input.schema();
-        let key = |key: &datafusion::physical_expr::PhysicalSortExpr| {
+        let key = |key: &PhysicalSortExpr| {
             let values = match key.expr.downcast_ref::<Column>() {
                 Some(column) => KeyValues::Column(column.index()),
                 None => KeyValues::Computed {
@@ -191,8 +216,9 @@ impl ExternalSort {
         let (rows, bytes) = size_of(&input)?;
         let size = (rows.map(|rows| rows as u64), bytes.map(|bytes| bytes as u64));
         let certain = gives_its_text(&input);
+        let sorted = shape.sorted_keys(&input);
         let (metrics, done) = (ExecutionPlanMetricsSet::new(), Arc::default());
-        Ok(ExternalSort { shape, input, properties, sorting, layout, size, certain, metrics, done })
+        Ok(ExternalSort { shape, input, properties, sorting, layout, sorted, size, certain, metrics, done })
     }
 
     /// How many sorts it is, and how many inputs each has: apart, each partition is one, with its part of everything.
@@ -215,6 +241,7 @@ impl ExternalSort {
             properties: Arc::clone(&self.properties),
             sorting: self.sorting.clone(),
             layout: Arc::clone(&self.layout),
+            sorted: self.sorted,
             size: self.size,
             certain: self.certain,
             metrics: ExecutionPlanMetricsSet::new(),
@@ -241,14 +268,18 @@ impl ExternalSort {
 impl DisplayAs for ExternalSort {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SortExec: expr=[{}], ", self.shape.order)?;
-        match self.certain {
-            true => write!(f, "{}", self.plan())?,
-            false => write!(f, "{:#}", self.plan())?,
+        let keys = |count: usize| {
+            let keys: Vec<String> = self.shape.order.iter().take(count).map(|key| key.expr.to_string()).collect();
+            keys.join(", ")
+        };
+        match (self.sorted, self.certain) {
+            (0, true) => write!(f, "{}", self.plan())?,
+            (0, false) => write!(f, "{:#}", self.plan())?,
+            (sorted, _) => write!(f, "memory={}, within groups of equal [{}]", Size(self.plan().memory), keys(sorted))?,
         }
-        if let Some(OneOf { keys, keep }) = self.shape.one_of {
-            let which = if keep == Keep::First { "first" } else { "last" };
-            let equal: Vec<String> = self.shape.order.iter().take(keys).map(|key| key.expr.to_string()).collect();
-            write!(f, ", keep={which} of equal [{}]", equal.join(", "))?;
+        if let Some(one_of) = self.shape.one_of {
+            let which = if one_of.keep == Keep::First { "first" } else { "last" };
+            write!(f, ", keep={which} of equal [{}]", keys(one_of.keys))?;
         }
         if let Some(fetch) = self.shape.fetch {
             write!(f, ", fetch={fetch}")?;
@@ -302,57 +333,38 @@ impl ExecutionPlan for ExternalSort {
             block: millstream_sort::block(plan.memory) as usize,
             workers: self.sorting.workers,
         };
-        if self.certain {
+        if self.certain && self.sorted == 0 {
             plan.check(&resources.scratch).map_err(fault::carry)?;
         }
         let inputs = match self.shape.apart {
             true => partition..partition + 1,
             false => 0..self.input.output_partitioning().partition_count(),
         };
-        let keep = self.shape.one_of.map(|one_of| one_of.keep);
-        let sort = Sort::new(Arc::clone(&self.layout), keep, &resources, inputs.len());
         let streams = inputs
             .map(|input| self.input.execute(input, Arc::clone(&context)))
             .collect::<DataFusionResult<Vec<_>>>()?;
-        let computed: Vec<Arc<dyn PhysicalExpr>> = self
-            .shape
-            .order
-            .iter()
-            .filter(|key| key.expr.downcast_ref::<Column>().is_none())
-            .map(|key| Arc::clone(&key.expr))
-            .collect();
-        let spilled = MetricBuilder::new(&self.metrics).spilled_bytes(partition);
-        let busy = MetricBuilder::new(&self.metrics).elapsed_compute(partition);
-        let done = Arc::clone(&self.done);
-        let (fetch, workers) = (self.shape.fetch.unwrap_or(usize::MAX), resources.workers);
-        let batches = async_stream::try_stream! {
-            let fill = |stream| SpawnedTask::spawn(fill(stream, sort.input(), Arc::clone(sort.layout()), computed.clone(), busy.clone()));
-            let filling: Vec<_> = streams.into_iter().map(fill).collect();
-            let ended = filling.into_iter().map(async |task| task.join_unwind().await.map_err(broken)?);
-            let finished = futures::future::try_join_all(ended).await?;
-            let came: u64 = finished.iter().map(|finished| finished.rows()).sum();
-            let merge = {
-                let sort = Arc::clone(&sort);
-                beside(move || sort.merge(finished)).await?
-            };
-            spilled.add(sort.usage().written as usize);
-            done.runs.fetch_add(sort.usage().runs, Ordering::Relaxed);
-            busy.add_duration(sort.usage().busy);
-            let mut left = fetch;
-            let mut slices = std::pin::pin!(slices(merge, workers, busy));
-            while let Some(sorted) = slices.try_next().await? {
-                for batch in sorted {
-                    let batch = batch.slice(0, batch.num_rows().min(left));
-                    left -= batch.num_rows();
-                    yield batch;
-                    if left == 0 {
-                        return;
-                    }
-                }
-            }
-            done.dropped.fetch_add(came - (fetch - left) as u64, Ordering::Relaxed);
+        let is_computed = |key: &&PhysicalSortExpr| key.expr.downcast_ref::<Column>().is_none();
+        let work = Work {
+            layout: Arc::clone(&self.layout),
+            keep: self.shape.one_of.map(|one_of| one_of.keep),
+            resources,
+            computed: self.shape.order.iter().filter(is_computed).map(|key| Arc::clone(&key.expr)).collect(),
+            spilled: MetricBuilder::new(&self.metrics).spilled_bytes(partition),
+            busy: MetricBuilder::new(&self.metrics).elapsed_compute(partition),
+            done: Arc::clone(&self.done),
         };
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+        let groups = match self.sorted {
+            0 => None,
+            keys => Some(Groups::new(&self.shape.order[..keys], &self.schema())?),
+        };
+        let sorted = match groups {
+            Some(groups) => futures::stream::iter(streams)
+                .flat_map(move |stream| work.clone().in_groups(stream, groups.clone()))
+                .boxed(),
+            None => work.all(streams).boxed(),
+        };
+        let sorted = first_rows(sorted, self.shape.fetch.unwrap_or(usize::MAX));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), sorted)))
     }
 }
 
@@ -372,23 +384,156 @@ fn broken(cause: impl fmt::Display) -> DataFusionError {
     DataFusionError::Internal(format!("a task of a sort failed: {cause}"))
 }
 
-/// Sorts what comes out of `stream`.
-async fn fill(
-    mut stream: SendableRecordBatchStream,
-    mut input: Input,
-    layout: Arc<Layout>,
-    computed: Vec<Arc<dyn PhysicalExpr>>,
-    busy: Time,
-) -> DataFusionResult<millstream_sort::Finished> {
-    while let Some(batch) = stream.try_next().await? {
-        let working = busy.timer();
-        let values = computed.iter().map(|key| key.evaluate(&batch)?.into_array(batch.num_rows()));
-        let values = values.collect::<DataFusionResult<Vec<ArrayRef>>>()?;
-        let prepared = layout.prepare(&batch, &values).map_err(fault::carry)?;
-        drop((batch, working));
-        input.push(&prepared).await.map_err(fault::carry)?;
+/// The first rows of `sorted`, as many as are wanted.
+fn first_rows(mut sorted: BoxStream<'static, Sorted>, wanted: usize) -> impl Stream<Item = Sorted> {
+    async_stream::try_stream! {
+        let mut left = wanted;
+        while left > 0 {
+            let Some(batch) = sorted.try_next().await? else { break };
+            let batch = batch.slice(0, batch.num_rows().min(left));
+            left -= batch.num_rows();
+            yield batch;
+        }
     }
-    input.finish().await.map_err(fault::carry)
+}
+
+type Sorted = DataFusionResult<RecordBatch>;
+
+/// What the sorts of a partition have in common.
+#[derive(Clone)]
+struct Work {
+    layout: Arc<Layout>,
+    keep: Option<Keep>,
+    resources: Resources,
+    /// The keys that are no columns.
+    computed: Vec<Arc<dyn PhysicalExpr>>,
+    spilled: Count,
+    busy: Time,
+    done: Arc<Done>,
+}
+
+impl Work {
+    fn sort(&self, inputs: usize) -> Arc<Sort> {
+        Sort::new(Arc::clone(&self.layout), self.keep, &self.resources, inputs)
+    }
+
+    /// The rows of all `streams` in one order.
+    fn all(self, streams: Vec<SendableRecordBatchStream>) -> impl Stream<Item = Sorted> {
+        async_stream::try_stream! {
+            let sort = self.sort(streams.len());
+            let fill = |stream| SpawnedTask::spawn(self.clone().fill(stream, sort.input()));
+            let filling: Vec<_> = streams.into_iter().map(fill).collect();
+            let ended = filling.into_iter().map(async |task| task.join_unwind().await.map_err(broken)?);
+            let finished = futures::future::try_join_all(ended).await?;
+            let mut sorted = std::pin::pin!(self.merged(sort, finished));
+            while let Some(batch) = sorted.try_next().await? {
+                yield batch;
+            }
+        }
+    }
+
+    /// The rows of `stream`, which come in `groups` that follow each other in order, in order within these. Several small
+    /// groups are sorted together.
+    fn in_groups(self, mut stream: SendableRecordBatchStream, mut groups: Groups) -> impl Stream<Item = Sorted> {
+        async_stream::try_stream! {
+            let enough = GROUPS.min(self.resources.memory / 4);
+            let mut sort = self.sort(1);
+            let mut input = sort.input();
+            while let Some(mut batch) = stream.try_next().await? {
+                let begin = groups.last_begin(&batch)?;
+                if let Some(row) = begin.filter(|_| input.bytes() >= enough) {
+                    self.push(batch.slice(0, row), &mut input).await?;
+                    batch = batch.slice(row, batch.num_rows() - row);
+                    let next = self.sort(1);
+                    let full = std::mem::replace(&mut input, next.input());
+                    let sort = std::mem::replace(&mut sort, next);
+                    let finished = full.finish().await.map_err(fault::carry)?;
+                    let mut sorted = std::pin::pin!(self.merged(sort, vec![finished]));
+                    while let Some(batch) = sorted.try_next().await? {
+                        yield batch;
+                    }
+                }
+                self.push(batch, &mut input).await?;
+            }
+            let finished = input.finish().await.map_err(fault::carry)?;
+            let mut sorted = std::pin::pin!(self.merged(sort, vec![finished]));
+            while let Some(batch) = sorted.try_next().await? {
+                yield batch;
+            }
+        }
+    }
+
+    /// Sorts what comes out of `stream`.
+    async fn fill(self, mut stream: SendableRecordBatchStream, mut input: Input) -> DataFusionResult<Finished> {
+        while let Some(batch) = stream.try_next().await? {
+            self.push(batch, &mut input).await?;
+        }
+        input.finish().await.map_err(fault::carry)
+    }
+
+    async fn push(&self, batch: RecordBatch, input: &mut Input) -> DataFusionResult<()> {
+        let working = self.busy.timer();
+        let values = self.computed.iter().map(|key| key.evaluate(&batch)?.into_array(batch.num_rows()));
+        let values = values.collect::<DataFusionResult<Vec<ArrayRef>>>()?;
+        let prepared = self.layout.prepare(&batch, &values).map_err(fault::carry)?;
+        drop((batch, working));
+        input.push(&prepared).await.map_err(fault::carry)
+    }
+
+    /// The rows of all that is `finished`, merged.
+    fn merged(&self, sort: Arc<Sort>, finished: Vec<Finished>) -> impl Stream<Item = Sorted> + use<> {
+        let Work { resources, spilled, busy, done, .. } = self.clone();
+        async_stream::try_stream! {
+            let mut dropped: u64 = finished.iter().map(Finished::rows).sum();
+            let merge = {
+                let sort = Arc::clone(&sort);
+                beside(move || sort.merge(finished)).await?
+            };
+            spilled.add(sort.usage().written as usize);
+            done.runs.fetch_add(sort.usage().runs, Ordering::Relaxed);
+            busy.add_duration(sort.usage().busy);
+            let mut slices = std::pin::pin!(slices(merge, resources.workers, busy));
+            while let Some(sorted) = slices.try_next().await? {
+                for batch in sorted {
+                    dropped -= batch.num_rows() as u64;
+                    yield batch;
+                }
+            }
+            done.dropped.fetch_add(dropped, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Where groups of rows begin: rows with the same values of the keys by which the input is sorted already.
+#[derive(Debug, Clone)]
+struct Groups {
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    converter: Arc<RowConverter>,
+    /// The last row so far.
+    last: Option<OwnedRow>,
+}
+
+impl Groups {
+    fn new(keys: &[PhysicalSortExpr], schema: &SchemaRef) -> DataFusionResult<Self> {
+        let field = |key: &PhysicalSortExpr| Ok(SortField::new(key.expr.data_type(schema)?));
+        let fields = keys.iter().map(field).collect::<DataFusionResult<Vec<_>>>()?;
+        let keys = keys.iter().map(|key| Arc::clone(&key.expr)).collect();
+        Ok(Groups { keys, converter: Arc::new(RowConverter::new(fields)?), last: None })
+    }
+
+    /// The first row of the last group that begins in `batch`, which follows those that were asked for before.
+    fn last_begin(&mut self, batch: &RecordBatch) -> DataFusionResult<Option<usize>> {
+        let columns = self.keys.iter().map(|key| key.evaluate(batch)?.into_array(batch.num_rows()));
+        let rows = self.converter.convert_columns(&columns.collect::<DataFusionResult<Vec<_>>>()?)?;
+        let before = self.last.take();
+        let begins = |row: &usize| match row.checked_sub(1) {
+            Some(other) => rows.row(*row) != rows.row(other),
+            None => before.as_ref().is_some_and(|before| before.row() != rows.row(*row)),
+        };
+        let begin = (0..rows.num_rows()).rev().find(begins);
+        self.last = rows.num_rows().checked_sub(1).map(|last| rows.row(last).owned());
+        Ok(begin)
+    }
 }
 
 /// What `work`, which may wait for the disk, gives.

@@ -9,7 +9,8 @@ use datafusion::common::Statistics;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -22,6 +23,7 @@ use millstream_core::format::BATCH_BYTES;
 use super::Reader;
 use super::crew::ReadCrew;
 use super::opening::{Order, opened};
+use super::order::{OrderCheck, SortedBy};
 use super::queue::{UnitsExec, from_batch};
 use super::rows::{self, RowsRequest};
 use crate::fault;
@@ -48,13 +50,20 @@ impl ReadExec {
         units: Arc<dyn ExecutionPlan>,
     ) -> Self {
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(&request.output_schema)),
+            order_of(&request),
             Partitioning::UnknownPartitioning(units.output_partitioning().partition_count()),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
         let crews = EachRound::new(units.output_partitioning().partition_count());
         ReadExec { reader, request, statistics, units, crews, properties: Arc::new(properties) }
+    }
+
+    /// What the rows are held against, from the first on.
+    fn order_check(&self) -> DataFusionResult<Option<Arc<OrderCheck>>> {
+        let RowsRequest { sorted, read_schema, .. } = self.request.as_ref();
+        let check = (!sorted.is_empty()).then(|| OrderCheck::new(read_schema, sorted)).transpose();
+        check.map(|check| check.map(Arc::new)).map_err(|error| fault::carry(error.in_step(&self.reader.name)))
     }
 
     /// Whether what comes out is about as large as the text of the source: nothing is left out, and a value takes no less
@@ -66,6 +75,20 @@ impl ReadExec {
     /// The source's name in the job.
     pub fn source(&self) -> &str {
         &self.reader.name
+    }
+}
+
+/// What is known of the order of the rows.
+fn order_of(request: &RowsRequest) -> EquivalenceProperties {
+    let key = |key: &SortedBy| {
+        let index = request.output_schema.index_of(&key.column).ok()?;
+        Some(PhysicalSortExpr::new(Arc::new(Column::new(&key.column, index)), key.options))
+    };
+    let keys: Vec<PhysicalSortExpr> = request.sorted.iter().map_while(key).collect();
+    let schema = Arc::clone(&request.output_schema);
+    match keys.is_empty() {
+        true => EquivalenceProperties::new(schema),
+        false => EquivalenceProperties::new_with_orderings(schema, [keys]),
     }
 }
 
@@ -145,6 +168,7 @@ impl ExecutionPlan for ReadExec {
         let in_order = self.units.downcast_ref::<UnitsExec>().is_some_and(UnitsExec::is_in_order);
         let order = if in_order { Order::Given } else { Order::ByServer };
         let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));
+        let check = self.order_check()?;
         let crew = self.crews.begin(partition, |_| Ok(ReadCrew::new(reader.context.io.clone())))?;
         let batches = async_stream::try_stream! {
             let mut small = BatchCoalescer::new(Arc::clone(&request.output_schema), request.parse.batch_rows)
@@ -159,7 +183,8 @@ impl ExecutionPlan for ReadExec {
             loop {
                 let member = Arc::new(crew.join());
                 while let Some(open) = opened.try_next().await? {
-                    let rows = rows::rows(Arc::clone(&reader), Arc::clone(&request), open, Arc::clone(&member));
+                    let (worker, check) = (Arc::clone(&member), check.clone());
+                    let rows = rows::rows(Arc::clone(&reader), Arc::clone(&request), open, worker, check);
                     tokio::pin!(rows);
                     while let Some(batch) = rows.try_next().await? {
                         held += batch.get_array_memory_size();

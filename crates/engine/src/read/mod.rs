@@ -8,12 +8,13 @@
 //! those that cannot be opened. `archive.rs` reads large zips by their directory, in parts that several tasks take.
 //! `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
 //! `table.rs` shows a source to the SQL planner and takes the columns and filters it pushes down; `sample.rs` looks at the
-//! first bytes where the job declares no columns.
+//! first bytes where the job declares no columns; `order.rs` holds the rows against the order that the job declares.
 
 pub mod archive;
 pub mod crew;
 pub mod exec;
 pub mod opening;
+pub mod order;
 pub mod pace;
 pub mod queue;
 pub mod rows;
@@ -37,6 +38,7 @@ use millstream_core::format::{Format, OnDrift, Validate};
 use millstream_core::source::{OpenedUnit, Source, SourceContext};
 use millstream_core::{ByteStream, Error, Registry, Reservation, Result, Step, Unit};
 
+use self::order::SortedBy;
 use self::pace::Pace;
 use self::unopened::Unopened;
 
@@ -95,6 +97,8 @@ pub struct Reader {
     pub unopened: Unopened,
     /// Which values are converted.
     pub validate: Validate,
+    /// The order that the rows have already.
+    pub sorted_by: Vec<SortedBy>,
     /// Columns added behind the format's own.
     pub provenance: Vec<Provenance>,
     /// Records that may be refused before the run fails.

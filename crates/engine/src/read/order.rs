@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::compute::SortOptions;
 use arrow::datatypes::{Int64Type, Schema};
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use arrow::row::{OwnedRow, RowConverter, SortField};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use millstream_core::{Error, Result};
 
 /// One key of the order: a column, and its direction.

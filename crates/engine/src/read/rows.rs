@@ -22,6 +22,7 @@ use millstream_core::source::{Source, SourceContext};
 use millstream_core::{Crew, Error, ErrorKind, Reservation, Result, Unit};
 
 use super::crew::Member;
+use super::order::{OrderCheck, SortedBy};
 use super::pace::Pace;
 use super::split::{SplitParser, cut};
 use super::unit::{OpenUnit, UnitBytes, UnitText};
@@ -41,18 +42,21 @@ pub struct RowsRequest {
     pub output: Vec<usize>,
     /// Which provenance is in `read_schema`, in order.
     pub provenance: Vec<Provenance>,
+    /// The order that the rows have already; all of its columns come out.
+    pub sorted: Vec<SortedBy>,
     /// The columns that come out.
     pub output_schema: SchemaRef,
     /// Whether these are all columns of the source, and all rows.
     pub whole: bool,
 }
 
-/// The rows of one unit.
+/// The rows of one unit, which follow those that `order` has seen.
 pub fn rows(
     reader: Arc<Reader>,
     request: Arc<RowsRequest>,
     open: OpenUnit,
     worker: Arc<Member>,
+    order: Option<Arc<OrderCheck>>,
 ) -> impl Stream<Item = DataFusionResult<RecordBatch>> + Send {
     async_stream::try_stream! {
         let uri = open.unit.uri.clone();
@@ -66,6 +70,10 @@ pub fn rows(
         };
         while let Some(item) = parsed_rows.next().await {
             let (rows, member) = item.map_err(|error| fault::carry(error.in_unit(&uri, None).in_step(&reader.name)))?;
+            if let Some(order) = &order {
+                let placed = |error: Error| fault::carry(error.in_unit(&uri, member.as_deref()).in_step(&reader.name));
+                order.check(&rows.batch, rows.lines.as_ref()).map_err(placed)?;
+            }
             // What is read counts, not what a filter that was pushed down leaves of it.
             reader.steps.parse.add_rows(rows.batch.num_rows() as u64);
             let Some(batch) = finish(&request, rows, &uri, member.as_deref())? else { continue };

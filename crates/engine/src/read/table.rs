@@ -16,6 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::format::{Bound, Comparison, ParseRequest, Required, TEXT};
 
 use super::exec::ReadExec;
+use super::order::SortedBy;
 use super::queue::UnitsExec;
 use super::rows::RowsRequest;
 use super::{Provenance, Reader};
@@ -77,6 +78,15 @@ impl SourceTable {
             None => None,
         };
         let output = projection.iter().filter_map(|wanted| read.binary_search(wanted).ok()).collect();
+        let sorted: Vec<SortedBy> = self
+            .reader
+            .sorted_by
+            .iter()
+            .map_while(|key| {
+                let index = self.columns.index_of(&key.column).ok()?;
+                projection.contains(&index).then(|| key.clone())
+            })
+            .collect();
         Ok(RowsRequest {
             whole: filter.is_none() && projection.len() == self.schema.fields().len(),
             parse: ParseRequest {
@@ -84,7 +94,8 @@ impl SourceTable {
                 projection: parsed,
                 on_drift: self.reader.on_drift,
                 validate: self.reader.validate,
-                lines: provenance.contains(&Provenance::Line),
+                // They tell where a row is that is not in order.
+                lines: provenance.contains(&Provenance::Line) || !sorted.is_empty(),
                 batch_rows: state.config().batch_size(),
                 bounds: filters.iter().flat_map(|filter| bounds(filter, &self.columns)).collect(),
                 required: filters.iter().flat_map(|filter| required(filter, &self.columns)).collect(),
@@ -93,6 +104,7 @@ impl SourceTable {
             filter,
             output,
             provenance,
+            sorted,
             output_schema: Arc::new(self.schema.project(projection)?),
         })
     }
@@ -145,7 +157,7 @@ impl TableProvider for SourceTable {
         };
         let request = Arc::new(self.request(state, projection, filters)?);
         let statistics = self.statistics_of(&request.output_schema);
-        let in_order = state.config().get_extension::<InOrder>().is_some();
+        let in_order = state.config().get_extension::<InOrder>().is_some() || !request.sorted.is_empty();
         let units = UnitsExec::new(Arc::clone(&self.reader), in_order, if in_order { 1 } else { self.partitions });
         Ok(Arc::new(ReadExec::new(Arc::clone(&self.reader), request, statistics, Arc::new(units))))
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{REGISTRY, loaded, loaded_with, shown};
 use crate::graph::Transform;
-use crate::{Job, reference, schema};
+use crate::{Distinct, Job, reference, schema};
 
 /// A job that uses nearly everything.
 pub const FULL: &str = r#"# a comment
