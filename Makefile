@@ -27,3 +27,4 @@ check:
 reference:
 	cargo build --locked -p millstream
 	$(CARGO_TARGET_DIR)/debug/millstream reference > docs/reference/job-file.md
+	$(CARGO_TARGET_DIR)/debug/millstream reference --of-machine > docs/reference/machine-file.md

@@ -49,9 +49,16 @@ pub struct Global {
     /// Cores that decode and compute [default: all]
     #[arg(long, global = true, value_name = "N", help_heading = "Machine")]
     pub cores: Option<usize>,
-    /// Folder for what does not fit in memory [default: the system's temporary folder]
+    /// Folder for what does not fit in memory [default: the system's temporary folder]. May be repeated: at best each is
+    /// on a disk of its own
     #[arg(long, global = true, value_name = "FOLDER", help_heading = "Machine")]
-    pub scratch: Option<PathBuf>,
+    pub scratch: Vec<PathBuf>,
+    /// File that says what this machine has
+    #[arg(long, global = true, value_name = "FILE", env = "MILLSTREAM_MACHINE", help_heading = "Machine")]
+    pub machine: Option<String>,
+    /// Which of the nodes in the machine file this is [default: that with the host's name]
+    #[arg(long, global = true, value_name = "NAME", env = "MILLSTREAM_NODE", help_heading = "Machine")]
+    pub node: Option<String>,
     /// Give the job a variable: `${NAME}` in the job file is then VALUE. May be repeated
     #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = variable, help_heading = "Job")]
     pub set: Vec<(String, String)>,
@@ -128,9 +135,13 @@ pub enum Command {
         #[arg(long, value_name = "FOLDER")]
         folder: Option<PathBuf>,
     },
-    /// Print the reference of the job file, in Markdown
+    /// Print the reference of the job file, or of the machine file, in Markdown
     #[command(hide = true)]
-    Reference,
+    Reference {
+        /// That of the machine file
+        #[arg(long)]
+        of_machine: bool,
+    },
 }
 
 /// A job file.

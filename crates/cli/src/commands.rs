@@ -14,7 +14,7 @@ use millstream_core::{Error, ErrorKind, Result};
 use millstream_engine::fault::without_job;
 use millstream_engine::run::{Interrupt, Watch};
 use millstream_engine::urls::Urls;
-use millstream_engine::{Base, Failure, Machine, Variables};
+use millstream_engine::{Asked, Base, Failure, Machine, Variables};
 use millstream_job::{Lint, Loaded, lint::tidy};
 use serde_json::{Value, json};
 
@@ -41,8 +41,12 @@ pub fn run(arguments: Arguments) -> u8 {
         Command::Cat(urls) => cat(global, urls),
         Command::Completions { shell } => completions(output, *shell),
         Command::Man { folder } => man(output, folder.as_deref()),
-        Command::Reference => {
-            output.result(&millstream_job::reference(&millstream_engine::registry())).map_err(Failure::from)
+        Command::Reference { of_machine } => {
+            let reference = match of_machine {
+                true => millstream_job::machine_reference(),
+                false => millstream_job::reference(&millstream_engine::registry()),
+            };
+            output.result(&reference).map_err(Failure::from)
         }
     };
     match done {
@@ -82,23 +86,36 @@ fn tell_lints(output: Output, lints: &[Lint]) {
     }
 }
 
-fn machine(global: &Global) -> Result<Machine> {
-    Machine::detect(global.cores, global.memory.map(|size| size.0), global.scratch.clone())
+/// The machine as its file has it, or as it is found.
+fn machine(global: &Global) -> Result<Machine, Failure> {
+    let (cores, memory) = (global.cores, global.memory.map(|size| size.0));
+    let asked = Asked { cores, memory, scratch: global.scratch.clone() };
+    let Some(path) = &global.machine else { return Ok(Machine::detect(asked)?) };
+    let bytes = read_text(path, "the machine file", "`--machine` and MILLSTREAM_MACHINE name it")?;
+    let text = millstream_job::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
+    let node = global.node.clone().unwrap_or_else(millstream_engine::machine::host_name);
+    let file = millstream_job::machine::load(path, text, &node, &|name| std::env::var(name).ok());
+    let file = file.map_err(|lints| Failure { lints, errors: Vec::new() })?;
+    Machine::of_file(&file, asked)
 }
 
-/// The job at `path` with the lints that need no engine.
-fn load(global: &Global, path: &str, running: bool) -> Result<Loaded, Failure> {
-    let bytes = fs_err::read(path).map_err(|cause| {
-        let error = Error::job(format!("the job file {path} cannot be read"));
+/// The bytes of the file at `path`, which is `what`; what to do if there is none is `absent`.
+fn read_text(path: &str, what: &str, absent: &str) -> Result<Vec<u8>, Failure> {
+    let failed = |cause: std::io::Error| {
+        let error = Error::job(format!("{what} {path} cannot be read"));
         match cause.kind() {
-            std::io::ErrorKind::NotFound => {
-                error.cause("there is no such file").hint("`millstream guess URL > job.yaml` writes a first one")
-            }
+            std::io::ErrorKind::NotFound => error.cause("there is no such file").hint(absent),
             std::io::ErrorKind::IsADirectory => error.cause("it is a folder"),
             std::io::ErrorKind::PermissionDenied => error.cause("you have no rights to read it"),
             _ => error.cause(cause),
         }
-    })?;
+    };
+    fs_err::read(path).map_err(|cause| failed(cause).into())
+}
+
+/// The job at `path` with the lints that need no engine.
+fn load(global: &Global, path: &str, running: bool) -> Result<Loaded, Failure> {
+    let bytes = read_text(path, "the job file", "`millstream guess URL > job.yaml` writes a first one")?;
     let text = millstream_job::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
     let set: BTreeMap<String, String> = global.set.iter().cloned().collect();
     let variables = Variables { set: &set, environment: &|name| std::env::var(name).ok() };
@@ -377,6 +394,15 @@ mod tests {
         let written = include_str!("../../../docs/reference/job-file.md");
         let generated = millstream_job::reference(&millstream_engine::registry());
         assert!(written == generated, "docs/reference/job-file.md is out of date: run `make reference`");
+    }
+
+    #[test]
+    fn the_reference_of_the_machine_file_is_that_of_its_specs() {
+        let written = include_str!("../../../docs/reference/machine-file.md");
+        assert!(
+            written == millstream_job::machine_reference(),
+            "docs/reference/machine-file.md is out of date: run `make reference`"
+        );
     }
 
     #[test]

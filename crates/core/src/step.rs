@@ -56,7 +56,9 @@ pub struct Step {
     busy: AtomicU64,
     waiting_input: AtomicU64,
     waiting_output: AtomicU64,
+    waiting_scratch: AtomicU64,
     spilled: AtomicU64,
+    spilled_for_want: AtomicU64,
 }
 
 impl Step {
@@ -75,7 +77,9 @@ impl Step {
             busy: AtomicU64::new(0),
             waiting_input: AtomicU64::new(0),
             waiting_output: AtomicU64::new(0),
+            waiting_scratch: AtomicU64::new(0),
             spilled: AtomicU64::new(0),
+            spilled_for_want: AtomicU64::new(0),
         })
     }
 
@@ -136,6 +140,12 @@ impl Step {
     /// Bytes that the step wrote to scratch because memory was short.
     pub fn add_spilled(&self, bytes: u64) {
         self.spilled.fetch_add(bytes, Ordering::Relaxed);
+        self.spilled_for_want.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that the step wrote to scratch as it was planned: it would gain little by more memory.
+    pub fn add_spilled_as_planned(&self, bytes: u64) {
+        self.spilled.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Time at work.
@@ -151,6 +161,11 @@ impl Step {
     /// Time spent waiting for what comes after: the next step, or the target.
     pub fn add_waiting_output(&self, time: Duration) {
         self.waiting_output.fetch_add(nanoseconds(time), Ordering::Relaxed);
+    }
+
+    /// Time spent waiting for scratch.
+    pub fn add_waiting_scratch(&self, time: Duration) {
+        self.waiting_scratch.fetch_add(nanoseconds(time), Ordering::Relaxed);
     }
 
     /// Runs `work` and counts its time as busy.
@@ -173,6 +188,7 @@ impl Step {
     pub fn snapshot(&self) -> StepSnapshot {
         let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 / 1e9;
         let (waiting_input, waiting_output) = (seconds(&self.waiting_input), seconds(&self.waiting_output));
+        let waiting_scratch = seconds(&self.waiting_scratch);
         StepSnapshot {
             name: self.name.clone(),
             kind: self.kind,
@@ -184,10 +200,12 @@ impl Step {
             bytes: self.bytes.load(Ordering::Relaxed),
             bytes_total: self.bytes_total.load(Ordering::Relaxed),
             busy: seconds(&self.busy),
-            waiting: waiting_input + waiting_output,
+            waiting: waiting_input + waiting_output + waiting_scratch,
             waiting_input,
             waiting_output,
+            waiting_scratch,
             spilled_bytes: self.spilled.load(Ordering::Relaxed),
+            spilled_for_want: self.spilled_for_want.load(Ordering::Relaxed),
         }
     }
 }
@@ -219,14 +237,18 @@ pub struct StepSnapshot {
     pub bytes_total: u64,
     /// Seconds at work.
     pub busy: f64,
-    /// Seconds spent waiting, for input or for output.
+    /// Seconds spent waiting: for input, for output or for scratch.
     pub waiting: f64,
     /// Seconds spent waiting for input.
     pub waiting_input: f64,
     /// Seconds spent waiting for output.
     pub waiting_output: f64,
+    /// Seconds spent waiting for scratch.
+    pub waiting_scratch: f64,
     /// Bytes written to scratch because memory was short.
     pub spilled_bytes: u64,
+    /// Of these, what was not planned: more memory would save it.
+    pub spilled_for_want: u64,
 }
 
 /// All steps of a run, in the order in which they were added.

@@ -84,7 +84,7 @@ pub fn explain(job: &Job, machine: Machine, warn: &Warn) -> Result<String, Failu
             machine.cores,
             Size(machine.memory),
             Size(base.budget.limit() as u64),
-            machine.scratch.display()
+            machine.scratch
         );
         for reader in &prepared.readers {
             let _ = write!(text, "\nsource {}: {}", reader.name, reader.format.name());

@@ -27,6 +27,6 @@ pub mod urls;
 pub mod verdict;
 
 pub use commands::{Checked, Variables, Warn, check, explain, load, preview};
-pub use machine::Machine;
+pub use machine::{Asked, Machine};
 pub use prepare::{Base, Failure};
 pub use registry::registry;

@@ -1,14 +1,26 @@
-//! The machine: cores, memory, scratch. Detected, aware of control groups, or set by the user.
+//! The machine: cores, memory, scratch. Detected, aware of control groups, or set by the user, in its own file or for one
+//! run.
 
+use std::fmt;
 use std::path::PathBuf;
 
+use millstream_core::hint::did_you_mean;
+use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
+use millstream_job::machine::{DEFAULT_POOL, ScratchDisk};
+use millstream_job::{Lint, MachineFile, RunCompression};
+use millstream_sort::Compression;
+
+use crate::prepare::Failure;
 
 /// The least memory that a run is given, in bytes.
 pub const LEAST_MEMORY: u64 = 64 << 20;
 
 /// The most workers: each is a thread, and a system that refuses one ends the process.
 const MOST_CORES: usize = 1024;
+
+/// The least and most bytes of a block of a sorted run.
+const BLOCK: (u64, u64) = (4 << 10, 16 << 20);
 
 /// What the run may use.
 #[derive(Debug, Clone)]
@@ -18,14 +30,115 @@ pub struct Machine {
     /// The budget: the process's resident size in bytes.
     pub memory: u64,
     /// Where what does not fit in memory is written.
-    pub scratch: PathBuf,
+    pub scratch: Disks,
+}
+
+/// What is set for one run: it comes before what the machine file says.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    /// Workers.
+    pub cores: Option<usize>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Folders for scratch, for everything.
+    pub scratch: Vec<PathBuf>,
+}
+
+/// Where what does not fit in memory is written, and how.
+#[derive(Debug, Clone)]
+pub struct Disks {
+    /// At least one.
+    pub disks: Vec<Disk>,
+    /// How sorted runs are written.
+    pub compression: Compression,
+    /// Bytes of a block of these, if that is set.
+    pub block: Option<u64>,
+}
+
+/// A folder for scratch.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Its pools; none if it is for everything.
+    pub pools: Vec<String>,
+}
+
+impl Disk {
+    /// Whether what names no pool may use it.
+    pub fn is_for_everything(&self) -> bool {
+        self.pools.is_empty() || self.pools.iter().any(|pool| pool == DEFAULT_POOL)
+    }
+}
+
+impl Disks {
+    /// One folder for everything.
+    pub fn one(folder: PathBuf) -> Self {
+        Disks { disks: vec![Disk { folder, pools: Vec::new() }], compression: Compression::None, block: None }
+    }
+
+    /// The names of all pools, in the order in which they are named first.
+    pub fn pools(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for pool in self.disks.iter().flat_map(|disk| &disk.pools) {
+            if !names.contains(&pool.as_str()) {
+                names.push(pool.as_str());
+            }
+        }
+        names
+    }
+
+    /// What to do about a `pool` that is none of this machine's; nothing if it is one, or if the machine has none at all:
+    /// then everything uses what there is.
+    pub fn no_such_pool(&self, pool: &str) -> Option<String> {
+        let pools = self.pools();
+        let is_wrong = !pools.is_empty() && pool != DEFAULT_POOL && !pools.contains(&pool);
+        is_wrong.then(|| did_you_mean(pool, "pools of this machine", &pools))
+    }
+
+    fn of_file(file: &MachineFile, folders: Vec<PathBuf>) -> Self {
+        let everything = |folder: PathBuf| Disk { folder, pools: Vec::new() };
+        let of_file = |disk: &ScratchDisk| Disk {
+            folder: PathBuf::from(&disk.folder.value),
+            pools: disk.pools.iter().map(|pool| pool.value.clone()).collect(),
+        };
+        let disks = match (folders.is_empty(), file.disks.is_empty()) {
+            (false, _) => folders.into_iter().map(everything).collect(),
+            (true, false) => file.disks.iter().map(of_file).collect(),
+            (true, true) => vec![everything(std::env::temp_dir())],
+        };
+        let compression = match file.compression {
+            RunCompression::None => Compression::None,
+            RunCompression::Lz4 => Compression::Lz4,
+            RunCompression::Zstd => Compression::Zstd,
+        };
+        Disks { disks, compression, block: file.block.map(|block| block.value) }
+    }
+}
+
+impl fmt::Display for Disks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |disk: &Disk| {
+            let memory = if millstream_sort::is_in_memory(&disk.folder) { " (in memory)" } else { "" };
+            let pools = disk.pools.join(", ");
+            let pools = if pools.is_empty() { String::new() } else { format!(" for {pools}") };
+            format!("{}{memory}{pools}", disk.folder.display())
+        };
+        f.write_str(&self.disks.iter().map(shown).collect::<Vec<_>>().join(", "))?;
+        match self.compression {
+            Compression::None => {}
+            Compression::Lz4 => f.write_str(", runs packed with lz4")?,
+            Compression::Zstd => f.write_str(", runs packed with zstd")?,
+        }
+        self.block.map_or(Ok(()), |block| write!(f, ", in blocks of {}", Size(block)))
+    }
 }
 
 impl Machine {
-    /// This machine, with what the user set in place of what is found: cores, memory in bytes, the scratch folder.
-    pub fn detect(cores: Option<usize>, memory: Option<u64>, scratch: Option<PathBuf>) -> Result<Self> {
+    /// This machine, with what the user set in place of what is found.
+    pub fn detect(asked: Asked) -> Result<Self> {
         let available = std::thread::available_parallelism().map_or(1, usize::from);
-        let cores = match cores {
+        let cores = match asked.cores {
             Some(0) => return Err(Error::job("the number of cores is 0").hint("give at least 1")),
             Some(cores) if cores > MOST_CORES => {
                 return Err(Error::job(format!("{cores} is too many cores"))
@@ -34,19 +147,71 @@ impl Machine {
             Some(cores) => cores,
             None => available.min(MOST_CORES),
         };
-        let memory = match memory {
-            Some(memory) if memory < LEAST_MEMORY => {
-                return Err(Error::job(format!(
-                    "a memory budget of {} is too small",
-                    millstream_core::spec::Size(memory)
-                ))
-                .hint("give at least 64MiB: the program itself takes about 40 MB, and the SQL engine more"));
-            }
+        let memory = match asked.memory {
+            Some(memory) if memory < LEAST_MEMORY => return Err(Error::job(too_small(memory)).hint(AT_LEAST)),
             Some(memory) => memory,
             None => (total_memory() / 4).max(LEAST_MEMORY),
         };
-        Ok(Machine { cores, memory, scratch: scratch.unwrap_or_else(std::env::temp_dir) })
+        let mut scratch = Disks::one(std::env::temp_dir());
+        if !asked.scratch.is_empty() {
+            scratch.disks = asked.scratch.into_iter().map(|folder| Disk { folder, pools: Vec::new() }).collect();
+        }
+        Ok(Machine { cores, memory, scratch })
     }
+
+    /// This machine as `file` has it, with what was `asked` for in place of it.
+    pub fn of_file(file: &MachineFile, asked: Asked) -> Result<Self, Failure> {
+        let lints = faults(file);
+        if !lints.is_empty() {
+            return Err(Failure { lints, errors: Vec::new() });
+        }
+        let folders = asked.scratch;
+        let cores = asked.cores.or(file.cores.map(|cores| cores.value));
+        let memory = asked.memory.or(file.memory.map(|memory| memory.value));
+        let machine = Machine::detect(Asked { cores, memory, scratch: Vec::new() })?;
+        Ok(Machine { scratch: Disks::of_file(file, folders), ..machine })
+    }
+}
+
+/// The name of this machine.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// What to do about a budget that is too small.
+const AT_LEAST: &str = "give at least 64MiB: the program itself takes about 40 MB, and the SQL engine more";
+
+fn too_small(memory: u64) -> String {
+    format!("a memory budget of {} is too small", Size(memory))
+}
+
+/// What is wrong with the values of `file`, each by itself.
+fn faults(file: &MachineFile) -> Vec<Lint> {
+    let mut lints = Vec::new();
+    if let Some(memory) = file.memory.filter(|memory| memory.value < LEAST_MEMORY) {
+        lints.push(file.text.error(memory.span, too_small(memory.value)).hint(AT_LEAST));
+    }
+    if let Some(block) = file.block.filter(|block| !(BLOCK.0..=BLOCK.1).contains(&block.value)) {
+        let what = format!("a run cannot have blocks of {}", Size(block.value));
+        lints.push(
+            file.text
+                .error(block.span, what)
+                .hint("give something from 4KiB to 16MiB; more is read at once of each run"),
+        );
+    }
+    for (index, disk) in file.disks.iter().enumerate() {
+        let (folder, span) = (&disk.folder.value, disk.folder.span);
+        if file.disks[..index].iter().any(|other| other.folder.value == *folder) {
+            let what = format!("{folder} is named twice");
+            lints.push(file.text.error(span, what).hint("name it once, with all of its pools"));
+            continue;
+        }
+        if let Err(error) = crate::scratch::check(folder.as_ref()) {
+            let what = [Some(error.what()), error.cause_text()].into_iter().flatten().collect::<Vec<_>>().join(": ");
+            lints.push(file.text.error(span, what).hint("make the folder, or name another one"));
+        }
+    }
+    lints
 }
 
 /// The memory that this process can have in bytes: the machine's, or the least limit of its control group and of the
@@ -94,12 +259,13 @@ mod tests {
 
     #[test]
     fn a_quarter_of_the_machine_unless_told_otherwise() {
-        let machine = Machine::detect(None, None, None).expect("detected");
+        let detect = |cores, memory| Machine::detect(Asked { cores, memory, scratch: Vec::new() });
+        let machine = detect(None, None).expect("detected");
         assert!(machine.cores >= 1 && machine.memory >= LEAST_MEMORY);
         assert!(machine.memory <= meminfo_total().expect("Linux") / 4 + LEAST_MEMORY);
-        assert!(Machine::detect(Some(0), None, None).is_err());
-        assert!(Machine::detect(Some(100_000), None, None).is_err());
-        assert!(Machine::detect(None, Some(1000), None).is_err());
-        assert_eq!(Machine::detect(Some(3), Some(LEAST_MEMORY), None).expect("set").cores, 3);
+        assert!(detect(Some(0), None).is_err());
+        assert!(detect(Some(100_000), None).is_err());
+        assert!(detect(None, Some(1000)).is_err());
+        assert_eq!(detect(Some(3), Some(LEAST_MEMORY)).expect("set").cores, 3);
     }
 }

@@ -49,15 +49,11 @@ pub struct Metered {
 impl Metered {
     /// Takes over what operators count themselves: bytes spilled, and what they do beside being polled.
     pub fn settle(&self) {
-        if let Some(spilled) = self.node.metrics().and_then(|metrics| metrics.spilled_bytes()) {
-            self.step.add_spilled(spilled as u64);
-        }
-        // A sort works in tasks of its own, which nobody polls.
-        if let Some(sort) = self.node.downcast_ref::<ExternalSort>() {
-            let busy = sort.metrics().and_then(|metrics| metrics.elapsed_compute()).unwrap_or(0);
-            self.step.add_busy(Duration::from_nanos(busy as u64));
-            if let Some(outcome) = sort.outcome() {
-                self.step.add_detail(&outcome);
+        match self.node.downcast_ref::<ExternalSort>() {
+            Some(sort) => sort.settle(&self.step),
+            None => {
+                let spilled = self.node.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or(0);
+                self.step.add_spilled(spilled as u64);
             }
         }
     }
@@ -168,7 +164,8 @@ impl ExecutionPlan for MeterExec {
         let placed = |error| self.blame.place(error, self.input.name());
         let input = self.input.execute(partition, context).map_err(placed)?;
         let (blame, operator) = (Arc::clone(&self.blame), self.input.name().to_owned());
-        Ok(Box::pin(MeterStream { input, step: self.step.clone(), idle: None, blame, operator }))
+        let waits_for_input = !self.input.is::<ExternalSort>();
+        Ok(Box::pin(MeterStream { input, step: self.step.clone(), waits_for_input, idle: None, blame, operator }))
     }
 }
 
@@ -181,6 +178,8 @@ enum Idle {
 struct MeterStream {
     input: SendableRecordBatchStream,
     step: Option<Arc<Step>>,
+    /// Whether it waits for its input when it has nothing to give. A sort may be at work then, in tasks of its own.
+    waits_for_input: bool,
     idle: Option<Idle>,
     blame: Arc<Blame>,
     operator: String,
@@ -202,9 +201,9 @@ impl Stream for MeterStream {
         if let Some(step) = &self.step {
             step.add_busy(own);
             match idle {
-                Some(Idle::Input(since)) => step.add_waiting_input(start.duration_since(since)),
+                Some(Idle::Input(since)) if self.waits_for_input => step.add_waiting_input(start.duration_since(since)),
                 Some(Idle::Output(since)) => step.add_waiting_output(start.duration_since(since)),
-                None => {}
+                _ => {}
             }
             if let Poll::Ready(Some(Ok(batch))) = &polled {
                 step.add_rows(batch.num_rows() as u64);
@@ -258,6 +257,7 @@ mod tests {
         let inner = MeterStream {
             input: stream_of(&schema, Duration::from_millis(40), None),
             step: Some(Arc::clone(&below)),
+            waits_for_input: true,
             idle: None,
             blame: Arc::default(),
             operator: "below".to_owned(),
@@ -265,6 +265,7 @@ mod tests {
         let mut outer = MeterStream {
             input: stream_of(&schema, Duration::from_millis(10), Some(inner)),
             step: Some(Arc::clone(&above)),
+            waits_for_input: true,
             idle: None,
             blame: Arc::default(),
             operator: "above".to_owned(),

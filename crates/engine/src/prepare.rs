@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
@@ -87,7 +88,7 @@ pub struct Base {
     /// Threads. They end after what they work for.
     pub runtimes: Runtimes,
     /// Where the SQL engine and shared steps spill. Last, since threads write to it.
-    pub scratch: Scratch,
+    pub scratch: Arc<Scratch>,
 }
 
 impl Base {
@@ -95,7 +96,7 @@ impl Base {
     pub fn new(machine: Machine) -> Result<Self> {
         let runtimes = Runtimes::new(machine.cores)?;
         let budget = Budget::new(memory::pool_size(machine.memory));
-        let scratch = Scratch::new(&machine.scratch);
+        let scratch = Arc::new(Scratch::new(&machine.scratch));
         let session = session(&machine, &scratch, &budget)?;
         Ok(Base {
             registry: crate::registry(),
@@ -126,7 +127,9 @@ fn session(machine: &Machine, scratch: &Scratch, budget: &Arc<Budget>) -> Result
     let pool: Arc<dyn MemoryPool> = Arc::new(BudgetPool::new(Arc::clone(budget)));
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(pool)
-        .with_temp_file_path(scratch.folder())
+        .with_disk_manager_builder(
+            DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(scratch.folders(None))),
+        )
         .with_max_spill_merge_fan_in(merge_fan_in(budget.limit(), machine.cores))
         .build_arc()
         .map_err(fault::unwrap)?;
@@ -293,6 +296,7 @@ impl Prepared<'_> {
     /// `failure`.
     async fn add_transforms(&mut self, job: &Job, failure: &mut Failure) {
         for step in job.transforms_in_order() {
+            failure.lints.extend(self.pool_fault(job, &step.transform));
             let name = step.name.value.as_str();
             let known = !step.uses.iter().any(|used| self.unknown.contains(used));
             let planned = match known {
@@ -308,6 +312,13 @@ impl Prepared<'_> {
         for sink in &job.sinks {
             failure.lints.extend(self.sink_plan(sink).err().map(|fault| lint(job, fault)));
         }
+    }
+
+    /// A sort names a pool that this machine has.
+    fn pool_fault(&self, job: &Job, transform: &Transform) -> Option<Lint> {
+        let Transform::Sort { pool: Some(pool), .. } = transform else { return None };
+        let hint = self.base.machine.scratch.no_such_pool(&pool.value)?;
+        Some(job.text.error(pool.span, format!("this machine has no scratch in a pool `{}`", pool.value)).hint(hint))
     }
 
     async fn plan_transform<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, StepFault<'job>> {
@@ -389,7 +400,7 @@ impl Prepared<'_> {
             scratch: self.base.scratch.folder().to_owned(),
             sorting: Sorting::new(
                 Arc::clone(&self.base.budget),
-                self.base.scratch.folder().to_owned(),
+                Arc::clone(&self.base.scratch),
                 self.base.machine.cores,
             ),
             steps: Arc::clone(&self.base.steps),

@@ -71,7 +71,7 @@ pub struct Watch<'a> {
 
 /// Runs `job` on `machine` to its end.
 pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Report, Failure> {
-    scratch::check(&machine.scratch)?;
+    machine.scratch.disks.iter().try_for_each(|disk| scratch::check(&disk.folder))?;
     let base = Base::new(machine)?;
     let begun = Instant::now();
     let before = ProcessorUse::now();

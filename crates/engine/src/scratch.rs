@@ -1,4 +1,4 @@
-//! The place for what does not fit in memory: a folder of this process inside the scratch folder.
+//! The place for what does not fit in memory: a folder of this process inside each scratch folder.
 //!
 //! ```text
 //!  /tmp/millstream-a1b2c3/     removed when the process ends,
@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use fs_err::File;
 use millstream_core::{Error, Result};
+use millstream_sort::Compression;
+
+use crate::machine::{Disk, Disks};
 
 /// How the folders' names begin.
 const PREFIX: &str = "millstream-";
@@ -25,17 +28,65 @@ const BEGUN: Duration = Duration::from_secs(60);
 /// How long the removal of the folder is tried, while threads that are ending may still write to it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The folder; removed when this is dropped.
+/// The folders, one on each disk.
 #[derive(Debug)]
 pub struct Scratch {
+    places: Vec<Place>,
+    compression: Compression,
+    block: Option<u64>,
+}
+
+/// A folder on a disk; removed when this is dropped.
+#[derive(Debug)]
+struct Place {
+    disk: Disk,
     folder: PathBuf,
     /// `None` where no folder could be made: then nothing can spill, which is told when something wants to.
     _lock: Option<File>,
 }
 
 impl Scratch {
-    /// A new folder in `parent`. Those that dead processes have left there are removed.
-    pub fn new(parent: &Path) -> Self {
+    /// New folders on `disks`. Those that dead processes have left there are removed.
+    pub fn new(disks: &Disks) -> Self {
+        let places = disks.disks.iter().map(Place::new).collect();
+        Scratch { places, compression: disks.compression, block: disks.block }
+    }
+
+    /// Where everything may make files.
+    pub fn folder(&self) -> &Path {
+        self.places_of(None).first().map_or(Path::new(""), |place| place.folder.as_path())
+    }
+
+    /// Where what names `pool` may make files, or what names none. Where a machine has no such pool, or no disk that is
+    /// for everything, it is all of them.
+    pub fn folders(&self, pool: Option<&str>) -> Vec<PathBuf> {
+        self.places_of(pool).into_iter().map(|place| place.folder.clone()).collect()
+    }
+
+    fn places_of(&self, pool: Option<&str>) -> Vec<&Place> {
+        let for_everything = |place: &&Place| place.disk.is_for_everything();
+        let in_pool = |place: &&Place| pool.is_some_and(|pool| place.disk.pools.iter().any(|one| one == pool));
+        let mut chosen: Vec<&Place> = self.places.iter().filter(in_pool).collect();
+        if chosen.is_empty() {
+            chosen = self.places.iter().filter(for_everything).collect();
+        }
+        if chosen.is_empty() { self.places.iter().collect() } else { chosen }
+    }
+
+    /// How sorted runs are written.
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// Bytes of a block of these, if that is set.
+    pub fn block(&self) -> Option<u64> {
+        self.block
+    }
+}
+
+impl Place {
+    fn new(disk: &Disk) -> Self {
+        let parent = disk.folder.as_path();
         sweep(parent);
         let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
         let locked = made.and_then(|folder| {
@@ -43,19 +94,15 @@ impl Scratch {
             lock.lock()?;
             Ok((folder.keep(), lock))
         });
-        match locked {
-            Ok((folder, lock)) => Scratch { folder, _lock: Some(lock) },
-            Err(_) => Scratch { folder: parent.to_owned(), _lock: None },
-        }
-    }
-
-    /// Where files may be made.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+        let (folder, lock) = match locked {
+            Ok((folder, lock)) => (folder, Some(lock)),
+            Err(_) => (parent.to_owned(), None),
+        };
+        Place { disk: disk.clone(), folder, _lock: lock }
     }
 }
 
-impl Drop for Scratch {
+impl Drop for Place {
     fn drop(&mut self) {
         if self._lock.is_none() {
             return;
@@ -101,10 +148,36 @@ pub fn check(parent: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn on(folder: &Path) -> Scratch {
+        Scratch::new(&Disks::one(folder.to_owned()))
+    }
+
+    #[test]
+    fn what_names_a_pool_uses_its_disks_and_the_rest_the_others() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let disk = |name: &str, pools: &[&str]| {
+            let folder = parent.path().join(name);
+            fs_err::create_dir(&folder).expect("writable");
+            Disk { folder, pools: pools.iter().map(|pool| (*pool).to_owned()).collect() }
+        };
+        let disks = vec![disk("large", &["large"]), disk("any", &[]), disk("both", &["large", "default"])];
+        let scratch = Scratch::new(&Disks { disks: disks.clone(), ..Disks::one(PathBuf::new()) });
+        let names = |scratch: &Scratch, pool: Option<&str>| -> Vec<String> {
+            let parents = scratch.folders(pool).into_iter().filter_map(|folder| Some(folder.parent()?.to_owned()));
+            parents.filter_map(|folder| Some(folder.file_name()?.to_string_lossy().into_owned())).collect()
+        };
+        assert_eq!(names(&scratch, None), ["any", "both"]);
+        assert_eq!(names(&scratch, Some("large")), ["large", "both"]);
+        assert_eq!(names(&scratch, Some("other")), ["any", "both"]);
+        assert!(scratch.folder().starts_with(parent.path().join("any")));
+        let only = Scratch::new(&Disks { disks: disks[..1].to_vec(), ..Disks::one(PathBuf::new()) });
+        assert_eq!(names(&only, None), ["large"]);
+    }
+
     #[test]
     fn the_folder_goes_with_its_process() {
         let parent = tempfile::tempdir().expect("a folder");
-        let scratch = Scratch::new(parent.path());
+        let scratch = on(parent.path());
         fs_err::write(scratch.folder().join("spilled"), "rows").expect("writable");
         assert!(scratch.folder().starts_with(parent.path()) && scratch.folder() != parent.path());
         drop(scratch);
@@ -124,9 +197,9 @@ mod tests {
         let others = [left("millstream-mine", "rows"), left("other", LOCK)];
         let beginning = parent.path().join("millstream-begins");
         fs_err::create_dir(&beginning).expect("writable");
-        let living = Scratch::new(parent.path());
+        let living = on(parent.path());
         assert!(!dead.exists());
-        let second = Scratch::new(parent.path());
+        let second = on(parent.path());
         assert!(living.folder().exists() && second.folder().exists() && beginning.exists());
         assert!(others.iter().all(|folder| folder.exists()));
     }
@@ -135,7 +208,7 @@ mod tests {
     fn where_no_folder_can_be_made_nothing_is_removed() {
         let parent = tempfile::tempdir().expect("a folder");
         let absent = parent.path().join("none");
-        let scratch = Scratch::new(&absent);
+        let scratch = on(&absent);
         assert_eq!(scratch.folder(), absent);
         drop(scratch);
         assert!(parent.path().exists());

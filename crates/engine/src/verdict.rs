@@ -1,11 +1,12 @@
 //! What limited a run, in one sentence with its evidence.
 //!
-//! Four shares of the time of the run are compared, each computed from the counters:
+//! Five shares of the time of the run are compared, each computed from the counters:
 //!
 //! - *cores*: processor time, and time ready to run while others had the processor, over cores × time;
 //! - *input*: how much of the readers' time went by waiting for bytes;
 //! - *target*: how much of the loaders' time went by waiting for the target;
-//! - *memory*: time that readers were held back, and bytes that the busiest step spilled.
+//! - *scratch*: how much of the sorts' time went by waiting for their disks;
+//! - *memory*: time that readers were held back, and bytes that the busiest step spilled although it was not planned so.
 //!
 //! The first of these that fills the run is its limit. If none does, a single task may have been the limit: a step that
 //! was busy all the time on one core while the others had nothing to do (one large gzip, a final sort).
@@ -29,6 +30,8 @@ pub enum Limit {
     Source,
     /// Where the rows go.
     Target,
+    /// The disk for what does not fit in memory.
+    Scratch,
     /// The memory budget.
     Memory,
     /// Nothing stands out: the run was short, or its time went by starting up.
@@ -92,10 +95,13 @@ struct Shares<'a> {
     source: Option<(f64, &'a StepSnapshot)>,
     /// Of the time that the slowest target was waited for, and its loader.
     target: Option<(f64, &'a StepSnapshot)>,
+    /// Of the time that the slowest scratch was waited for, and its sort.
+    scratch: Option<(f64, &'a StepSnapshot)>,
     /// Of the time that readers were held back.
     held: f64,
-    /// Bytes that all steps spilled.
+    /// Bytes that all steps spilled, and what more memory would save of them.
     spilled: u64,
+    spilled_for_want: u64,
     /// The step that worked most, and how much of the time.
     busiest: Option<(f64, &'a StepSnapshot)>,
 }
@@ -109,8 +115,10 @@ impl<'a> Shares<'a> {
             delayed: evidence.delayed.as_secs_f64() / wanted.max(1e-6),
             source: waiting_for_source(evidence.steps, elapsed),
             target: waiting_for_target(evidence.steps, elapsed),
+            scratch: waiting_for_scratch(evidence.steps, elapsed),
             held: evidence.held.as_secs_f64() / elapsed,
             spilled: evidence.steps.iter().map(|step| step.spilled_bytes).sum(),
+            spilled_for_want: evidence.steps.iter().map(|step| step.spilled_for_want).sum(),
             busiest: busiest(evidence.steps).map(|step| (step.busy / elapsed, step)),
         }
     }
@@ -125,6 +133,12 @@ impl<'a> Shares<'a> {
         let source = self.source.filter(|(share, _)| *share >= MOST);
         let target = self.target.filter(|(share, _)| *share >= MOST);
         let cores = percent(self.cores);
+        let others = source.iter().chain(&target).map(|(share, _)| *share).fold(MOST, f64::max);
+        if let Some((share, step)) = self.scratch.filter(|(share, _)| *share >= others) {
+            let (share, spilled) = (percent(share), Size(step.spilled_bytes));
+            let what = format!("scratch: {} waited for it {share} of the time", describe(step));
+            return (Limit::Scratch, format!("{what}, {spilled} written there, cores busy {cores}"));
+        }
         match (source, target, self.busiest) {
             (source, Some((share, step)), _) if share >= source.map_or(0.0, |(share, _)| share) => {
                 let share = percent(share);
@@ -151,10 +165,11 @@ impl<'a> Shares<'a> {
     }
 
     /// A step that spills works and waits more than it would have to; if it is the one that worked most, more cores
-    /// would help less than more memory.
+    /// would help less than more memory. A sort writes and reads what does not fit once, with whatever memory: only what it
+    /// writes again is for want of it.
     fn is_short_of_memory(&self) -> bool {
-        let busiest_spilled = self.busiest.is_some_and(|(_, step)| step.spilled_bytes > 0);
-        self.held > 0.2 || busiest_spilled || (self.spilled > 0 && self.cores < FULL)
+        let busiest_spilled = self.busiest.is_some_and(|(_, step)| step.spilled_for_want > 0);
+        self.held > 0.2 || busiest_spilled || (self.spilled_for_want > 0 && self.cores < FULL)
     }
 
     fn memory(&self) -> String {
@@ -226,6 +241,16 @@ fn waiting_for_target(steps: &[StepSnapshot], elapsed: f64) -> Option<(f64, &Ste
     loaders.map(|step| (share(step), step)).max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
+/// The sort that waited most for its scratch, and how much of its time that was.
+fn waiting_for_scratch(steps: &[StepSnapshot], elapsed: f64) -> Option<(f64, &StepSnapshot)> {
+    let share = |step: &StepSnapshot| {
+        let tasks = ((step.waiting_scratch + step.busy) / elapsed).ceil().max(1.0);
+        step.waiting_scratch / (elapsed * tasks)
+    };
+    let waiting = steps.iter().filter(|step| step.waiting_scratch > 0.0);
+    waiting.map(|step| (share(step), step)).max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
 fn place_name(detail: &str) -> &str {
     match detail {
         "stdin" => "standard input",
@@ -282,6 +307,27 @@ mod tests {
         let serial = [step(StepKind::Decode, "gzip", 9.0, 0.2, 0.0)];
         assert_eq!(judge(&serial, 9.5, 0.0).limit, Limit::Core);
         assert_eq!(judge(&[], 0.1, 0.0).limit, Limit::Nothing);
+    }
+
+    #[test]
+    fn a_sort_is_limited_by_what_it_waits_for() {
+        let sort = |busy: f64, scratch: f64, again: u64| {
+            let sort = Step::new("ranked", StepKind::Transform, "sort, 20 runs");
+            sort.add_busy(Duration::from_secs_f64(busy));
+            sort.add_waiting_scratch(Duration::from_secs_f64(scratch));
+            sort.add_spilled_as_planned(2_000_000_000);
+            sort.add_spilled(again);
+            [sort.snapshot()]
+        };
+        assert_eq!(judge(&sort(15.0, 1.0, 0), 19.0, 0.0).limit, Limit::Cores);
+        assert_eq!(judge(&sort(15.0, 1.0, 1 << 30), 19.0, 0.0).limit, Limit::Memory);
+        let verdict = judge(&sort(2.0, 7.0, 0), 3.0, 0.0);
+        assert_eq!(verdict.limit, Limit::Scratch);
+        assert_eq!(
+            verdict.sentence,
+            "limited by: scratch: sort (ranked) waited for it 70 % of the time, 2.00 GB written there, cores busy 15 %"
+        );
+        assert_eq!(judge(&sort(2.0, 1.0, 0), 3.0, 0.0).limit, Limit::Nothing);
     }
 
     #[test]

@@ -505,7 +505,14 @@ impl<'a> Builder<'a> {
                     (Some(dedupe), Some(node)) => Some(Distinct { by: texts(node.get("by")), keep: dedupe.keep }),
                     _ => keys.unique.then(|| Distinct { by: Vec::new(), keep: None }),
                 };
-                Transform::Sort { from: from?, by: sort_keys, limit: keys.limit, distinct, stable: keys.stable }
+                Transform::Sort {
+                    from: from?,
+                    by: sort_keys,
+                    limit: keys.limit,
+                    distinct,
+                    stable: keys.stable,
+                    pool: text(kind.value.get("pool")),
+                }
             }
             "dedupe" => {
                 let keys: DedupeKeys = self.keys(&kind.value)?;

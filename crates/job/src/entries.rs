@@ -211,6 +211,11 @@ pub struct SortSpec {
     /// their lines. Then one task reads them.
     #[serde(default)]
     pub stable: bool,
+    /// The pool of scratch disks that it uses, one of those in the machine file. On a machine without pools it uses what
+    /// there is.
+    #[serde(default)]
+    #[schemars(with = "String", length(min = 1))]
+    pub pool: Option<String>,
 }
 
 /// Keeps one row of those that are equal in some columns, while they are sorted.

@@ -221,6 +221,8 @@ pub enum Transform {
         distinct: Option<Distinct>,
         /// Whether rows with equal keys keep the order in which they came.
         stable: bool,
+        /// The scratch disks that it uses.
+        pool: Option<Located<String>>,
     },
     /// Keeps one row of those that are equal in some columns.
     Dedupe {

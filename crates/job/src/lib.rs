@@ -10,6 +10,7 @@
 pub mod entries;
 pub mod graph;
 pub mod lint;
+pub mod machine;
 pub mod reference;
 pub mod schema;
 pub mod text;
@@ -35,7 +36,8 @@ pub use graph::{
     Distinct, Job, Located, SelectColumn, SinkStep, SortKey, SourceStep, SqlFault, Transform, TransformStep,
 };
 pub use lint::{Lint, Severity};
-pub use reference::reference;
+pub use machine::{MachineFile, RunCompression};
+pub use reference::{machine_reference, reference};
 pub use schema::schema;
 pub use text::{JobText, Position, Span, decode};
 

@@ -19,6 +19,27 @@ pub fn reference(registry: &Registry) -> String {
     writer.output
 }
 
+/// The reference of the machine file as one Markdown document.
+pub fn machine_reference() -> String {
+    let schema = crate::machine::schema();
+    let none = Map::new();
+    let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
+    let mut writer = Writer { definitions, output: String::new() };
+    writer.line("# The machine file\n");
+    writer.line("<!-- Generated from its specs. Change those, not this file. -->\n");
+    writer.line(
+        "A YAML file that says what a machine has; a job says nothing of that. It is given with `--machine FILE` or in \
+         `MILLSTREAM_MACHINE`. All of it may be left out; what the command line says comes before what the file says. \
+         `${NAME}` stands for a variable of the environment.\n",
+    );
+    writer.keys(&schema, &[], 3);
+    writer.line(
+        "```yaml\nmemory: 4GiB\nscratch:\n  disks:\n    - /fast/scratch\n    - {folder: /large/scratch, pools: [large]}\n  \
+         compression: lz4\nnodes:\n  night-server:\n    memory: 64GiB\n```",
+    );
+    writer.output
+}
+
 struct Writer<'a> {
     definitions: &'a Map<String, Value>,
     output: String,

@@ -128,6 +128,17 @@ impl Held {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
+    /// Nothing, of the same memory.
+    pub(crate) fn nothing(&self) -> Held {
+        Held { memory: Arc::clone(&self.memory), bytes: 0 }
+    }
+
+    /// Takes `bytes` more, whether they are free or not.
+    pub(crate) fn grow(&mut self, bytes: usize) {
+        let memory = Arc::clone(&self.memory);
+        self.join(memory.take(bytes));
+    }
+
     /// Gives all but `bytes` back.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);

@@ -263,7 +263,7 @@ impl Merge {
         parts.retain(|part| part.from < part.to);
         let rows = parts.iter().map(|part| part.to - part.from).sum();
         let held = self.memory.take(rows * BESIDE);
-        Slice { layout: Arc::clone(&self.layout), keep: self.keep, parts, rows, _held: held }
+        Slice { layout: Arc::clone(&self.layout), keep: self.keep, parts, rows, held }
     }
 
     /// For each run, how far it belongs to a slice that ends with `cut`: how many chunks as a whole, and the first row of
@@ -366,7 +366,24 @@ pub struct Slice {
     keep: Option<Keep>,
     parts: Vec<Part>,
     rows: usize,
-    _held: Held,
+    held: Held,
+}
+
+/// The rows of a slice in order. What they take is held until they are handed on.
+#[derive(Debug)]
+pub struct Merged {
+    batches: std::vec::IntoIter<RecordBatch>,
+    held: Held,
+}
+
+impl Iterator for Merged {
+    type Item = RecordBatch;
+
+    fn next(&mut self) -> Option<RecordBatch> {
+        let batch = self.batches.next()?;
+        self.held.shrink_to(self.held.bytes().saturating_sub(batch.get_array_memory_size()));
+        Some(batch)
+    }
 }
 
 #[derive(Debug)]
@@ -383,13 +400,16 @@ impl Slice {
     }
 
     /// Its rows in order.
-    pub fn merge(self) -> Result<Vec<RecordBatch>> {
+    pub fn merge(self) -> Result<Merged> {
+        let mut held = self.held.nothing();
         let mut batches = Vec::with_capacity(self.rows.div_ceil(BATCH));
         self.in_order(|records| {
-            batches.push(self.layout.read(records)?);
+            let batch = self.layout.read(records)?;
+            held.grow(batch.get_array_memory_size());
+            batches.push(batch);
             Ok(())
         })?;
-        Ok(batches)
+        Ok(Merged { batches: batches.into_iter(), held })
     }
 
     /// Hands its records in order to `take`, some at a time; each is the beginning of what is handed on.
@@ -415,8 +435,9 @@ impl Slice {
         if let Some(keep) = self.keep {
             unique(&self.layout, &mut entries, keep, &record);
         }
-        let mut records: Vec<&[u8]> = Vec::with_capacity(BATCH);
-        for entries in entries.chunks(BATCH) {
+        let most = BATCH.min(self.layout.most_rows());
+        let mut records: Vec<&[u8]> = Vec::with_capacity(most);
+        for entries in entries.chunks(most) {
             records.clear();
             records.extend(entries.iter().map(|entry| record(place(*entry))));
             take(&records)?;

@@ -44,8 +44,13 @@ pub struct Plan {
 impl Plan {
     /// The plan for `data` bytes in `rows` rows, as far as they are known, which come through `inputs` at once.
     pub fn new(data: Option<u64>, rows: Option<u64>, memory: u64, inputs: u64) -> Self {
+        Plan::with_block(data, rows, memory, inputs, block(memory))
+    }
+
+    /// As [`Plan::new`] with blocks of `block` bytes.
+    pub fn with_block(data: Option<u64>, rows: Option<u64>, memory: u64, inputs: u64, block: u64) -> Self {
         let piece = (memory / (2 * inputs.max(1))).clamp(1, PIECE_IN_MEMORY);
-        let fan_in = fan_in(memory, block(memory));
+        let fan_in = fan_in(memory, block);
         // In memory each row has an entry beside its record.
         let entries = |data: u64| rows.unwrap_or(data / ROW).saturating_mul(size_of::<u128>() as u64);
         let held = data.map(|data| data.saturating_add(entries(data)));

@@ -216,6 +216,11 @@ impl Layout {
         &self.schema
     }
 
+    /// The most rows that are read at once, as far as their types are concerned.
+    pub(crate) fn most_rows(&self) -> usize {
+        self.schema.fields().iter().map(|field| most_rows(field.data_type())).min().unwrap_or(usize::MAX)
+    }
+
     /// Whether keys of which the first `bytes` bytes are equal are equal.
     pub(crate) fn is_decided_by(&self, bytes: usize) -> bool {
         matches!(self.key_length, Length::Same(length) if length <= bytes)
@@ -380,6 +385,29 @@ impl Layout {
         let columns = columns.ok_or_else(|| Error::internal("a record lacks a column"))?;
         let options = RecordBatchOptions::new().with_row_count(Some(records.len()));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options).map_err(damaged)
+    }
+}
+
+/// In how many rows there are no more values than the keys of a dictionary in `data_type` can tell apart.
+fn most_rows(data_type: &DataType) -> usize {
+    match data_type {
+        DataType::Dictionary(key, _) => match key.primitive_width() {
+            Some(1) => 1 << 7,
+            Some(2) => 1 << 15,
+            _ => usize::MAX,
+        },
+        DataType::Struct(fields) => fields.iter().map(|field| most_rows(field.data_type())).min().unwrap_or(usize::MAX),
+        // In one row there may be as many as there were in a batch.
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => match most_rows(field.data_type()) {
+            usize::MAX => usize::MAX,
+            _ => 1,
+        },
+        _ => usize::MAX,
     }
 }
 

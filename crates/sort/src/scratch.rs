@@ -1,23 +1,25 @@
 //! Runs on disk: records in order, in blocks that are checked when they are read.
 //!
 //! ```text
-//!  run    block block block …  zeros     each block: records, or what LZ4 made of them; checked when it is read
+//!  run    block block block …  zeros     each block: records, or what was made of them; checked when it is read
 //!         └ begins at a page       └ to the end of a page
 //! ```
 //! The files have no names, so nothing is left of a process that is killed. They are written and read past the page
 //! cache, in large pieces; what is wanted next is read ahead by threads of their own.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use millstream_core::direct::{self, ALIGNMENT, Aligned, Appender, Pending};
+use millstream_core::spec::Size;
 use millstream_core::{Error, ErrorKind, Result};
 
 use crate::memory::{AHEAD, Held, Memory, fetch, no_memory};
 use crate::merge::Merge;
+use crate::pack::Compression;
 use crate::piece::Sorted;
 use crate::rows::Layout;
 
@@ -26,16 +28,6 @@ const WRITTEN: usize = 8;
 
 /// The least and most bytes of them.
 const WRITE: (usize, usize) = (64 << 10, 512 << 10);
-
-/// Whether what is written is made smaller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Compression {
-    /// As it is.
-    #[default]
-    None,
-    /// LZ4, in blocks of its own.
-    Lz4,
-}
 
 /// The folders for what does not fit in memory, at best each on a disk of its own.
 #[derive(Debug)]
@@ -46,11 +38,28 @@ pub(crate) struct Scratch {
     block: usize,
     written: AtomicU64,
     runs: AtomicU64,
+    waited: Arc<Waited>,
+}
+
+/// Time that threads waited for scratch, of all together.
+#[derive(Debug, Default)]
+struct Waited(AtomicU64);
+
+impl Waited {
+    /// Counts the time that `work` takes, which only waits for a disk.
+    fn count<T>(&self, work: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let done = work();
+        self.0.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        done
+    }
 }
 
 #[derive(Debug)]
 struct Disk {
     folder: PathBuf,
+    /// Whether it is no disk but memory.
+    in_memory: bool,
     /// Bytes that are being written now.
     waiting: AtomicU64,
     written: AtomicU64,
@@ -65,6 +74,12 @@ impl Disk {
         ((self.waiting.load(Ordering::Relaxed) + bytes) as f64 * each) as u64
     }
 
+    /// Whether it is memory that has room for `bytes` more.
+    fn comes_first(&self, bytes: u64) -> bool {
+        let room = rustix::fs::statvfs(&self.folder).map_or(0, |disk| disk.f_bavail * disk.f_frsize);
+        self.in_memory && self.waiting.load(Ordering::Relaxed) + bytes <= room
+    }
+
     fn fault(&self, cause: &std::io::Error) -> Error {
         let error = Error::io(format!("rows to sort cannot be written to scratch in {}", self.folder.display()), cause);
         match cause.kind() {
@@ -76,21 +91,46 @@ impl Disk {
     }
 }
 
+/// Whether what is written to `folder` is kept in memory (`tmpfs`, `ramfs`).
+pub fn is_in_memory(folder: &Path) -> bool {
+    const TMPFS: u32 = 0x0102_1994;
+    const RAMFS: u32 = 0x8584_58f6;
+    rustix::fs::statfs(folder).is_ok_and(|disk| [TMPFS, RAMFS].contains(&(disk.f_type as u32)))
+}
+
 impl Scratch {
     pub(crate) fn new(folders: &[PathBuf], compression: Compression, block: usize) -> Arc<Self> {
         let disk = |folder: &PathBuf| Disk {
             folder: folder.clone(),
+            in_memory: is_in_memory(folder),
             waiting: AtomicU64::new(0),
             written: AtomicU64::new(0),
             nanoseconds: AtomicU64::new(0),
         };
         let disks = folders.iter().map(disk).collect();
-        Arc::new(Scratch { disks, compression, block, written: AtomicU64::new(0), runs: AtomicU64::new(0) })
+        let (written, runs) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Scratch { disks, compression, block, written, runs, waited: Arc::default() })
     }
 
     /// Runs that were sorted and written.
     pub(crate) fn runs(&self) -> u64 {
         self.runs.load(Ordering::Relaxed)
+    }
+
+    /// `error`, which ended the writing of a run of about `bytes` bytes; if for want of room, with how much was wanted.
+    fn with_sizes(&self, error: Error, bytes: u64) -> Error {
+        match (error.kind(), error.cause_text().map(str::to_owned)) {
+            (ErrorKind::Refused, Some(cause)) => {
+                let (bytes, before) = (Size(bytes), Size(self.written()));
+                error.cause(format!("{cause}: about {bytes} was to be written, after {before} in all"))
+            }
+            _ => error,
+        }
+    }
+
+    /// How long threads waited for it, all together.
+    pub(crate) fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited.0.load(Ordering::Relaxed))
     }
 
     /// Bytes written in all.
@@ -117,6 +157,8 @@ pub(crate) struct Run {
     file: Arc<File>,
     folder: PathBuf,
     layout: Arc<Layout>,
+    compression: Compression,
+    waited: Arc<Waited>,
     /// Where its blocks begin.
     start: u64,
     blocks: Vec<Block>,
@@ -170,7 +212,10 @@ impl Writer {
     fn on_any_disk(&mut self, bytes: u64, write: impl Fn(&mut OpenRun<'_>) -> Result<()>) -> Result<Run> {
         let scratch = Arc::clone(&self.scratch);
         let mut order: Vec<usize> = (0..scratch.disks.len()).collect();
-        order.sort_by_key(|disk| scratch.disks[*disk].delay(bytes));
+        order.sort_by_cached_key(|disk| {
+            let disk = &scratch.disks[*disk];
+            (!disk.comes_first(bytes), disk.delay(bytes))
+        });
         let mut first: Option<Error> = None;
         for disk in order {
             let place = &scratch.disks[disk];
@@ -188,7 +233,7 @@ impl Writer {
                 }
                 Err(error) => {
                     self.give_back(disk);
-                    first.get_or_insert(error);
+                    first.get_or_insert_with(|| scratch.with_sizes(error, bytes));
                 }
             }
         }
@@ -214,6 +259,7 @@ impl Writer {
         let mut open = OpenRun {
             layout: &self.layout,
             place,
+            waited: &self.scratch.waited,
             compression: self.scratch.compression,
             most: self.scratch.block,
             appender: Appender::new(Arc::clone(&file), start, piece).map_err(|cause| place.fault(&cause))?,
@@ -226,7 +272,8 @@ impl Writer {
         let (end, blocks) = open.close()?;
         self.files[disk] = Some((Arc::clone(&file), end));
         let (folder, layout) = (place.folder.clone(), Arc::clone(&self.layout));
-        Ok(Run { file, folder, layout, start, blocks })
+        let (compression, waited) = (self.scratch.compression, Arc::clone(&self.scratch.waited));
+        Ok(Run { file, folder, layout, compression, waited, start, blocks })
     }
 }
 
@@ -234,6 +281,7 @@ impl Writer {
 struct OpenRun<'a> {
     layout: &'a Layout,
     place: &'a Disk,
+    waited: &'a Waited,
     compression: Compression,
     /// Bytes after which a block is sealed.
     most: usize,
@@ -259,12 +307,10 @@ impl OpenRun<'_> {
         if self.block.is_empty() {
             return Ok(());
         }
-        let stored = match self.compression {
-            Compression::None => &*self.block,
-            Compression::Lz4 => packed(self.block, self.packed),
-        };
+        let stored = self.compression.pack(self.block, self.packed);
         let (length, check) = (stored.len() as u32, crc32fast::hash(stored));
-        self.appender.append(stored).map_err(|cause| self.place.fault(&cause))?;
+        let (appender, waited) = (&mut self.appender, self.waited);
+        waited.count(|| appender.append(stored)).map_err(|cause| self.place.fault(&cause))?;
         self.blocks.push(Block { stored: length, raw: self.block.len() as u32, rows: self.rows, check });
         self.block.clear();
         self.rows = 0;
@@ -273,17 +319,10 @@ impl OpenRun<'_> {
 
     fn close(mut self) -> Result<(u64, Vec<Block>)> {
         self.seal()?;
-        self.appender.fill_page().map_err(|cause| self.place.fault(&cause))?;
+        let (appender, waited) = (&mut self.appender, self.waited);
+        waited.count(|| appender.fill_page()).map_err(|cause| self.place.fault(&cause))?;
         Ok((self.appender.end(), self.blocks))
     }
-}
-
-/// What LZ4 makes of `records`, or they themselves where that is not less.
-fn packed<'a>(records: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
-    room.resize(lz4_flex::block::get_maximum_output_size(records.len()), 0);
-    // It fails only where the room is too small.
-    let length = lz4_flex::block::compress_into(records, room).unwrap_or(usize::MAX);
-    if length < records.len() { &room[..length] } else { records }
 }
 
 impl Run {
@@ -403,10 +442,10 @@ impl RunReader {
     /// The next records: what was read ahead, or blocks of about `bytes` bytes on disk.
     pub(crate) fn read(&mut self, bytes: usize) -> Result<Chunk> {
         let (extent, content) = match self.ahead.take() {
-            Some((extent, pending, _)) => (extent, pending.wait().flatten()),
+            Some((extent, pending, _)) => (extent, self.run.waited.count(|| pending.wait().flatten())),
             None => {
                 let extent = self.extent(bytes);
-                (extent, self.reading(self.window(&extent))())
+                (extent, self.run.waited.count(self.reading(self.window(&extent))))
             }
         };
         let (content, length) = content
@@ -455,9 +494,7 @@ impl RunReader {
             (from, to) = (from + stored.len(), to + room.len());
             match stored.len() == room.len() {
                 true => room.copy_from_slice(stored),
-                false => {
-                    lz4_flex::block::decompress_into(stored, room).map_err(|_| self.run.damaged())?;
-                }
+                false => self.run.compression.unpack(stored, room).ok_or_else(|| self.run.damaged())?,
             }
         }
         Ok(records)
@@ -506,7 +543,7 @@ mod tests {
 
     #[test]
     fn what_was_changed_on_the_disk_is_not_taken_for_rows() {
-        for compression in [Compression::None, Compression::Lz4] {
+        for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
             let folder = tempfile::tempdir().expect("a folder");
             let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..5000).map(|row| format!("text {row}"))));
             let batch = RecordBatch::try_from_iter([("t", texts)]).expect("a batch");

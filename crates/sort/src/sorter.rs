@@ -11,10 +11,11 @@ use tokio::task::JoinHandle;
 
 use crate::memory::Memory;
 use crate::merge::{Merge, Piece, SHARE};
+use crate::pack::Compression;
 use crate::piece::{Filling, Keep};
 use crate::plan::{self, Plan};
 use crate::rows::{Layout, Prepared};
-use crate::scratch::{Compression, Scratch, Writer};
+use crate::scratch::{Scratch, Writer};
 
 /// What a sort may use.
 #[derive(Debug, Clone)]
@@ -62,8 +63,10 @@ pub struct Usage {
     pub written: u64,
     /// Of these, bytes that were written again, since there were too many runs to merge at once.
     pub merged_again: u64,
-    /// Time at work until the merge begins, of all threads together.
+    /// Time at work until the merge begins, of all threads together, with what they waited for scratch.
     pub busy: Duration,
+    /// Time that threads waited for scratch so far, all together.
+    pub waited: Duration,
 }
 
 impl Sort {
@@ -136,6 +139,7 @@ impl Sort {
             written: self.scratch.written(),
             merged_again: self.merged_again.load(Ordering::Relaxed),
             busy: Duration::from_nanos(self.busy.load(Ordering::Relaxed)),
+            waited: self.scratch.waited(),
         }
     }
 

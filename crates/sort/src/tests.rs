@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, FixedSizeBinaryArray,
-    Float64Array, Int8Array, Int32Array, Int64Array, ListArray, NullArray, RecordBatch, StringArray, StringViewArray,
-    StructArray, TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
+    FixedSizeBinaryArray, Float64Array, Int8Array, Int32Array, Int64Array, ListArray, NullArray, RecordBatch,
+    StringArray, StringViewArray, StructArray, TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
 };
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::{SortOptions, concat_batches, take_record_batch};
-use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Int8Type, Int32Type, Int64Type, Schema, SchemaRef};
 use arrow_row::{RowConverter, SortField};
 use fastrand::Rng;
 use millstream_core::{Budget, ErrorKind};
@@ -293,12 +294,34 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_types_when_all_is_written(
+        kinds in proptest::collection::vec((0..KINDS, any::<bool>()), 1..5),
+        keys in proptest::collection::vec((0_usize..5, any::<bool>(), any::<bool>()), 1..4),
+        sizes in proptest::collection::vec(2_000_usize..3_000, 3..5),
+        seed: u64,
+        compression in prop_oneof![Just(Compression::None), Just(Compression::Lz4), Just(Compression::Zstd)],
+        keep in prop_oneof![Just(None), Just(Some(Keep::First)), Just(Some(Keep::Last))],
+        same in 1_usize..4,
+        inputs in 1_usize..3,
+    ) {
+        let batches = batches(&kinds, &sizes, seed);
+        let keys: Vec<Key> =
+            keys.iter().map(|(column, down, first)| key(column % (kinds.len() + 1), *down, *first)).collect();
+        let outcome = check(&batches, &keys, Shape { memory: 128 << 10, compression, keep, same, inputs, ..STARVED });
+        prop_assert!(outcome.usage.written > 0, "{:?}", outcome.usage);
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_written_and_merged() {
     for kinds in [&[(5, false), (0, true)][..], &[(0, false), (6, true), (3, true), (13, true)]] {
         let batches = batches(kinds, &[8192; 40], 7);
         for keep in [None, Some(Keep::First), Some(Keep::Last)] {
-            for compression in [Compression::None, Compression::Lz4] {
+            for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
                 for keys in [&[key(0, false, true)][..], &[key(0, true, true), key(1, false, false)]] {
                     let outcome = check(&batches, keys, Shape { keep, compression, ..STARVED });
                     assert!(outcome.usage.written > 0, "it was written");
@@ -428,6 +451,35 @@ fn keys_that_differ_only_by_zeros_at_their_end() {
 }
 
 #[test]
+fn dictionaries_that_have_more_values_together_than_keys() {
+    let values = |batch: i32| (0..120).map(move |row| format!("{:05}", (row * 7_919 + batch * 31) % 10_007));
+    let batch = |batch: i32| {
+        let texts: DictionaryArray<Int8Type> =
+            values(batch).map(Some).collect::<Vec<_>>().iter().map(|text| text.as_deref()).collect();
+        let lists = ListArray::new(
+            Arc::new(Field::new("item", texts.data_type().clone(), true)),
+            OffsetBuffer::from_repeated_length(2, 60),
+            Arc::new(texts.clone()),
+            None,
+        );
+        let lists: ArrayRef = arrow::compute::concat(&[&lists, &lists]).expect("of one type");
+        RecordBatch::try_from_iter([("t", Arc::new(texts) as ArrayRef), ("l", lists)]).expect("a batch")
+    };
+    let batches: Vec<RecordBatch> = (0..50).map(batch).collect();
+    let mut expected: Vec<String> = (0..50).flat_map(values).collect();
+    expected.sort();
+    for keys in [&[key(0, false, true)][..], &[key(0, false, true), key(1, true, true)]] {
+        let outcome = sort(&batches, keys, Shape { memory: 256 << 10, ..STARVED });
+        let texts = outcome.batches.iter().flat_map(|batch| {
+            assert_eq!(batch.schema(), batches[0].schema());
+            let texts = arrow::compute::cast(batch.column(0), &DataType::Utf8).expect("texts");
+            texts.as_string::<i32>().iter().map(|text| text.unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        });
+        assert!(texts.eq(expected.iter().cloned()));
+    }
+}
+
+#[test]
 fn rows_of_nothing_are_rows() {
     let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Null, false)]));
     let batch = RecordBatch::try_new(schema, vec![Arc::new(NullArray::new(1000))]).expect("a batch");
@@ -473,6 +525,60 @@ fn full_scratch_is_told_and_another_disk_is_used() {
     let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
     assert!(sorted == reference(&batches, &keys, None, usize::MAX));
     assert_eq!(outcome.left, 0);
+}
+
+#[test]
+fn many_times_the_memory_are_sorted() {
+    let batches = batches(&[(6, false), (0, true), (10, false)], &[8192; 80], 29);
+    let shape = Shape { memory: 1 << 20, ..STARVED };
+    let usage = check(&batches, &[key(1, true, false), key(0, false, true)], shape).usage;
+    let once = usage.written - usage.merged_again;
+    assert!(once > 30 * shape.memory as u64 && usage.merged_again < 3 * once, "{usage:?}");
+    assert!(usage.memory < 2 * shape.memory, "{usage:?}");
+}
+
+#[test]
+fn scratch_that_is_full_when_the_merge_begins_is_told() {
+    let Some(small) = Mount::tmpfs("size=16m") else { return };
+    let batches = eight_megabytes();
+    let fill = || {
+        let rest = [0; 1 << 16];
+        let mut file = fs_err::File::create(small.path().join("others")).expect("writable");
+        while std::io::Write::write(&mut file, &rest).is_ok_and(|written| written > 0) {}
+    };
+    // Half of it has been written; of what has not, the merge needs the memory.
+    let shape = Shape { memory: 4 << 20, inputs: 2, ..STARVED };
+    let keys = [key(0, false, true)];
+    let only = [small.path().to_owned()];
+    let error = try_sort(&batches, &keys, shape, &only, fill).err().expect("nothing more can be written");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.what().contains(&small.path().display().to_string()), "{error:?}");
+    assert!(error.cause_text().is_some_and(|cause| cause.contains(" was to be written, after ")), "{error:?}");
+    assert_eq!(fs_err::read_dir(small.path()).expect("a folder").count(), 1, "only the file of others");
+    let large = tempfile::tempdir().expect("a folder");
+    fs_err::remove_file(small.path().join("others")).expect("it is there");
+    let both = [small.path().to_owned(), large.path().to_owned()];
+    let outcome = try_sort(&batches, &keys, shape, &both, fill).expect("the other disk has room");
+    let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
+    assert!(sorted == reference(&batches, &keys, None, usize::MAX));
+}
+
+#[test]
+fn memory_that_is_a_disk_is_used_first() {
+    let Some(memory) = Mount::tmpfs("size=64m") else { return };
+    let Some(little) = Mount::tmpfs("size=1m") else { return };
+    let disk = tempfile::tempdir().expect("a folder");
+    let batches = eight_megabytes();
+    let used = |folder: &std::path::Path| {
+        let disk = rustix::fs::statvfs(folder).expect("a disk");
+        (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+    };
+    let after = std::cell::Cell::new((0, 0));
+    let folders = [disk.path().to_owned(), little.path().to_owned(), memory.path().to_owned()];
+    let look = || after.set((used(little.path()), used(memory.path())));
+    let outcome = try_sort(&batches, &[key(0, false, true)], STARVED, &folders, look).expect("it is sorted");
+    let (little, memory) = after.get();
+    assert!(little + memory >= outcome.usage.written && memory > 4 << 20, "{little}, {memory}: {:?}", outcome.usage);
 }
 
 #[test]

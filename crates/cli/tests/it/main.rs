@@ -15,6 +15,7 @@ mod use_formats;
 mod use_large;
 mod use_memory;
 mod use_report;
+mod use_scratch;
 mod use_shared;
 mod use_sinks;
 mod use_sorts;

@@ -8,9 +8,9 @@
 //! A sort of which only the first rows are wanted stays DataFusion's while these are few: it holds no more than them.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
@@ -24,7 +24,7 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
@@ -34,10 +34,10 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
-use millstream_core::Budget;
 use millstream_core::spec::Size;
+use millstream_core::{Budget, Step};
 use millstream_sort::{
-    Compression, Finished, Input, Keep, Key, KeyValues, Layout, Merge, Order, Plan, Resources, Slice, Sort,
+    Finished, Input, Keep, Key, KeyValues, Layout, Merge, Merged, Order, Plan, Resources, Slice, Sort,
 };
 
 use super::joins::size_of;
@@ -45,6 +45,7 @@ use super::node::over_one_input;
 use super::sorted::OneOf;
 use crate::fault;
 use crate::read::exec::ReadExec;
+use crate::scratch::Scratch;
 
 /// The share of the budget that all sorts of a job hold together.
 const SHARE: f64 = 0.6;
@@ -59,8 +60,8 @@ const FEW: usize = 100_000;
 #[derive(Debug, Clone)]
 pub struct Sorting {
     budget: Arc<Budget>,
-    /// The folder for what does not fit.
-    scratch: PathBuf,
+    /// For what does not fit.
+    scratch: Arc<Scratch>,
     /// How many slices are merged at once.
     workers: usize,
     /// Bytes of memory for all sorts together. The limit of the budget moves while the run goes on, and a plan does not.
@@ -71,9 +72,14 @@ pub struct Sorting {
 
 impl Sorting {
     /// For the sorts of one job, none of which is planned yet.
-    pub fn new(budget: Arc<Budget>, scratch: PathBuf, workers: usize) -> Self {
+    pub fn new(budget: Arc<Budget>, scratch: Arc<Scratch>, workers: usize) -> Self {
         let memory = (budget.limit() as f64 * SHARE) as u64;
         Sorting { budget, scratch, workers, memory, sorts: Arc::default() }
+    }
+
+    /// Bytes of a block of a run, with `memory` bytes for the sort.
+    fn block(&self, memory: u64) -> u64 {
+        self.scratch.block().unwrap_or_else(|| millstream_sort::block(memory))
     }
 
     /// Bytes of memory for one sort, when all are planned.
@@ -103,7 +109,7 @@ fn replace(node: Arc<dyn ExecutionPlan>, sorting: &Sorting) -> DataFusionResult<
         let input = Arc::clone(sort.input());
         let apart = sort.preserve_partitioning() && input.output_partitioning().partition_count() > 1;
         let (order, properties) = (sort.expr().clone(), Arc::clone(sort.properties()));
-        let shape = Shape { order, fetch: sort.fetch(), apart, one_of: None };
+        let shape = Shape { order, fetch: sort.fetch(), apart, one_of: None, pool: None };
         let external = ExternalSort::new(shape, input, properties, sorting.clone())?;
         return Ok(Transformed::yes(Arc::new(external)));
     }
@@ -137,6 +143,8 @@ struct Shape {
     apart: bool,
     /// Of which rows only one stays.
     one_of: Option<OneOf>,
+    /// The scratch disks that it uses.
+    pool: Option<String>,
 }
 
 impl Shape {
@@ -176,20 +184,28 @@ pub struct ExternalSort {
 struct Done {
     /// Runs that were written.
     runs: AtomicU64,
+    /// Bytes written to scratch once, and again since there were too many runs to be merged.
+    written: AtomicU64,
+    written_again: AtomicU64,
+    /// Nanoseconds that tasks waited for their input, and for scratch.
+    waiting_input: AtomicU64,
+    waiting_scratch: AtomicU64,
     /// Rows that were dropped as equal to others. Not counted where nobody wanted all rows.
     dropped: AtomicU64,
 }
 
 impl ExternalSort {
-    /// The rows of all partitions of `input` in `order`, of which only those stay that `one_of` says.
+    /// The rows of all partitions of `input` in `order`, of which only those stay that `one_of` says. What does not fit in
+    /// memory goes to the disks of `pool`.
     pub fn over(
         order: LexOrdering,
         one_of: Option<OneOf>,
+        pool: Option<String>,
         input: Arc<dyn ExecutionPlan>,
         sorting: Sorting,
     ) -> DataFusionResult<Self> {
         let properties = Arc::clone(SortExec::new(order.clone(), Arc::clone(&input)).properties());
-        ExternalSort::new(Shape { order, fetch: None, apart: false, one_of }, input, properties, sorting)
+        ExternalSort::new(Shape { order, fetch: None, apart: false, one_of, pool }, input, properties, sorting)
     }
 
     fn new(
@@ -231,7 +247,8 @@ impl ExternalSort {
     fn plan(&self) -> Plan {
         let (sorts, inputs) = self.sorts_and_inputs();
         let share = |all: Option<u64>| all.map(|all| all / sorts);
-        Plan::new(share(self.size.1), share(self.size.0), self.sorting.memory() / sorts, inputs)
+        let memory = self.sorting.memory() / sorts;
+        Plan::with_block(share(self.size.1), share(self.size.0), memory, inputs, self.sorting.block(memory))
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
@@ -249,8 +266,23 @@ impl ExternalSort {
         }
     }
 
+    /// Tells `step` what all partitions have done: a sort works in tasks of its own, which nobody polls.
+    pub fn settle(&self, step: &Step) {
+        let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let scratch = Duration::from_nanos(counted(&self.done.waiting_scratch));
+        let busy = self.metrics.clone_inner().elapsed_compute().unwrap_or(0);
+        step.add_busy(Duration::from_nanos(busy as u64).saturating_sub(scratch));
+        step.add_waiting_input(Duration::from_nanos(counted(&self.done.waiting_input)));
+        step.add_waiting_scratch(scratch);
+        step.add_spilled_as_planned(counted(&self.done.written));
+        step.add_spilled(counted(&self.done.written_again));
+        if let Some(outcome) = self.outcome() {
+            step.add_detail(&outcome);
+        }
+    }
+
     /// What came of the plan, for people; nothing where all stayed in memory as planned and every row was kept.
-    pub fn outcome(&self) -> Option<String> {
+    fn outcome(&self) -> Option<String> {
         let runs = self.done.runs.load(Ordering::Relaxed);
         let planned = self.plan().runs.filter(|_| self.certain).map(|runs| runs * self.sorts_and_inputs().0);
         let runs = match planned {
@@ -283,6 +315,9 @@ impl DisplayAs for ExternalSort {
         }
         if let Some(fetch) = self.shape.fetch {
             write!(f, ", fetch={fetch}")?;
+        }
+        if let Some(pool) = &self.shape.pool {
+            write!(f, ", pool={pool}")?;
         }
         if self.shape.apart {
             f.write_str(", preserve_partitioning")?;
@@ -328,9 +363,9 @@ impl ExecutionPlan for ExternalSort {
         let resources = Resources {
             budget: Arc::clone(&self.sorting.budget),
             memory: plan.memory as usize,
-            scratch: vec![self.sorting.scratch.clone()],
-            compression: Compression::None,
-            block: millstream_sort::block(plan.memory) as usize,
+            scratch: self.sorting.scratch.folders(self.shape.pool.as_deref()),
+            compression: self.sorting.scratch.compression(),
+            block: self.sorting.block(plan.memory) as usize,
             workers: self.sorting.workers,
         };
         if self.certain && self.sorted == 0 {
@@ -349,7 +384,6 @@ impl ExecutionPlan for ExternalSort {
             keep: self.shape.one_of.map(|one_of| one_of.keep),
             resources,
             computed: self.shape.order.iter().filter(is_computed).map(|key| Arc::clone(&key.expr)).collect(),
-            spilled: MetricBuilder::new(&self.metrics).spilled_bytes(partition),
             busy: MetricBuilder::new(&self.metrics).elapsed_compute(partition),
             done: Arc::clone(&self.done),
         };
@@ -407,7 +441,6 @@ struct Work {
     resources: Resources,
     /// The keys that are no columns.
     computed: Vec<Arc<dyn PhysicalExpr>>,
-    spilled: Count,
     busy: Time,
     done: Arc<Done>,
 }
@@ -439,7 +472,7 @@ impl Work {
             let enough = GROUPS.min(self.resources.memory / 4);
             let mut sort = self.sort(1);
             let mut input = sort.input();
-            while let Some(mut batch) = stream.try_next().await? {
+            while let Some(mut batch) = self.next(&mut stream).await? {
                 let begin = groups.last_begin(&batch)?;
                 if let Some(row) = begin.filter(|_| input.bytes() >= enough) {
                     self.push(batch.slice(0, row), &mut input).await?;
@@ -465,10 +498,23 @@ impl Work {
 
     /// Sorts what comes out of `stream`.
     async fn fill(self, mut stream: SendableRecordBatchStream, mut input: Input) -> DataFusionResult<Finished> {
-        while let Some(batch) = stream.try_next().await? {
+        while let Some(batch) = self.next(&mut stream).await? {
             self.push(batch, &mut input).await?;
         }
         input.finish().await.map_err(fault::carry)
+    }
+
+    /// What `stream` gives next. What it takes until there is something is counted as waiting, without its own work.
+    async fn next(&self, stream: &mut SendableRecordBatchStream) -> DataFusionResult<Option<RecordBatch>> {
+        let mut idle: Option<Instant> = None;
+        let next = futures::future::poll_fn(|context| {
+            let waited = idle.take().map_or(Duration::ZERO, |since| since.elapsed());
+            self.done.waiting_input.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+            let polled = stream.poll_next_unpin(context);
+            idle = polled.is_pending().then(Instant::now);
+            polled
+        });
+        next.await.transpose()
     }
 
     async fn push(&self, batch: RecordBatch, input: &mut Input) -> DataFusionResult<()> {
@@ -482,16 +528,18 @@ impl Work {
 
     /// The rows of all that is `finished`, merged.
     fn merged(&self, sort: Arc<Sort>, finished: Vec<Finished>) -> impl Stream<Item = Sorted> + use<> {
-        let Work { resources, spilled, busy, done, .. } = self.clone();
+        let Work { resources, busy, done, .. } = self.clone();
         async_stream::try_stream! {
             let mut dropped: u64 = finished.iter().map(Finished::rows).sum();
             let merge = {
                 let sort = Arc::clone(&sort);
                 beside(move || sort.merge(finished)).await?
             };
-            spilled.add(sort.usage().written as usize);
-            done.runs.fetch_add(sort.usage().runs, Ordering::Relaxed);
-            busy.add_duration(sort.usage().busy);
+            let usage = sort.usage();
+            done.runs.fetch_add(usage.runs, Ordering::Relaxed);
+            done.written.fetch_add(usage.written - usage.merged_again, Ordering::Relaxed);
+            done.written_again.fetch_add(usage.merged_again, Ordering::Relaxed);
+            busy.add_duration(usage.busy);
             let mut slices = std::pin::pin!(slices(merge, resources.workers, busy));
             while let Some(sorted) = slices.try_next().await? {
                 for batch in sorted {
@@ -500,6 +548,8 @@ impl Work {
                 }
             }
             done.dropped.fetch_add(dropped, Ordering::Relaxed);
+            let waited = sort.usage().waited.as_nanos() as u64;
+            done.waiting_scratch.fetch_add(waited, Ordering::Relaxed);
         }
     }
 }
@@ -544,7 +594,7 @@ async fn beside<T: Send + 'static>(
 }
 
 /// The merged slices of `merge` in order; `workers` are merged at once, beside whoever takes them.
-fn slices(merge: Merge, workers: usize, busy: Time) -> impl futures::Stream<Item = DataFusionResult<Vec<RecordBatch>>> {
+fn slices(merge: Merge, workers: usize, busy: Time) -> impl Stream<Item = DataFusionResult<Merged>> {
     let cut = futures::stream::try_unfold(merge, async |mut merge| {
         let (slice, merge) = beside(move || Ok((merge.next_slice()?, merge))).await?;
         Ok(slice.map(|slice| (slice, merge)))

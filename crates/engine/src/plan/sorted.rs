@@ -42,13 +42,24 @@ pub struct SortedRows {
     keys: Vec<Sort>,
     one_of: Option<OneOf>,
     stable: bool,
+    pool: Option<String>,
 }
 
 impl SortedRows {
     /// The rows of `input` in the order of `keys`. With `stable`, rows with equal keys are in the order in which they came,
     /// and their sources are read in order.
-    pub fn plan(input: LogicalPlan, keys: Vec<Sort>, one_of: Option<OneOf>, stable: bool) -> LogicalPlan {
-        LogicalPlan::Extension(Extension { node: Arc::new(SortedRows { input, keys, one_of, stable }) })
+    pub fn new(input: LogicalPlan, keys: Vec<Sort>, one_of: Option<OneOf>, stable: bool) -> Self {
+        SortedRows { input, keys, one_of, stable, pool: None }
+    }
+
+    /// The same on the scratch disks of `pool`.
+    pub fn on(self, pool: Option<String>) -> Self {
+        SortedRows { pool, ..self }
+    }
+
+    /// As a node of a plan.
+    pub fn plan(self) -> LogicalPlan {
+        LogicalPlan::Extension(Extension { node: Arc::new(self) })
     }
 
     /// Whether `plan` has a node for which rows must come in the order of their sources.
@@ -66,7 +77,7 @@ impl SortedRows {
     pub fn keep_all(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
         let kept = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Sort(sort) => {
-                let sorted = SortedRows::plan(Arc::unwrap_or_clone(sort.input), sort.expr, None, true);
+                let sorted = SortedRows::new(Arc::unwrap_or_clone(sort.input), sort.expr, None, true).plan();
                 let limited = match sort.fetch {
                     Some(_) => LogicalPlanBuilder::from(sorted).limit(0, sort.fetch)?.build()?,
                     None => sorted,
@@ -112,7 +123,7 @@ impl UserDefinedLogicalNodeCore for SortedRows {
         };
         let keys = self.keys.iter().zip(expressions);
         let keys = keys.map(|(key, expression)| Sort::new(expression, key.asc, key.nulls_first)).collect();
-        Ok(SortedRows { input, keys, one_of: self.one_of, stable: self.stable })
+        Ok(SortedRows { input, keys, one_of: self.one_of, stable: self.stable, pool: self.pool.clone() })
     }
 
     /// Those of the keys are added by whoever asks.
@@ -170,7 +181,7 @@ impl ExtensionPlanner for SortedRowsPlanner {
         let different = |keys: &[PhysicalSortExpr]| LexOrdering::new(keys.iter().cloned()).map_or(0, |keys| keys.len());
         let one_of = sorted.one_of.map(|one_of| OneOf { keys: different(&keys[..one_of.keys]), ..one_of });
         let Some(order) = LexOrdering::new(keys) else { return internal_err!("a sort has a key") };
-        let sort = ExternalSort::over(order, one_of, Arc::clone(input), self.0.clone())?;
+        let sort = ExternalSort::over(order, one_of, sorted.pool.clone(), Arc::clone(input), self.0.clone())?;
         Ok(Some(Arc::new(sort)))
     }
 }

@@ -63,17 +63,18 @@ impl StepPlanner<'_> {
                 at(from, LogicalPlanBuilder::from(input).project(chosen).and_then(|plan| plan.build()))
             }
             Transform::Union { of, by, distinct } => self.union(of, *by, *distinct),
-            Transform::Sort { from, by, limit, distinct, stable } => {
+            Transform::Sort { from, by, limit, distinct, stable, pool } => {
                 let input = self.scan(from)?;
                 let keys = self.sort_keys(by, input.schema())?;
                 let limit = limit.map(|limit| limit as usize);
+                let pool = pool.as_ref().map(|pool| pool.value.clone());
                 let plan = match (distinct, stable) {
-                    (None, false) => {
+                    (None, false) if pool.is_none() => {
                         let plan = LogicalPlanBuilder::from(input).sort_with_limit(keys, limit);
                         return at(from, plan.and_then(|plan| plan.build()));
                     }
-                    (None, true) => SortedRows::plan(input, keys, None, true),
-                    (Some(distinct), stable) => self.sort_distinct(input, keys, distinct, *stable)?,
+                    (None, stable) => SortedRows::new(input, keys, None, *stable).on(pool).plan(),
+                    (Some(distinct), stable) => self.sort_distinct(input, keys, distinct, *stable, pool)?,
                 };
                 let plan = LogicalPlanBuilder::from(plan);
                 let plan = if limit.is_some() { plan.limit(0, limit) } else { Ok(plan) };
@@ -166,6 +167,7 @@ impl StepPlanner<'_> {
         mut keys: Vec<Sort>,
         Distinct { by, keep }: &'job Distinct,
         stable: bool,
+        pool: Option<String>,
     ) -> Result<LogicalPlan, StepFault<'job>> {
         let mut same = self.expressions(by, input.schema())?;
         if same.is_empty() {
@@ -184,7 +186,7 @@ impl StepPlanner<'_> {
         let by_arrival = stable || (keep.is_some() && seen.iter().all(|key| same.contains(key)));
         if same.iter().all(|key| first.contains(key)) {
             equal_floats(&mut keys[..same.len()], input.schema());
-            return Ok(SortedRows::plan(input, keys, Some(one_of), by_arrival));
+            return Ok(SortedRows::new(input, keys, Some(one_of), by_arrival).on(pool).plan());
         }
         if let (true, Some(text)) = (stable, by.first()) {
             return Err(no_stable_order(text));
@@ -192,8 +194,8 @@ impl StepPlanner<'_> {
         let others = keys.iter().filter(|key| !same.contains(&key.expr)).cloned();
         let mut grouped: Vec<Sort> = same.iter().map(|key| key.clone().sort(true, false)).chain(others).collect();
         equal_floats(&mut grouped[..same.len()], input.schema());
-        let kept = SortedRows::plan(input, grouped, Some(one_of), by_arrival);
-        Ok(SortedRows::plan(kept, keys, None, false))
+        let kept = SortedRows::new(input, grouped, Some(one_of), by_arrival).on(pool.clone()).plan();
+        Ok(SortedRows::new(kept, keys, None, false).on(pool).plan())
     }
 
     /// Without anything that tells them apart any one of equal rows may stay: a distinct. Otherwise it is the first or the
@@ -218,7 +220,7 @@ impl StepPlanner<'_> {
         let mut keys: Vec<Sort> = same.into_iter().map(|key| key.sort(true, false)).collect();
         equal_floats(&mut keys, input.schema());
         keys.extend(order);
-        Ok(SortedRows::plan(input, keys, Some(one_of), by_arrival))
+        Ok(SortedRows::new(input, keys, Some(one_of), by_arrival).plan())
     }
 
     /// What is equal in the same rows, each once.

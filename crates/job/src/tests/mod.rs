@@ -55,7 +55,7 @@ fn tables(sql: &str) -> Result<Vec<String>, SqlFault> {
 }
 
 /// Lints as text: severity, place, what, the line with its offending part underlined, the hint.
-fn shown(lints: &[Lint]) -> String {
+pub(crate) fn shown(lints: &[Lint]) -> String {
     let mut output = String::new();
     for lint in lints {
         let severity = if lint.is_error() { "error" } else { "warning" };

@@ -46,7 +46,7 @@ transforms:
   ranked: {sort: {from: together, by: [twice desc, "id nulls first", 'lower(name) ASC NULLS LAST'], limit: 10}}
   single: {dedupe: {from: apart, by: id, keep: last, order: [twice]}}
   newest: {sort: {from: single, by: [id, twice], dedupe: {by: [id, one], keep: last}, stable: true}}
-  listed: {sort: {from: newest, by: id, unique: true}}
+  listed: {sort: {from: newest, by: id, unique: true, pool: large}}
 sinks:
   table: {from: ranked, write: "sqlite:out.db", table: t, mode: replace}
   files: {from: single, write: out/a.tsv.gz, csv: {header: true}}
@@ -110,7 +110,8 @@ fn short_forms_are_read() {
     ));
     assert!(matches!(
         step("listed"),
-        Some(Transform::Sort { distinct: Some(Distinct { by, keep: None }), stable: false, .. }) if by.is_empty()
+        Some(Transform::Sort { distinct: Some(Distinct { by, keep: None }), stable: false, pool: Some(pool), .. })
+            if by.is_empty() && pool.value == "large"
     ));
 }
 

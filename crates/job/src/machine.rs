@@ -1,0 +1,281 @@
+//! The machine file: what a machine has for jobs to run on.
+//!
+//! A job says nothing of the machine, so the same job runs on a laptop and on a server. Here is what such a file may say,
+//! and what is wrong with one that says something else; what it means is the engine's.
+
+use std::collections::BTreeMap;
+
+use millstream_core::spec::Size;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::build::{text as text_of, texts};
+use crate::graph::Located;
+use crate::lint::{self, Lint};
+use crate::text::{JobText, Span};
+use crate::tree::{self, Entry, Node};
+use crate::variables::{self, Variables};
+use crate::walk::Walker;
+
+/// A machine file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MachineKeys {
+    /// Memory for the whole process, such as `512MB` or `2GiB`; a quarter of the machine if left out.
+    #[serde(default)]
+    #[schemars(with = "Size")]
+    pub memory: Option<Size>,
+    /// Cores that decode and compute; all if left out.
+    #[serde(default)]
+    #[schemars(with = "u64", range(min = 1, max = 1024))]
+    pub cores: Option<u64>,
+    /// Where and how that is written which does not fit in memory.
+    #[serde(default)]
+    pub scratch: ScratchKeys,
+    /// Several machines that share the file, by their host names: what is said of one comes before what stands above.
+    #[serde(default)]
+    pub nodes: BTreeMap<String, NodeKeys>,
+}
+
+/// One of several machines.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeKeys {
+    /// As above.
+    #[serde(default)]
+    #[schemars(with = "Size")]
+    pub memory: Option<Size>,
+    /// As above.
+    #[serde(default)]
+    #[schemars(with = "u64", range(min = 1, max = 1024))]
+    pub cores: Option<u64>,
+    /// As above; each of its keys by itself.
+    #[serde(default)]
+    pub scratch: ScratchKeys,
+}
+
+/// Where and how that is written which does not fit in memory.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScratchKeys {
+    /// Folders, at best each on a disk of its own; the system's temporary folder if left out. What is written is spread
+    /// over them by how fast each takes it, and one that is full is left for another. One in memory (`tmpfs`) comes
+    /// first, as long as it has room.
+    #[serde(default)]
+    #[schemars(with = "Vec<DiskKeys>", length(min = 1))]
+    pub disks: Option<Vec<DiskKeys>>,
+    /// Whether sorted runs are made smaller.
+    #[serde(default)]
+    #[schemars(with = "RunCompression")]
+    pub compression: Option<RunCompression>,
+    /// Bytes of a block of a sorted run, from `4KiB` to `16MiB`: what is read ahead of each run while they are merged. If
+    /// left out it follows the memory, from 16 to 64 KiB.
+    #[serde(default)]
+    #[schemars(with = "Size")]
+    pub block: Option<Size>,
+}
+
+/// A folder for scratch.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum DiskKeys {
+    /// A folder for everything.
+    Folder(#[schemars(length(min = 1))] String),
+    /// A folder for sorts that name one of its pools.
+    Pooled(PooledDiskKeys),
+}
+
+/// A folder for sorts that name one of its pools.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PooledDiskKeys {
+    /// The folder.
+    #[schemars(length(min = 1))]
+    pub folder: String,
+    /// The names of its pools. Of a folder in the pool `default` everything makes use.
+    #[schemars(length(min = 1))]
+    pub pools: Vec<String>,
+}
+
+/// Whether sorted runs are made smaller.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RunCompression {
+    /// They are written as they are.
+    #[default]
+    None,
+    /// A little smaller, in little time.
+    Lz4,
+    /// Smaller, in more time.
+    Zstd,
+}
+
+/// A value and where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// A folder for scratch.
+#[derive(Debug, Clone)]
+pub struct ScratchDisk {
+    /// The folder.
+    pub folder: Located<String>,
+    /// Its pools; none if it is for everything.
+    pub pools: Vec<Located<String>>,
+}
+
+/// What the file says of one machine.
+#[derive(Debug, Clone)]
+pub struct MachineFile {
+    /// The file, for lints that others find.
+    pub text: JobText,
+    /// Bytes of memory.
+    pub memory: Option<Placed<u64>>,
+    /// Cores.
+    pub cores: Option<Placed<usize>>,
+    /// Folders for scratch; none if the file names none.
+    pub disks: Vec<ScratchDisk>,
+    /// How runs are written.
+    pub compression: RunCompression,
+    /// Bytes of a block of a run.
+    pub block: Option<Placed<u64>>,
+}
+
+/// The pool of which everything makes use that names none.
+pub const DEFAULT_POOL: &str = "default";
+
+/// The JSON schema of machine files.
+pub fn schema() -> Value {
+    SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<MachineKeys>().to_value()
+}
+
+/// What the machine file `text`, read from `path`, says of the machine `node`. `environment` fills in variables.
+pub fn load(
+    path: &str,
+    text: &str,
+    node: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<MachineFile, Vec<Lint>> {
+    let job_text = JobText::new(path, text);
+    let (root, mut lints) = tree::parse(&job_text, text);
+    let mut root = root.filter(|root| !root.is_null());
+    if let Some(root) = &mut root {
+        lints.extend(variables::fill(root, &job_text, &Variables { set: &BTreeMap::new(), environment }));
+        let schema = schema();
+        let none = Map::new();
+        let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
+        let entry = Entry { key: "the machine".to_owned(), key_span: root.span, value: root.clone() };
+        lints.extend(Walker { text: &job_text, definitions }.entry(&entry, &schema).lints);
+    }
+    let nodes = root.as_ref().and_then(|root| root.entry("nodes"));
+    let own = nodes.and_then(|nodes| nodes.value.get(node));
+    if let (Some(nodes), None) = (nodes, own)
+        && !nodes.value.entries().is_empty()
+    {
+        let names: Vec<&str> = nodes.value.entries().iter().map(|entry| entry.key.as_str()).collect();
+        let what = format!("this machine is `{node}`, and no node has this name");
+        let hint = format!("nodes: {}; `--node` says which of them this is", names.join(", "));
+        lints.push(job_text.error(nodes.key_span, what).hint(hint));
+    }
+    lint::tidy(&mut lints);
+    if lints.iter().any(Lint::is_error) {
+        return Err(lints);
+    }
+    let parts = [own, root.as_ref()];
+    Ok(MachineFile {
+        memory: number(parts, &["memory"]),
+        cores: number(parts, &["cores"]).and_then(|cores| {
+            let value = usize::try_from(cores.value).ok()?;
+            Some(Placed { value, span: cores.span })
+        }),
+        disks: find(parts, &["scratch", "disks"]).map(disks).unwrap_or_default(),
+        compression: find(parts, &["scratch", "compression"])
+            .and_then(|node| serde_json::from_value(node.to_value()).ok())
+            .unwrap_or_default(),
+        block: number(parts, &["scratch", "block"]),
+        text: job_text,
+    })
+}
+
+/// The value under `path` in the first of `parts` that has it.
+fn find<'n>(parts: [Option<&'n Node>; 2], path: &[&str]) -> Option<&'n Node> {
+    let under = |node: &'n Node| path.iter().try_fold(node, |node, key| node.get(key));
+    parts.into_iter().flatten().find_map(under)
+}
+
+fn number(parts: [Option<&Node>; 2], path: &[&str]) -> Option<Placed<u64>> {
+    let node = find(parts, path)?;
+    let size: Size = serde_json::from_value(node.to_value()).ok()?;
+    Some(Placed { value: size.0, span: node.span })
+}
+
+fn disks(node: &Node) -> Vec<ScratchDisk> {
+    let tree::Kind::List(items) = &node.kind else { return Vec::new() };
+    let disk = |item: &Node| match text_of(Some(item)) {
+        Some(folder) => Some(ScratchDisk { folder, pools: Vec::new() }),
+        None => Some(ScratchDisk { folder: text_of(item.get("folder"))?, pools: texts(item.get("pools")) }),
+    };
+    items.iter().filter_map(disk).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::shown;
+
+    fn load_on(node: &str, yaml: &str) -> Result<MachineFile, String> {
+        let environment = |name: &str| (name == "FAST").then(|| "/fast".to_owned());
+        load("machine.yaml", yaml, node, &environment).map_err(|lints| shown(&lints))
+    }
+
+    #[test]
+    fn a_file_says_what_a_machine_has() {
+        let file = load_on(
+            "here",
+            "memory: 2GiB\ncores: 3\nscratch:\n  disks: ['${FAST}/one', {folder: /big, pools: [big, default]}]\n  compression: zstd\n  \
+             block: 128KiB\n",
+        )
+        .expect("a good file");
+        assert_eq!(file.memory.map(|memory| memory.value), Some(2 << 30));
+        assert_eq!(file.cores, Some(Placed { value: 3, span: Span { line: 2, column: 8, length: 1 } }));
+        let disks: Vec<(&str, Vec<&str>)> = file
+            .disks
+            .iter()
+            .map(|disk| (disk.folder.value.as_str(), disk.pools.iter().map(|pool| pool.value.as_str()).collect()))
+            .collect();
+        assert_eq!(disks, [("/fast/one", vec![]), ("/big", vec!["big", "default"])]);
+        assert_eq!((file.compression, file.block.map(|block| block.value)), (RunCompression::Zstd, Some(128 << 10)));
+        let empty = load_on("here", "# nothing yet\n").expect("nothing is fine");
+        assert!(empty.memory.is_none() && empty.disks.is_empty() && empty.compression == RunCompression::None);
+    }
+
+    #[test]
+    fn a_node_comes_before_what_all_have() {
+        let yaml = "memory: 1GB\nscratch: {disks: [/a], compression: lz4}\nnodes:\n  big: {memory: 8GB, scratch: {disks: \
+                    [/b, /c]}}\n  small: {cores: 1}\n";
+        let big = load_on("big", yaml).expect("a node");
+        assert_eq!((big.memory.map(|memory| memory.value), big.disks.len()), (Some(8_000_000_000), 2));
+        assert_eq!(big.compression, RunCompression::Lz4);
+        let small = load_on("small", yaml).expect("a node");
+        assert_eq!((small.memory.map(|memory| memory.value), small.disks.len()), (Some(1_000_000_000), 1));
+        assert_eq!(small.cores.map(|cores| cores.value), Some(1));
+        insta::assert_snapshot!(load_on("other", yaml).expect_err("no such node"));
+    }
+
+    #[test]
+    fn all_faults_come_at_once_with_their_places() {
+        let yaml = "memroy: 1GB\ncores: 0\nscratch:\n  disks: []\n  compression: gzip\n  block: many\nnodes: {here: {disks: \
+                    [/a]}}\n";
+        insta::assert_snapshot!(load_on("here", yaml).expect_err("many faults"));
+        insta::assert_snapshot!(
+            load_on("here", "scratch: {disks: [{folder: /a}, {pools: [x]}, '']}\n").expect_err("half disks")
+        );
+        insta::assert_snapshot!(load_on("here", "- memory\n").expect_err("a list"));
+    }
+}

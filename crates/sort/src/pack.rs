@@ -1,0 +1,72 @@
+//! Blocks of records made smaller, and made again what they were.
+
+/// Whether what is written to scratch is made smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// As it is.
+    #[default]
+    None,
+    /// LZ4, in blocks of its own.
+    Lz4,
+    /// Zstandard at its fastest, in frames of its own.
+    Zstd,
+}
+
+/// Of 1 to 22, the less the faster.
+const ZSTD_LEVEL: i32 = 1;
+
+impl Compression {
+    /// What becomes of `records`, in `room`; they themselves where that is not less.
+    pub(crate) fn pack<'a>(self, records: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
+        // Each fails only where the room is too small.
+        let length = match self {
+            Compression::None => None,
+            Compression::Lz4 => {
+                room.resize(lz4_flex::block::get_maximum_output_size(records.len()), 0);
+                lz4_flex::block::compress_into(records, room).ok()
+            }
+            Compression::Zstd => {
+                room.resize(zstd::zstd_safe::compress_bound(records.len()), 0);
+                zstd::bulk::compress_to_buffer(records, room, ZSTD_LEVEL).ok()
+            }
+        };
+        length.filter(|length| *length < records.len()).map_or(records, |length| &room[..length])
+    }
+
+    /// Makes the records of what [`Compression::pack`] has made smaller; `None` if it is damaged, or if there is not just
+    /// enough of it for `room`.
+    pub(crate) fn unpack(self, packed: &[u8], room: &mut [u8]) -> Option<()> {
+        let length = match self {
+            Compression::None => None,
+            Compression::Lz4 => lz4_flex::block::decompress_into(packed, room).ok(),
+            Compression::Zstd => zstd::bulk::decompress_to_buffer(packed, room).ok(),
+        };
+        (length == Some(room.len())).then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_back() {
+        let random: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(5000).collect();
+        let plain: Vec<u8> = b"a line like any other\n".repeat(500);
+        for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+            for records in [&random, &plain] {
+                let mut room = Vec::new();
+                let packed = compression.pack(records, &mut room).to_vec();
+                let is_smaller = packed.len() < records.len();
+                assert_eq!(is_smaller, compression != Compression::None && records == &plain, "{compression:?}");
+                if is_smaller {
+                    let mut back = vec![0; records.len()];
+                    compression.unpack(&packed, &mut back).expect("it is sound");
+                    assert!(&back == records);
+                    assert!(compression.unpack(&packed, &mut vec![0; records.len() + 1]).is_none());
+                    assert!(compression.unpack(&packed[..packed.len() / 2], &mut back).is_none());
+                }
+            }
+        }
+    }
+}
