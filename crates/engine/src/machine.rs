@@ -53,6 +53,8 @@ pub struct Disks {
     pub compression: Compression,
     /// Bytes of a block of these, if that is set.
     pub block: Option<u64>,
+    /// Whether rows wait before a sort while it is busy.
+    pub buffer: bool,
 }
 
 /// A folder for scratch.
@@ -74,7 +76,12 @@ impl Disk {
 impl Disks {
     /// One folder for everything.
     pub fn one(folder: PathBuf) -> Self {
-        Disks { disks: vec![Disk { folder, pools: Vec::new() }], compression: Compression::None, block: None }
+        Disks {
+            disks: vec![Disk { folder, pools: Vec::new() }],
+            compression: Compression::None,
+            block: None,
+            buffer: false,
+        }
     }
 
     /// The names of all pools, in the order in which they are named first.
@@ -112,7 +119,7 @@ impl Disks {
             RunCompression::Lz4 => Compression::Lz4,
             RunCompression::Zstd => Compression::Zstd,
         };
-        Disks { disks, compression, block: file.block.map(|block| block.value) }
+        Disks { disks, compression, block: file.block.map(|block| block.value), buffer: file.buffer }
     }
 }
 
@@ -130,7 +137,8 @@ impl fmt::Display for Disks {
             Compression::Lz4 => f.write_str(", runs packed with lz4")?,
             Compression::Zstd => f.write_str(", runs packed with zstd")?,
         }
-        self.block.map_or(Ok(()), |block| write!(f, ", in blocks of {}", Size(block)))
+        self.block.map_or(Ok(()), |block| write!(f, ", in blocks of {}", Size(block)))?;
+        if self.buffer { f.write_str(", a buffer before each sort") } else { Ok(()) }
     }
 }
 

@@ -34,6 +34,7 @@ pub struct Scratch {
     places: Vec<Place>,
     compression: Compression,
     block: Option<u64>,
+    buffer: bool,
 }
 
 /// A folder on a disk; removed when this is dropped.
@@ -49,7 +50,7 @@ impl Scratch {
     /// New folders on `disks`. Those that dead processes have left there are removed.
     pub fn new(disks: &Disks) -> Self {
         let places = disks.disks.iter().map(Place::new).collect();
-        Scratch { places, compression: disks.compression, block: disks.block }
+        Scratch { places, compression: disks.compression, block: disks.block, buffer: disks.buffer }
     }
 
     /// Where everything may make files.
@@ -81,6 +82,11 @@ impl Scratch {
     /// Bytes of a block of these, if that is set.
     pub fn block(&self) -> Option<u64> {
         self.block
+    }
+
+    /// Whether rows wait before a sort while it is busy.
+    pub fn buffer(&self) -> bool {
+        self.buffer
     }
 }
 

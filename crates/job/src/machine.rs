@@ -75,6 +75,11 @@ pub struct ScratchKeys {
     #[serde(default)]
     #[schemars(with = "Size")]
     pub block: Option<Size>,
+    /// Whether rows wait before a sort while it is busy, as many as it sorts at once, if the budget has room for them: for
+    /// sources that come in bursts.
+    #[serde(default)]
+    #[schemars(with = "bool")]
+    pub buffer: Option<bool>,
 }
 
 /// A folder for scratch.
@@ -145,6 +150,8 @@ pub struct MachineFile {
     pub compression: RunCompression,
     /// Bytes of a block of a run.
     pub block: Option<Placed<u64>>,
+    /// Whether rows wait before a sort.
+    pub buffer: bool,
 }
 
 /// The pool of which everything makes use that names none.
@@ -199,6 +206,7 @@ pub fn load(
             .and_then(|node| serde_json::from_value(node.to_value()).ok())
             .unwrap_or_default(),
         block: number(parts, &["scratch", "block"]),
+        buffer: find(parts, &["scratch", "buffer"]).is_some_and(|node| node.to_value() == Value::Bool(true)),
         text: job_text,
     })
 }
@@ -239,7 +247,7 @@ mod tests {
         let file = load_on(
             "here",
             "memory: 2GiB\ncores: 3\nscratch:\n  disks: ['${FAST}/one', {folder: /big, pools: [big, default]}]\n  compression: zstd\n  \
-             block: 128KiB\n",
+             block: 128KiB\n  buffer: true\n",
         )
         .expect("a good file");
         assert_eq!(file.memory.map(|memory| memory.value), Some(2 << 30));
@@ -251,8 +259,14 @@ mod tests {
             .collect();
         assert_eq!(disks, [("/fast/one", vec![]), ("/big", vec!["big", "default"])]);
         assert_eq!((file.compression, file.block.map(|block| block.value)), (RunCompression::Zstd, Some(128 << 10)));
+        assert!(file.buffer);
         let empty = load_on("here", "# nothing yet\n").expect("nothing is fine");
-        assert!(empty.memory.is_none() && empty.disks.is_empty() && empty.compression == RunCompression::None);
+        assert!(
+            empty.memory.is_none()
+                && !empty.buffer
+                && empty.disks.is_empty()
+                && empty.compression == RunCompression::None
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 pub(crate) mod again;
 pub mod blame;
+mod buffer;
 pub mod joins;
 pub(crate) mod node;
 pub mod shared;

@@ -40,6 +40,7 @@ use millstream_sort::{
     Finished, Input, Keep, Key, KeyValues, Layout, Merge, Merged, Order, Plan, Resources, Slice, Sort,
 };
 
+use super::buffer::buffered;
 use super::joins::size_of;
 use super::node::over_one_input;
 use super::sorted::OneOf;
@@ -375,9 +376,15 @@ impl ExecutionPlan for ExternalSort {
             true => partition..partition + 1,
             false => 0..self.input.output_partitioning().partition_count(),
         };
-        let streams = inputs
-            .map(|input| self.input.execute(input, Arc::clone(&context)))
-            .collect::<DataFusionResult<Vec<_>>>()?;
+        let stream = |input| {
+            let stream = self.input.execute(input, Arc::clone(&context))?;
+            let buffer = plan.piece as usize;
+            Ok(match self.sorting.scratch.buffer() {
+                true => buffered(stream, buffer, Arc::clone(&self.sorting.budget)),
+                false => stream,
+            })
+        };
+        let streams = inputs.map(stream).collect::<DataFusionResult<Vec<_>>>()?;
         let is_computed = |key: &&PhysicalSortExpr| key.expr.downcast_ref::<Column>().is_none();
         let work = Work {
             layout: Arc::clone(&self.layout),
