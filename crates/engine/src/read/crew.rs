@@ -139,12 +139,25 @@ impl ReadCrew {
         }
     }
 
-    /// What there is to do next; `None` when nobody can offer anything any more.
-    async fn next(&self) -> Option<Help> {
-        self.next_within(PATIENCE).await
+    /// Does what others offer, but reads nothing, as long as anyone can offer anything.
+    pub async fn help_only(&self) {
+        loop {
+            match self.next_within(PATIENCE, false).await {
+                Some(Help::Job(job)) => job(),
+                _ if self.lock().active == 0 => return,
+                // Whoever reads may wait for a slow source.
+                _ => {}
+            }
+        }
     }
 
-    async fn next_within(&self, patience: Duration) -> Option<Help> {
+    /// What there is to do next; `None` when nobody can offer anything any more.
+    async fn next(&self) -> Option<Help> {
+        self.next_within(PATIENCE, true).await
+    }
+
+    /// What there is to do next, `parts` of archives too or not; `None` also if nobody is at work for so long.
+    async fn next_within(&self, patience: Duration, parts: bool) -> Option<Help> {
         let mut idle = Idle { crew: self, counted: false };
         let mut beats = self.beats.load(Ordering::Relaxed);
         loop {
@@ -154,7 +167,7 @@ impl ReadCrew {
             {
                 let mut state = self.lock();
                 let job = state.jobs.pop_front().map(Help::Job);
-                if let Some(help) = job.or_else(|| (!state.parts.is_empty()).then_some(Help::Part)) {
+                if let Some(help) = job.or_else(|| (parts && !state.parts.is_empty()).then_some(Help::Part)) {
                     idle.leave(&mut state);
                     return Some(help);
                 }
@@ -255,11 +268,31 @@ mod tests {
         assert_eq!(helped.load(Ordering::Relaxed), 20, "what the owner took back is an empty job");
     }
 
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_only_helps_ends_with_those_who_read() {
+        let crew = ReadCrew::new(Handle::current());
+        let member = crew.join();
+        let helper = tokio::spawn({
+            let crew = Arc::clone(&crew);
+            async move { crew.help_only().await }
+        });
+        while Crew::idle(crew.as_ref()) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let job = Shared::offer(crew.as_ref(), || 7);
+        while !job.is_done() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(job.take(), Some(7));
+        drop(member);
+        helper.await.expect("no panic");
+    }
+
     #[tokio::test]
     async fn nobody_waits_for_someone_who_is_not_at_work() {
         let crew = ReadCrew::new(Handle::current());
         let _member = crew.join();
-        assert!(crew.next_within(Duration::from_millis(10)).await.is_none());
+        assert!(crew.next_within(Duration::from_millis(10), true).await.is_none());
         assert_eq!(Crew::idle(crew.as_ref()), 0);
     }
 

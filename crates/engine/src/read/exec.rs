@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use arrow::compute::BatchCoalescer;
 use datafusion::common::Statistics;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -182,6 +183,11 @@ impl ExecutionPlan for ReadExec {
             tokio::pin!(opened);
             loop {
                 let member = Arc::new(crew.join());
+                let help = |_| {
+                    let crew = Arc::clone(&crew);
+                    SpawnedTask::spawn(async move { crew.help_only().await })
+                };
+                let _helpers: Vec<SpawnedTask<()>> = (0..request.helpers).map(help).collect();
                 while let Some(open) = opened.try_next().await? {
                     let (worker, check) = (Arc::clone(&member), check.clone());
                     let rows = rows::rows(Arc::clone(&reader), Arc::clone(&request), open, worker, check);

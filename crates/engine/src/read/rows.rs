@@ -46,6 +46,8 @@ pub struct RowsRequest {
     pub sorted: Vec<SortedBy>,
     /// The columns that come out.
     pub output_schema: SchemaRef,
+    /// Tasks that help the one that reads, where only one does: they parse what it gives them.
+    pub helpers: usize,
     /// Whether these are all columns of the source, and all rows.
     pub whole: bool,
 }

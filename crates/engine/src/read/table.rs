@@ -106,6 +106,7 @@ impl SourceTable {
             provenance,
             sorted,
             output_schema: Arc::new(self.schema.project(projection)?),
+            helpers: 0,
         })
     }
 
@@ -155,11 +156,13 @@ impl TableProvider for SourceTable {
                 &all
             }
         };
-        let request = Arc::new(self.request(state, projection, filters)?);
+        let mut request = self.request(state, projection, filters)?;
         let statistics = self.statistics_of(&request.output_schema);
         let in_order = state.config().get_extension::<InOrder>().is_some() || !request.sorted.is_empty();
-        let units = UnitsExec::new(Arc::clone(&self.reader), in_order, if in_order { 1 } else { self.partitions });
-        Ok(Arc::new(ReadExec::new(Arc::clone(&self.reader), request, statistics, Arc::new(units))))
+        let partitions = if in_order { 1 } else { self.partitions };
+        request.helpers = self.partitions - partitions;
+        let units = UnitsExec::new(Arc::clone(&self.reader), in_order, partitions);
+        Ok(Arc::new(ReadExec::new(Arc::clone(&self.reader), Arc::new(request), statistics, Arc::new(units))))
     }
 }
 
