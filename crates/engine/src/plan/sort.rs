@@ -272,7 +272,7 @@ impl ExternalSort {
         let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let scratch = Duration::from_nanos(counted(&self.done.waiting_scratch));
         let busy = self.metrics.clone_inner().elapsed_compute().unwrap_or(0);
-        step.add_busy(Duration::from_nanos(busy as u64).saturating_sub(scratch));
+        step.add_busy(Duration::from_nanos(busy as u64));
         step.add_waiting_input(Duration::from_nanos(counted(&self.done.waiting_input)));
         step.add_waiting_scratch(scratch);
         step.add_spilled_as_planned(counted(&self.done.written));
@@ -463,7 +463,7 @@ impl Work {
             let sort = self.sort(streams.len());
             let fill = |stream| SpawnedTask::spawn(self.clone().fill(stream, sort.input()));
             let filling: Vec<_> = streams.into_iter().map(fill).collect();
-            let ended = filling.into_iter().map(async |task| task.join_unwind().await.map_err(broken)?);
+            let ended = filling.into_iter().map(|task| async move { task.join_unwind().await.map_err(broken)? });
             let finished = futures::future::try_join_all(ended).await?;
             let mut sorted = std::pin::pin!(self.merged(sort, finished));
             while let Some(batch) = sorted.try_next().await? {
@@ -538,6 +538,8 @@ impl Work {
         let Work { resources, busy, done, .. } = self.clone();
         async_stream::try_stream! {
             let mut dropped: u64 = finished.iter().map(Finished::rows).sum();
+            let filled = sort.usage();
+            busy.add_duration(filled.busy.saturating_sub(filled.waited));
             let merge = {
                 let sort = Arc::clone(&sort);
                 beside(move || sort.merge(finished)).await?
@@ -546,7 +548,6 @@ impl Work {
             done.runs.fetch_add(usage.runs, Ordering::Relaxed);
             done.written.fetch_add(usage.written - usage.merged_again, Ordering::Relaxed);
             done.written_again.fetch_add(usage.merged_again, Ordering::Relaxed);
-            busy.add_duration(usage.busy);
             let mut slices = std::pin::pin!(slices(merge, resources.workers, busy));
             while let Some(sorted) = slices.try_next().await? {
                 for batch in sorted {
