@@ -265,7 +265,8 @@ impl Sorted {
             let record = &record[..self.layout.measure(record).end];
             if segments.last().is_none_or(|segment| segment.room() < record.len()) {
                 // What it comes from is given back soon, and has more.
-                segments.extend(memory.segment(record.len(), true));
+                let Ok(Some(segment)) = memory.segment(record.len(), true) else { return self };
+                segments.push(segment);
             }
             let Some(segment) = segments.last_mut() else { return self };
             let at = segment.filled().len();
