@@ -6,6 +6,15 @@
 //!                                       └─▶ abort
 //! ```
 //! Nothing is visible under its final name before `commit`. All that can fail is done by the end of `prepare`.
+//!
+//! A target that keeps a [`Ledger`] can also take rows piece by piece, each piece exactly once however many runs it
+//! takes:
+//!
+//! ```text
+//!  ledger ─▶ done: what earlier runs have written
+//!         ─▶ delivery of chunks ─ write … ─ commit ─▶ written, or already done by someone else
+//!         ─▶ forget: the load is complete, or given up
+//! ```
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -98,6 +107,88 @@ pub trait Sink: Debug + Send + Sync {
 
     /// Begins a load.
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>>;
+
+    /// The ledger of the load `load` in the target, for rows that become visible chunk by chunk. `None` if the target
+    /// keeps none, or its settings ask for all rows at once. The name says which chunks belong together: those of a
+    /// logical run, or of a job's sink for ever; runs that go on with each other's work use the same.
+    async fn ledger(&self, _load: &str, _context: LoadContext) -> Result<Option<Arc<dyn Ledger>>> {
+        Ok(None)
+    }
+}
+
+/// A piece of a unit that is written as a whole or not at all.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Chunk {
+    /// What tells the unit, as it is now, from all others: its place, member, size and version.
+    pub unit: String,
+    /// Which piece of it, from 0.
+    pub number: u64,
+}
+
+/// What was written, kept in the target and by the same transactions as the rows.
+#[async_trait]
+pub trait Ledger: Send + Sync {
+    /// Which of these chunks are written.
+    async fn done(&self, chunks: &[Chunk]) -> Result<Vec<Chunk>>;
+
+    /// Begins to write the rows of some chunks. Up to `bad_rows` rows that the target does not take are left out and
+    /// told; with more the delivery fails. Deliveries may run side by side.
+    async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
+
+    /// Forgets a load: it is complete, or nobody will go on with it.
+    async fn forget(&self, load: &str) -> Result<()>;
+
+    /// All loads that have something in the target's ledger.
+    async fn loads(&self) -> Result<Vec<KnownLoad>>;
+}
+
+/// A load that a ledger knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownLoad {
+    /// Its name.
+    pub load: String,
+    /// How many chunks of it are written.
+    pub chunks: u64,
+    /// Seconds since the last of them was, by the target's clock.
+    pub idle_seconds: u64,
+}
+
+/// The rows of some chunks on their way. If it is dropped before its commit, nothing of it stays.
+#[async_trait]
+pub trait Delivery: Send {
+    /// Adds rows.
+    async fn write(&mut self, batch: RecordBatch) -> Result<()>;
+
+    /// Writes the rows and notes the chunks, in one transaction. An error of the kind [`crate::ErrorKind::Transient`]
+    /// says for certain that neither is there, and that the chunks may be delivered again.
+    async fn commit(self: Box<Self>) -> Result<Delivered>;
+}
+
+/// What became of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delivered {
+    /// Everything is in the target, once.
+    Written {
+        /// How many rows that were.
+        rows: u64,
+        /// Rows that the target did not take.
+        refused: Vec<RefusedRow>,
+    },
+    /// Nothing was written, since these of the chunks are there already.
+    AlreadyDone(Vec<Chunk>),
+}
+
+/// A row that the target did not take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedRow {
+    /// Its number among the rows of the delivery, from 0.
+    pub row: u64,
+    /// Its values, for a message: `id=1, name='a'`.
+    pub shown: String,
+    /// The column that is to blame, if that is known.
+    pub column: Option<String>,
+    /// Why, in the target's words.
+    pub reason: String,
 }
 
 /// A load that has begun.

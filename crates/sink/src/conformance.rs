@@ -333,6 +333,7 @@ async fn a_spent_budget_slows_and_does_not_stop(subject: &dyn Subject) {
 async fn a_killed_process_leaves_nothing(name: &str, subject: &dyn Subject) {
     for point in ["written", "prepared"] {
         let folder = TempDir::new().expect("a folder");
+        assert_eq!(subject.read(folder.path()), [""; 0], "nothing yet");
         crash(name, point, folder.path());
         assert_eq!(subject.read(folder.path()), [""; 0], "killed when {point}");
         run(&subject.sink(folder.path()), 2, 300, 100).await.expect("the next run goes on");
@@ -362,7 +363,8 @@ async fn dies_on_purpose() {
     let (name, point) = order.split_once(' ').expect("a name and a point");
     let subject = crate::file::tests::subject(name)
         .or_else(|| crate::file::bucket_tests::subject(name))
-        .or_else(|| crate::sqlite::tests::subject(name));
+        .or_else(|| crate::sqlite::tests::subject(name))
+        .or_else(|| crate::database::tests::subject(name));
     let subject = subject.expect("a subject of that name");
     let sink = subject.sink(&folder);
     let load = sink.begin(context(2)).await.expect("it begins");

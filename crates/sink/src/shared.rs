@@ -49,6 +49,13 @@ impl Charge {
         self.bytes = bytes;
         true
     }
+
+    /// Moves the charge to `bytes` that are already held, whether they are free or not.
+    pub(crate) fn force(&mut self, bytes: usize) {
+        self.budget.take(bytes.saturating_sub(self.bytes));
+        self.budget.give_back(self.bytes.saturating_sub(bytes));
+        self.bytes = bytes;
+    }
 }
 
 impl Drop for Charge {
@@ -128,6 +135,12 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), Error> {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         other => other.map_err(|error| path_error("sync the folder", folder, &error)),
     }
+}
+
+/// A name of one length for a text, however long it is: SHA-256 as hexadecimal digits.
+pub(crate) fn digest(text: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// `1 file`, `2 files`.

@@ -46,7 +46,8 @@ impl MariaDb {
     pub fn start(options: MariaDbOptions) -> Self {
         let folder = TempTree::new();
         let data = folder.folder("data");
-        let mut arguments = vec![format!("--datadir={}", data.display())];
+        // Two that are set up at once would mistake each other's temporary tables for their own.
+        let mut arguments = vec![format!("--datadir={}", data.display()), format!("--tmpdir={}", data.display())];
         hand_over(&data, "mysql");
         let install =
             ["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"];
@@ -59,7 +60,6 @@ impl MariaDb {
             format!("--port={port}"),
             format!("--socket={}", data.join("socket").display()),
             format!("--pid-file={}", data.join("pid").display()),
-            format!("--tmpdir={}", data.display()),
         ]);
         arguments.extend(
             [

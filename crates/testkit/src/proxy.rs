@@ -23,6 +23,11 @@ pub enum Break {
     Stall(u64),
     /// So many bytes come at a time, with a pause before each.
     Slow(usize, Duration),
+    /// The client's bytes are handed on until this text is among them; what the server answers to that is swallowed, and
+    /// both sides are closed.
+    SwallowAnswer(&'static str),
+    /// Both sides are closed when the client has sent so many bytes.
+    CutSending(u64),
 }
 
 /// A proxy on a free port of loopback; it ends, with its connections, when dropped.
@@ -132,17 +137,21 @@ impl Shared {
         let Some((upward, downward)) = self.connect(client, server) else { return };
         let (shared, counting) = (Arc::clone(self), Arc::clone(self));
         self.open.fetch_add(1, Ordering::SeqCst);
+        let kind = if self.ftp { Break::Nothing } else { self.next_break() };
+        let swallowing = Arc::new(AtomicBool::new(false));
+        let swallowed = Arc::clone(&swallowing);
         std::thread::spawn(move || {
-            copy(upward.0, upward.1);
+            match kind {
+                Break::SwallowAnswer(text) => hand_up(upward.0, upward.1, u64::MAX, Some((text, &swallowing))),
+                Break::CutSending(bytes) => hand_up(upward.0, upward.1, bytes, None),
+                _ => copy(upward.0, upward.1),
+            }
             counting.open.fetch_sub(1, Ordering::SeqCst);
         });
-        std::thread::spawn(move || {
-            if shared.ftp {
-                shared.control(downward.0, downward.1);
-            } else {
-                let kind = shared.next_break();
-                send(downward.0, downward.1, kind, &shared.ended);
-            }
+        std::thread::spawn(move || match kind {
+            _ if shared.ftp => shared.control(downward.0, downward.1),
+            Break::SwallowAnswer(_) => swallow(downward.0, downward.1, &swallowed),
+            kind => send(downward.0, downward.1, kind, &shared.ended),
         });
     }
 
@@ -201,6 +210,41 @@ impl Shared {
 fn copy(mut from: TcpStream, mut to: TcpStream) {
     let _ = std::io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Hands on what the client sends, up to so many bytes, and notes when a text is among it.
+fn hand_up(mut client: TcpStream, mut server: TcpStream, most: u64, noted: Option<(&str, &AtomicBool)>) {
+    let mut buffer = vec![0; 64 << 10];
+    let mut left = most;
+    while let Ok(count @ 1..) = client.read(&mut buffer) {
+        let bytes = &buffer[..count];
+        if let Some((text, noted)) = noted
+            && bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        {
+            noted.store(true, Ordering::SeqCst);
+        }
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(count);
+        left -= count as u64;
+        if server.write_all(&bytes[..count]).is_err() || left == 0 {
+            break;
+        }
+    }
+    let _ = server.shutdown(if left == 0 { Shutdown::Both } else { Shutdown::Write });
+    if left == 0 {
+        let _ = client.shutdown(Shutdown::Both);
+    }
+}
+
+/// Hands on what comes from the server until that is to be swallowed: then all is closed.
+fn swallow(mut server: TcpStream, mut client: TcpStream, swallowing: &AtomicBool) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = server.read(&mut buffer) {
+        if swallowing.load(Ordering::SeqCst) || client.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = client.shutdown(Shutdown::Both);
+    let _ = server.shutdown(Shutdown::Both);
 }
 
 /// Hands on what comes from the server, and breaks as it is told.

@@ -175,7 +175,7 @@ fn faults_of_several_entries_at_once() {
          b: {from: slip, write: out/b.csv}\n  c: {from: late, write: out/c.csv}\n  d: {from: lost, write: out/d.csv}\n",
     );
     place.fails(2, &["check", "job.yaml"]);
-    place.job("rows: {read: rows.csv, csv: {}}", "write: 'postgres:x', csv: {}");
+    place.job("rows: {read: rows.csv, csv: {}}", "write: 'mongodb:x', csv: {}");
     place.fails(2, &["check", "job.yaml"]);
     assert_transcript!("faults_of_several_entries", place);
 }

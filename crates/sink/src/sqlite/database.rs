@@ -66,6 +66,11 @@ impl Loading {
     pub(super) fn new(spec: SqliteSpec, schema: SchemaRef, step: Arc<Step>) -> Self {
         Loading { spec, schema, step, rows: 0, prepared: false, foreign: Vec::new() }
     }
+
+    /// Where the load's work is counted.
+    pub(super) fn step(&self) -> &Step {
+        &self.step
+    }
 }
 
 /// A database that a run writes to.
@@ -198,7 +203,7 @@ fn identity(path: &Path) -> PathBuf {
 }
 
 /// Opens the database for writing.
-fn open(path: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     Connection::open_with_flags(plain(path), flags)
 }
@@ -508,7 +513,12 @@ fn check_foreign_keys(connection: &Connection, loading: &Loading, shown: &str) -
 }
 
 /// Inserts the rows of a batch; returns their bytes, about.
-fn insert_batch(connection: &Connection, loading: &Loading, shown: &str, batch: &RecordBatch) -> Result<u64> {
+pub(super) fn insert_batch(
+    connection: &Connection,
+    loading: &Loading,
+    shown: &str,
+    batch: &RecordBatch,
+) -> Result<u64> {
     let (spec, schema) = (&loading.spec, &loading.schema);
     let columns: Vec<Column> = schema
         .fields()

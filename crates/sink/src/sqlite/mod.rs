@@ -1,9 +1,12 @@
 //! The SQLite sink: rows into a table, in one transaction, so that nothing is seen of them before all are there.
 //!
 //! `table.rs` knows the table and writes the statements, `values.rs` turns Arrow values into SQLite's, `database.rs`
-//! holds the connection, `patience.rs` waits for locks, `message.rs` says what went wrong.
+//! holds the connection, `ledger.rs` loads chunk by chunk, `patience.rs` waits for locks, `message.rs` says what went wrong.
 
 mod database;
+mod ledger;
+#[cfg(test)]
+mod ledger_tests;
 mod message;
 mod patience;
 mod spec;
@@ -20,7 +23,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
-use millstream_core::sink::{Load, LoadContext, Sink, SinkParts, Writer};
+use millstream_core::sink::{Ledger, Load, LoadContext, Sink, SinkParts, Writer};
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Budget, Error, Result, Step};
 use rusqlite::{Connection, OpenFlags};
@@ -103,6 +106,16 @@ impl Sink for SqliteSink {
         let load = database.join(loading).await?;
         let (spec, path) = (self.spec.clone(), self.path.clone());
         Ok(Arc::new(SqliteLoad { database, load, spec, path, budget: context.budget, step: context.step }))
+    }
+
+    async fn ledger(&self, load: &str, context: LoadContext) -> Result<Option<Arc<dyn Ledger>>> {
+        if self.spec.mode != Mode::Append {
+            return Ok(None);
+        }
+        let (sink, load) = (self.clone(), load.to_owned());
+        let opened = tokio::task::spawn_blocking(move || ledger::open(&sink.path, &sink.spec, &load, context)).await;
+        let opened = opened.map_err(|cause| Error::internal("opening the ledger broke off").cause(cause))??;
+        Ok(Some(Arc::new(opened)))
     }
 }
 

@@ -4,6 +4,8 @@ use millstream_core::spec::{Duration, Fault, Spec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::database::spec::key_faults;
+
 /// Settings of a SQLite sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -67,17 +69,7 @@ key: [country]
         if self.table.contains('\0') {
             faults.push(Fault::new("table", "the table's name holds a NUL byte"));
         }
-        if self.mode == Mode::Merge && self.key.is_empty() {
-            faults.push(
-                Fault::new("key", "`mode: merge` without a key")
-                    .hint("name the columns that tell one row from another: `key: [id]`"),
-            );
-        }
-        for (index, column) in self.key.iter().enumerate() {
-            if self.key[..index].iter().any(|other| other.eq_ignore_ascii_case(column)) {
-                faults.push(Fault::new(&format!("key.{index}"), format!("`{column}` is in the key twice")));
-            }
-        }
+        faults.extend(key_faults(&self.key, self.mode == Mode::Merge, "merge"));
         faults
     }
 }

@@ -129,28 +129,7 @@ fn is_key(spec: &SqliteSpec, name: &str) -> bool {
 
 /// What is wrong with the rows' columns, whatever the table is like.
 pub(super) fn schema_faults(spec: &SqliteSpec, schema: &SchemaRef) -> Vec<Error> {
-    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let mut faults = Vec::new();
-    if names.is_empty() || names.len() > MAX_COLUMNS {
-        let what = format!("a table of {} columns, and SQLite allows 1 to {MAX_COLUMNS}", names.len());
-        faults.push(Error::refused(what).hint("select the columns that the table needs"));
-    }
-    for (index, name) in names.iter().enumerate() {
-        if let Some(other) = names[..index].iter().find(|other| other.eq_ignore_ascii_case(name)) {
-            let what = format!("SQLite cannot tell the columns `{other}` and `{name}` apart");
-            faults.push(Error::refused(what).column(*name).hint("give one of them another name: SELECT x AS y"));
-        }
-        if name.contains('\0') {
-            faults.push(Error::refused("a column's name holds a NUL byte").column(*name));
-        }
-    }
-    for key in &spec.key {
-        if !names.iter().any(|name| name.eq_ignore_ascii_case(key)) {
-            let what = format!("the key column `{key}` is not among the columns that are loaded");
-            faults.push(Error::job(what).text(key).hint(did_you_mean(key, "columns", &names)));
-        }
-    }
-    faults
+    crate::database::table::schema_faults("SQLite", MAX_COLUMNS, &spec.key, &[], schema)
 }
 
 /// Whether the database has something of the table's name: `table`, `view`.

@@ -1,0 +1,133 @@
+//! Batches into groups of encoded rows. It owns the loop over rows, and what becomes of a row that cannot be encoded; how
+//! a value is written is for the form of the rows: `text.rs`, or PostgreSQL's binary form.
+
+use std::ops::Range;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, SchemaRef};
+use millstream_core::Result;
+
+use super::cells::{Column, Columns};
+use super::group::{BadRow, Group};
+use super::server::Encoder;
+use super::spec::DatabaseSpec;
+use super::text::{self, Flavour, Reason};
+
+/// How one row is written.
+pub(crate) trait RowForm: Send {
+    /// Writes a row with its arrival number, if there is a column for it. An error names the column.
+    fn write(
+        &mut self,
+        columns: &mut [Column],
+        row: usize,
+        arrival: Option<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), (usize, Reason)>;
+}
+
+/// Encodes rows in some form.
+pub(crate) struct RowEncoder<F> {
+    form: F,
+    fields: Vec<FieldRef>,
+    /// The columns that tell rows from each other, which cannot be null.
+    keys: Vec<usize>,
+    most_rows: usize,
+}
+
+const NO_KEY: Reason =
+    Reason { what: "a row without a value in a key column", hint: "filter such rows out: x IS NOT NULL" };
+
+impl<F: RowForm> RowEncoder<F> {
+    pub(crate) fn new(form: F, schema: &SchemaRef, spec: &DatabaseSpec) -> Self {
+        let fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
+        let keys = fields.iter().enumerate().filter(|(_, field)| spec.mode.needs_key() && spec.is_key(field.name()));
+        let keys = keys.map(|(index, _)| index).collect();
+        RowEncoder { form, fields, keys, most_rows: spec.batch_rows }
+    }
+
+    fn row(
+        &mut self,
+        columns: &mut [Column],
+        row: usize,
+        arrival: Option<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), (usize, Reason)> {
+        if let Some(key) = self.keys.iter().find(|key| columns[**key].is_null(row)) {
+            return Err((*key, NO_KEY));
+        }
+        self.form.write(columns, row, arrival, out)
+    }
+
+    fn rows(&mut self, columns: &mut [Column], range: Range<usize>, arrival: Option<u64>, group: &mut Group) -> usize {
+        for row in range.clone() {
+            if group.is_full(self.most_rows) {
+                return row;
+            }
+            let arrival = arrival.map(|first| first + row as u64);
+            match self.row(columns, row, arrival, &mut group.bytes) {
+                Ok(()) => group.end_row(),
+                Err((column, reason)) => {
+                    group.undo_row();
+                    let bad = BadRow {
+                        index: group.rows(),
+                        shown: self.shown(columns, row),
+                        column: Some(self.fields[column].name().clone()),
+                        reason: reason.what.to_owned(),
+                        hint: Some(reason.hint.to_owned()),
+                    };
+                    group.refused.push(bad);
+                }
+            }
+        }
+        range.end
+    }
+
+    /// The row for a message: `id=1, name='a'`.
+    fn shown(&self, columns: &mut [Column], row: usize) -> String {
+        let mut line = Vec::new();
+        for column in columns.iter_mut() {
+            let start = line.len();
+            if text::write(column, row, Flavour::Postgres, &mut line).is_err() {
+                line.truncate(start);
+                line.push(b'?');
+            }
+            line.push(b'\t');
+        }
+        let names: Vec<&str> = self.fields.iter().map(|field| field.name().as_str()).collect();
+        text::shown(&names, &line)
+    }
+}
+
+impl<F: RowForm> Encoder for RowEncoder<F> {
+    fn encode(&mut self, batch: &RecordBatch, from: usize, arrival: Option<u64>, group: &mut Group) -> Result<usize> {
+        let columns = Columns::new(&self.fields, batch)?;
+        let mut cells = columns.cells()?;
+        Ok(self.rows(&mut cells, from..batch.num_rows(), arrival, group))
+    }
+}
+
+/// Rows as text with tabs.
+pub(crate) struct TextForm(pub(crate) Flavour);
+
+impl RowForm for TextForm {
+    fn write(
+        &mut self,
+        columns: &mut [Column],
+        row: usize,
+        arrival: Option<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), (usize, Reason)> {
+        for (index, column) in columns.iter_mut().enumerate() {
+            if index > 0 {
+                out.push(b'\t');
+            }
+            text::write(column, row, self.0, out).map_err(|reason| (index, reason))?;
+        }
+        if let Some(arrival) = arrival {
+            out.push(b'\t');
+            text::number(arrival, out);
+        }
+        out.push(b'\n');
+        Ok(())
+    }
+}

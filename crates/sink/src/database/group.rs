@@ -1,0 +1,100 @@
+//! Rows on their way into one bulk statement: encoded one behind the other, with the place where each ends, so that any
+//! part of them can be sent again by itself.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millstream_core::{Budget, buffers};
+
+use crate::shared::Charge;
+
+/// What a group may always hold, whatever the budget says.
+const FLOOR: usize = 256 << 10;
+
+/// Encoded rows that are being gathered.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// Rows that cannot be encoded, by the number of rows before them.
+    pub(crate) refused: Vec<BadRow>,
+    /// Bytes that are enough.
+    limit: usize,
+    charge: Charge,
+}
+
+/// A row that a load does not take, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BadRow {
+    /// How many rows of the group come before it.
+    pub(crate) index: usize,
+    /// Its values: `id=1, name='a'`.
+    pub(crate) shown: String,
+    pub(crate) column: Option<String>,
+    /// The server's message, or ours.
+    pub(crate) reason: String,
+    /// What to do, if we know.
+    pub(crate) hint: Option<String>,
+}
+
+impl Group {
+    /// An empty one for about `bytes` bytes; for fewer if the budget has no room for them.
+    pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> Self {
+        let mut charge = Charge::new(budget, FLOOR);
+        let granted = charge.set(bytes + bytes / 8);
+        let limit = if granted { bytes } else { bytes.min(FLOOR) };
+        Group { bytes: buffers::take(limit), ends: Vec::new(), refused: Vec::new(), limit, charge }
+    }
+
+    /// How many rows there are.
+    pub(crate) fn rows(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty() && self.refused.is_empty()
+    }
+
+    /// Whether it is large enough to be sent.
+    pub(crate) fn is_full(&self, most_rows: usize) -> bool {
+        self.bytes.len() >= self.limit || self.ends.len() >= most_rows
+    }
+
+    /// The row that was just written is complete.
+    pub(crate) fn end_row(&mut self) {
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Takes back what was written of a row.
+    pub(crate) fn undo_row(&mut self) {
+        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+    }
+
+    /// The rows, ready to be sent.
+    pub(crate) fn sealed(mut self) -> Rows {
+        self.charge.force(self.bytes.capacity() + self.ends.capacity() * size_of::<usize>());
+        Rows { bytes: buffers::share(self.bytes), ends: Arc::new(self.ends), _charge: Arc::new(self.charge) }
+    }
+}
+
+/// Encoded rows. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Rows {
+    bytes: Bytes,
+    ends: Arc<Vec<usize>>,
+    _charge: Arc<Charge>,
+}
+
+impl Rows {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The bytes of some of them.
+    pub(crate) fn part(&self, rows: Range<usize>) -> Bytes {
+        let start = |row: usize| if row == 0 { 0 } else { self.ends[row - 1] };
+        self.bytes.slice(start(rows.start)..start(rows.end))
+    }
+}

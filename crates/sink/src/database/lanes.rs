@@ -1,0 +1,101 @@
+//! The connections of a load. It owns who uses which one, and that a faulty one is used no more.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use millstream_core::{Error, ErrorKind, Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::server::{Server, Session};
+use super::spec::DatabaseSpec;
+
+/// The first pause before something is tried again.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest one.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Connections that rows are sent over.
+pub(crate) struct Lanes {
+    server: Arc<dyn Server>,
+    spec: DatabaseSpec,
+    idle: Mutex<Vec<Box<dyn Session>>>,
+    permits: Arc<Semaphore>,
+    /// Whether there is one connection and can be no other, since it has the load's transaction.
+    only: bool,
+}
+
+impl Lanes {
+    /// At most `count` of them, made when they are needed.
+    pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec, count: usize) -> Self {
+        Lanes {
+            server: Arc::clone(server),
+            spec: spec.clone(),
+            idle: Mutex::default(),
+            permits: Arc::new(Semaphore::new(count)),
+            only: false,
+        }
+    }
+
+    /// The one that has the transaction of the whole load. If it is lost, so is the load: on another connection rows
+    /// would be committed one statement at a time.
+    pub(crate) fn only(server: &Arc<dyn Server>, spec: &DatabaseSpec, session: Box<dyn Session>) -> Self {
+        let mut lanes = Lanes::new(server, spec, 1);
+        lanes.idle = Mutex::new(vec![session]);
+        lanes.only = true;
+        lanes
+    }
+
+    /// Waits until a connection may be used.
+    pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        permit.map_err(|_| Error::refused("the load was given up"))
+    }
+
+    /// A connection; to be called with a permit.
+    pub(crate) async fn take(&self) -> Result<Box<dyn Session>> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        match idle {
+            Some(session) => Ok(session),
+            None if self.only => Err(Error::transient("the connection that had the load's transaction was lost")
+                .hint("nothing was loaded; look at the server's log, and start the load again")),
+            None => connect(self.server.as_ref(), &self.spec).await,
+        }
+    }
+
+    /// Keeps a connection that works for whoever is next.
+    pub(crate) fn give(&self, session: Box<dyn Session>) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+    }
+
+    /// Closes all that are not in use.
+    pub(crate) fn close(&self) -> Vec<Box<dyn Session>> {
+        std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Connects, and tries again if the server may just be busy.
+pub(crate) async fn connect(server: &dyn Server, spec: &DatabaseSpec) -> Result<Box<dyn Session>> {
+    let mut tries = 0;
+    loop {
+        match server.connect(spec).await {
+            Err(error) if error.kind() == ErrorKind::Transient && tries < spec.retries => {
+                pause(tries).await;
+                tries += 1;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Waits before the next try; longer each time, and never the same for two who got in each other's way.
+pub(crate) async fn pause(tries: u32) {
+    let longest = FIRST_PAUSE.saturating_mul(1 << tries.min(16)).min(LONGEST_PAUSE);
+    tokio::time::sleep(longest.mul_f64(0.5 + random() / 2.0)).await;
+}
+
+/// From 0 to 1.
+fn random() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(()) as f64 / u64::MAX as f64
+}

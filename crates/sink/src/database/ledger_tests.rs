@@ -1,0 +1,256 @@
+//! Tests of the ledger against real servers: every chunk once, whatever is lost on the way.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use millstream_core::sink::{Chunk, Delivered, Ledger, LoadContext, Sink};
+use millstream_core::{ErrorKind, Result};
+use millstream_testkit::{Break, MariaDb, MariaDbOptions, Postgres, PostgresOptions, Proxy};
+use serde_json::{Value, json};
+
+use super::tests::{Database, Kind, for_both, many, people, sink};
+use crate::conformance::context;
+
+/// The chunks of one unit with these numbers.
+fn chunks(numbers: std::ops::Range<u64>) -> Vec<Chunk> {
+    numbers.map(|number| Chunk { unit: "s3://bucket/a.jsonl etag 1".to_owned(), number }).collect()
+}
+
+/// A hundred rows for each chunk.
+fn rows(numbers: std::ops::Range<u64>) -> RecordBatch {
+    many(numbers.start as i64 * 100..numbers.end as i64 * 100)
+}
+
+async fn ledger(sink: &Arc<dyn Sink>) -> Arc<dyn Ledger> {
+    let context = LoadContext { schema: people(&[]).schema(), ..context(1) };
+    sink.ledger("run 1", context).await.expect("it opens").expect("there is one")
+}
+
+async fn deliver(ledger: &Arc<dyn Ledger>, numbers: std::ops::Range<u64>) -> Result<Delivered> {
+    let mut delivery = ledger.delivery(chunks(numbers.clone()), 0).await?;
+    delivery.write(rows(numbers)).await?;
+    delivery.commit().await
+}
+
+fn written(rows: u64) -> Delivered {
+    Delivered::Written { rows, refused: vec![] }
+}
+
+/// That the chunks below `count` are in the ledger and their rows in the table, each once.
+fn assert_exactly(query: impl Fn(&str) -> Vec<String>, count: u64) {
+    let rows = count * 100;
+    let sum = (0..rows).sum::<u64>();
+    assert_eq!(query("SELECT COUNT(*), SUM(id), COUNT(DISTINCT name) FROM t"), [format!("{rows}\t{sum}\t{rows}")]);
+    let notes = query("SELECT COUNT(*), COUNT(DISTINCT chunk) FROM _millstream_ledger WHERE chunk >= 0");
+    assert_eq!(notes, [format!("{count}\t{count}")]);
+}
+
+fn new_table(kind: Kind) -> Database {
+    // Without a key, so that nothing but the ledger keeps rows from coming twice.
+    Database::new(kind, "CREATE TABLE t (id BIGINT, name VARCHAR(30))")
+}
+
+for_both!(
+    each_chunk_is_written_once,
+    two_at_once_write_once,
+    a_swallowed_answer_is_found_out,
+    a_connection_lost_before_the_commit_leaves_nothing,
+    a_delivery_that_is_dropped_leaves_nothing,
+    bad_rows_are_left_out_as_far_as_allowed,
+    loads_are_known_and_forgotten,
+    only_rows_that_are_added_one_by_one_have_a_ledger,
+);
+
+async fn each_chunk_is_written_once(kind: Kind) {
+    let database = Database::new(kind, "");
+    let sink = database.sink(json!({"batch_rows": 150}));
+    let first = ledger(&sink).await;
+    assert_eq!(deliver(&first, 0..4).await.expect("it delivers"), written(400));
+    assert_eq!(first.done(&chunks(2..6)).await.expect("it answers"), chunks(2..4));
+    // A later run knows it too, and a chunk without rows is a chunk.
+    let second = ledger(&sink).await;
+    assert_eq!(deliver(&second, 3..5).await.expect("it answers"), Delivered::AlreadyDone(chunks(3..4)));
+    let empty = second.delivery(chunks(9..10), 0).await.expect("a delivery");
+    assert_eq!(empty.commit().await.expect("it commits"), written(0));
+    assert_eq!(second.done(&chunks(0..20)).await.expect("it answers"), [chunks(0..4), chunks(9..10)].concat());
+    assert_eq!(deliver(&second, 4..5).await.expect("it delivers"), written(100));
+    assert_eq!(database.count(), 500);
+    let other =
+        sink.ledger("run 2", LoadContext { schema: people(&[]).schema(), ..context(1) }).await.expect("it opens");
+    assert_eq!(other.expect("there is one").done(&chunks(0..9)).await.expect("it answers"), []);
+}
+
+async fn two_at_once_write_once(kind: Kind) {
+    let database = new_table(kind);
+    let sink = database.sink(json!({"connections": 4}));
+    let ledger = ledger(&sink).await;
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let ledger = Arc::clone(&ledger);
+        tasks.push(tokio::spawn(async move {
+            let mut own = 0;
+            for group in 0..8 {
+                match deliver(&ledger, group * 3..group * 3 + 3).await.expect("it delivers") {
+                    Delivered::Written { rows, .. } => own += rows,
+                    Delivered::AlreadyDone(there) => assert_eq!(there, chunks(group * 3..group * 3 + 3)),
+                }
+            }
+            own
+        }));
+    }
+    let mut rows = 0;
+    for task in tasks {
+        rows += task.await.expect("no panic");
+    }
+    assert_eq!(rows, 2_400);
+    assert_exactly(|sql| database.query(sql), 24);
+}
+
+async fn a_swallowed_answer_is_found_out(kind: Kind) {
+    let database = new_table(kind);
+    let breaks = [Break::Nothing, Break::SwallowAnswer("COMMIT"), Break::SwallowAnswer("COMMIT"), Break::Nothing];
+    let proxy = Proxy::start(database.port(), &breaks);
+    let sink = sink(&database.behind(proxy.port()), json!({"batch_rows": 50}));
+    let ledger = ledger(&sink).await;
+    // The connection that asked first works, and is kept busy for now.
+    let mut held = ledger.delivery(chunks(0..1), 0).await.expect("a delivery");
+    held.write(rows(0..1)).await.expect("it takes rows");
+    assert_eq!(deliver(&ledger, 1..3).await.expect("it is found out"), written(200));
+    assert_eq!(held.commit().await.expect("it commits"), written(100));
+    for group in 3..8 {
+        assert_eq!(deliver(&ledger, group..group + 1).await.expect("it delivers"), written(100));
+    }
+    assert!(proxy.connections() >= 3, "{}", proxy.connections());
+    assert_exactly(|sql| database.query(sql), 8);
+}
+
+async fn a_connection_lost_before_the_commit_leaves_nothing(kind: Kind) {
+    let database = new_table(kind);
+    let proxy = Proxy::start(database.port(), &[Break::Nothing]);
+    let sink = sink(&database.behind(proxy.port()), json!({"batch_rows": 100}));
+    let ledger = ledger(&sink).await;
+    let mut delivery = ledger.delivery(chunks(0..3), 0).await.expect("a delivery");
+    delivery.write(rows(0..2)).await.expect("it takes rows");
+    proxy.close_all();
+    let mut ended = delivery.write(rows(2..3)).await;
+    if ended.is_ok() {
+        ended = delivery.commit().await.map(drop);
+    }
+    assert_eq!(ended.expect_err("the connection is gone").kind(), ErrorKind::Transient);
+    assert_eq!(deliver(&ledger, 0..3).await.expect("again"), written(300));
+    assert_exactly(|sql| database.query(sql), 3);
+}
+
+async fn a_delivery_that_is_dropped_leaves_nothing(kind: Kind) {
+    let database = new_table(kind);
+    let ledger = ledger(&database.sink(json!({"batch_rows": 100}))).await;
+    let mut delivery = ledger.delivery(chunks(0..3), 0).await.expect("a delivery");
+    delivery.write(rows(0..3)).await.expect("it takes rows");
+    drop(delivery);
+    assert_eq!(deliver(&ledger, 0..2).await.expect("it delivers"), written(200));
+    assert_exactly(|sql| database.query(sql), 2);
+}
+
+async fn bad_rows_are_left_out_as_far_as_allowed(kind: Kind) {
+    let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(5))");
+    let ledger = ledger(&database.sink(json!({"batch_rows": 40}))).await;
+    let mut values: Vec<(Option<i64>, &str)> = (0..100).map(|id| (Some(id), "fits")).collect();
+    for row in [3, 50, 51, 99] {
+        values[row].1 = "too long";
+    }
+    let batch = people(&values);
+    let deliver = async |bad_rows| {
+        let mut delivery = ledger.delivery(chunks(0..1), bad_rows).await?;
+        delivery.write(batch.clone()).await?;
+        delivery.commit().await
+    };
+    let error = deliver(3).await.expect_err("there are four");
+    assert_eq!(error.kind(), ErrorKind::Data, "{error:?}");
+    assert_eq!(database.count(), 0);
+    let Delivered::Written { rows, refused } = deliver(4).await.expect("four are allowed") else { panic!("not done") };
+    assert_eq!((rows, refused.iter().map(|row| row.row).collect::<Vec<_>>()), (96, vec![3, 50, 51, 99]));
+    assert!(refused[1].shown.replace('\'', "").starts_with("id=50, name=too long"), "{refused:?}");
+    assert_eq!(database.count(), 96);
+}
+
+async fn loads_are_known_and_forgotten(kind: Kind) {
+    let database = new_table(kind);
+    let ledger = ledger(&database.sink(json!({}))).await;
+    deliver(&ledger, 0..2).await.expect("it delivers");
+    let known = ledger.loads().await.expect("it answers");
+    assert_eq!((known.len(), known[0].load.as_str(), known[0].chunks), (1, "run 1", 2));
+    assert!(known[0].idle_seconds < 600, "{known:?}");
+    ledger.forget("run 1").await.expect("it forgets");
+    assert_eq!(ledger.loads().await.expect("it answers"), []);
+    assert_eq!(database.query("SELECT COUNT(*) FROM _millstream_ledger"), ["0"]);
+    assert_eq!(database.count(), 200);
+}
+
+async fn only_rows_that_are_added_one_by_one_have_a_ledger(kind: Kind) {
+    let database = new_table(kind);
+    let settings: [Value; 3] =
+        [json!({"mode": "replace"}), json!({"mode": "merge", "key": ["id"]}), json!({"after": ["SELECT 1"]})];
+    for settings in settings {
+        let context = LoadContext { schema: people(&[]).schema(), ..context(1) };
+        let ledger = database.sink(settings).ledger("run", context).await.expect("it answers");
+        assert!(ledger.is_none());
+    }
+    assert_eq!(database.tables(), ["t"]);
+}
+
+/// Kills the server while several deliver, starts it again, and delivers until all is done.
+async fn survives_kills(url: String, mut kill_and_restart: impl FnMut()) {
+    let sink = sink(&url, json!({"connections": 3, "batch_rows": 50, "retries": 20}));
+    let ledger = ledger(&sink).await;
+    for round in 0..3 {
+        let mut tasks = Vec::new();
+        for lane in 0..3_u64 {
+            let ledger = Arc::clone(&ledger);
+            tasks.push(tokio::spawn(async move {
+                for group in (0..90).filter(|group| group % 3 == lane) {
+                    if ledger.done(&chunks(group..group + 1)).await.is_ok_and(|done| !done.is_empty()) {
+                        continue;
+                    }
+                    // Whatever it is, the ledger knows; the next round goes on.
+                    if deliver(&ledger, group..group + 1).await.is_err() && round < 2 {
+                        return;
+                    }
+                }
+            }));
+        }
+        if round < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(80)).await;
+            kill_and_restart();
+        }
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+    }
+    assert_eq!(ledger.done(&chunks(0..90)).await.expect("it answers").len(), 90);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_mariadb_has_each_chunk_once() {
+    let mut server = MariaDb::start(MariaDbOptions::default());
+    let name = server.database();
+    server.query(&name, "CREATE TABLE t (id BIGINT, name VARCHAR(30))");
+    survives_kills(server.url(&name), || {
+        server.kill();
+        server.restart();
+    })
+    .await;
+    assert_exactly(|sql| server.query(&name, sql), 90);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_postgres_has_each_chunk_once() {
+    let mut server = Postgres::start(PostgresOptions::default());
+    let name = server.database();
+    server.query(&name, "CREATE TABLE t (id BIGINT, name VARCHAR(30))");
+    survives_kills(server.url(&name), || {
+        server.kill();
+        server.restart();
+    })
+    .await;
+    assert_exactly(|sql| server.query(&name, sql), 90);
+}

@@ -1,0 +1,757 @@
+//! A load into a database's table, from its beginning to its commit. It owns the routes that rows take, what is visible
+//! when, and what is left behind; statements and types are the servers', the search for bad rows is `narrow.rs`'s.
+//!
+//! ```text
+//!  direct   writers ─▶ one connection, one transaction ─▶ target              commit: COMMIT
+//!  new      writers ─▶ connections, each its own commits ─▶ new table         commit: it takes the target's name
+//!  staged   writers ─▶ connections, each its own commits ─▶ staging table ─▶ target, one transaction    commit: COMMIT
+//! ```
+//! Tables of ours carry the name of a lock that the load holds as long as it lives: one whose lock is free is a dead
+//! load's, and the next one drops it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, SchemaRef};
+use async_trait::async_trait;
+use millstream_core::sink::{Load, LoadContext, Writer};
+use millstream_core::{Budget, Error, Result, Step};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use super::group::{BadRow, Group, Rows};
+use super::lanes::{Lanes, connect, pause};
+use super::narrow;
+use super::server::{Bulk, BulkColumn, Encoder, Failure, Publish, Server, Session};
+use super::spec::{DatabaseSpec, Mode, SchemaChange};
+use super::table::{self, Changes, TableFacts};
+use crate::shared::counted;
+
+/// What the names of our tables and locks begin with.
+pub(crate) const PREFIX: &str = "_millstream_";
+
+/// How many connections load if nobody says so, and rows do not go straight into the target.
+const CONNECTIONS: usize = 2;
+
+/// How many bad rows are shown when a load fails for them.
+pub(crate) const SHOWN_BAD_ROWS: usize = 5;
+
+/// How rows get into the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// One transaction, straight into the target.
+    Direct,
+    /// Into a new table that takes the target's name.
+    New,
+    /// Into a staging table, and from there into the target, or into a new table if there is none.
+    Staged(Publish),
+}
+
+/// The route of a load; `facts` are those of the target, if it is there.
+pub(crate) fn route(spec: &DatabaseSpec, connections: usize, facts: Option<&TableFacts>, can_copy: bool) -> Route {
+    match (spec.mode, facts) {
+        (Mode::Merge, _) => Route::Staged(Publish::Merge),
+        (Mode::Ignore, _) => Route::Staged(Publish::Ignore),
+        (_, None) | (Mode::Replace, _) => Route::New,
+        (Mode::Truncate, Some(_)) if can_copy => Route::New,
+        (Mode::Truncate, Some(_)) => Route::Staged(Publish::Instead),
+        (Mode::Append, Some(_)) if connections == 1 => Route::Direct,
+        (Mode::Append, Some(_)) => Route::Staged(Publish::Add),
+    }
+}
+
+/// How many connections load. An order that the user asked for is kept by one.
+pub(crate) fn connections(spec: &DatabaseSpec, exists: bool, ordered: bool) -> usize {
+    let few = spec.mode == Mode::Append && exists;
+    if ordered { 1 } else { spec.connections.unwrap_or(if few { 1 } else { CONNECTIONS }) }
+}
+
+/// Runs `work` where waiting is done; it ends when nobody waits for it any more.
+pub(crate) async fn waiting<T: Send + 'static>(
+    io: &Handle,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let mut task = JoinSet::new();
+    task.spawn_on(work, io);
+    match task.join_next().await {
+        Some(Ok(done)) => done,
+        Some(Err(cause)) => Err(Error::internal("a task of the load broke off").cause(cause)),
+        None => Err(Error::internal("a task of the load was lost")),
+    }
+}
+
+/// What the tasks of a load share.
+pub(crate) struct Shared {
+    pub(crate) server: Arc<dyn Server>,
+    pub(crate) spec: DatabaseSpec,
+    /// `table t of mysql://…`.
+    pub(crate) place: String,
+    pub(crate) bulk: Bulk,
+    pub(crate) lanes: Lanes,
+    pub(crate) direct: bool,
+    pub(crate) step: Arc<Step>,
+    /// How rows were sent by a slower way, if they were.
+    pub(crate) detour: std::sync::Mutex<Option<String>>,
+}
+
+/// A load that has begun.
+pub(crate) struct DatabaseLoad {
+    shared: Arc<Shared>,
+    /// The connection that holds the lock and publishes.
+    control: Arc<Mutex<Option<Box<dyn Session>>>>,
+    route: Route,
+    names: Names,
+    exists: bool,
+    facts: Option<TableFacts>,
+    schema: SchemaRef,
+    budget: Arc<Budget>,
+    io: Handle,
+    rows: Arc<AtomicU64>,
+    arrivals: Arc<AtomicU64>,
+    /// Rows that the publishing wrote.
+    published: Arc<AtomicU64>,
+}
+
+/// The tables of a load.
+#[derive(Debug, Clone)]
+struct Names {
+    id: String,
+    target: String,
+    new: String,
+    new_name: String,
+    staging: String,
+    old: String,
+    old_name: String,
+}
+
+impl Names {
+    fn new(server: &dyn Server, spec: &DatabaseSpec, run: &str, sink: &str) -> Self {
+        use std::hash::{BuildHasher, RandomState};
+        // Random, so that runs of several machines never have the same.
+        let id = format!("{PREFIX}{:016x}", RandomState::new().hash_one((run, sink)));
+        let (new_name, old_name) = (format!("{id}_new"), format!("{id}_old"));
+        Names {
+            target: server.table(spec),
+            new: server.beside(spec, &new_name),
+            staging: server.beside(spec, &format!("{id}_rows")),
+            old: server.beside(spec, &old_name),
+            id,
+            new_name,
+            old_name,
+        }
+    }
+}
+
+/// Looks at the target; `None` if there is none.
+pub(crate) async fn examine(
+    server: &dyn Server,
+    session: &mut dyn Session,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+) -> Result<(Option<TableFacts>, Changes), Vec<Error>> {
+    let one = |failure: Failure| vec![failure.into_error()];
+    let Some(facts) = server.describe(session, spec).await.map_err(one)? else { return Ok((None, Changes::default())) };
+    let key = spec.key.iter().map(|key| server.quoted(key)).collect::<Vec<_>>().join(", ");
+    let index = || format!("CREATE UNIQUE INDEX {} ON {} ({key})", server.quoted("key"), server.table(spec));
+    let family = |field: &FieldRef| server.family(field, spec.is_key(field.name()));
+    let changes = table::compare(&place(server, spec), spec, schema, &facts, family, index)?;
+    Ok((Some(facts), changes))
+}
+
+/// The target as it is when it fits the rows, changed if that is allowed; `None` if there is none.
+async fn fitting(
+    server: &dyn Server,
+    session: &mut dyn Session,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+) -> Result<Option<TableFacts>> {
+    let first = |faults: Vec<Error>| faults.into_iter().next().unwrap_or_else(|| Error::internal("a fault of none"));
+    let (facts, changes) = examine(server, session, spec, schema).await.map_err(first)?;
+    if change(server, session, spec, &changes).await? {
+        return server.describe(session, spec).await.map_err(Failure::into_error);
+    }
+    Ok(facts)
+}
+
+/// The target, ready to be loaded into directly; it is made if there is none.
+pub(crate) async fn ready_target(
+    server: &dyn Server,
+    session: &mut dyn Session,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+) -> Result<TableFacts> {
+    if let Some(facts) = fitting(server, session, spec, schema).await? {
+        return Ok(facts);
+    }
+    let create = server.create_table(&server.table(spec), &spec.table, spec, schema);
+    let made = session.execute(&create).await;
+    // Another run of the same load may have made it just now.
+    match fitting(server, session, spec, schema).await? {
+        Some(facts) => Ok(facts),
+        None => Err(match made {
+            Err(failure) => cannot_make(failure.into_error(), spec),
+            Ok(_) => Error::transient(format!("{} was dropped while it was made", place(server, spec))),
+        }),
+    }
+}
+
+/// `table t of mysql://…`.
+pub(crate) fn place(server: &dyn Server, spec: &DatabaseSpec) -> String {
+    format!("table {} of {}", spec.table, server.place().shown)
+}
+
+/// Begins a load.
+pub(crate) async fn begin(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContext) -> Result<Arc<dyn Load>> {
+    let io = context.io.clone();
+    waiting(&io, async move {
+        let load: Arc<dyn Load> = Arc::new(set_up(server, spec, context).await?);
+        Ok(load)
+    })
+    .await
+}
+
+async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadContext) -> Result<DatabaseLoad> {
+    let mut control = connect(server.as_ref(), &spec).await?;
+    let session = control.as_mut();
+    statements(session, &spec.before, "before").await?;
+    let facts = fitting(server.as_ref(), session, &spec, &context.schema).await?;
+    let names = Names::new(server.as_ref(), &spec, &context.run, &context.sink);
+    clean(server.as_ref(), session, &spec).await?;
+    if !server.lock(session, &names.id).await.map_err(Failure::into_error)? {
+        return Err(Error::internal("another load has the same name"));
+    }
+    let exists = facts.is_some();
+    let count = connections(&spec, exists, context.ordered);
+    let like = facts.as_ref().and_then(|facts| server.create_like(&names.new, &names.target, facts));
+    let route = route(&spec, count, facts.as_ref(), like.is_some());
+    let columns = bulk_columns(server.as_ref(), &spec, &context.schema, facts.as_ref());
+    let column_names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
+    spec.name_like(&column_names);
+    let create = |name: &str| server.create_table(name, &names.new_name, &spec, &context.schema);
+    let (made, into) = match route {
+        Route::Direct => (vec![], &names.target),
+        Route::New if spec.mode == Mode::Truncate && exists => (like.into_iter().collect(), &names.new),
+        Route::New => (vec![create(&names.new)], &names.new),
+        Route::Staged(_) => {
+            let model = if exists { &names.target } else { &names.new };
+            let arrival = spec.mode.needs_key();
+            let staging = server.create_staging(&names.staging, model, &column_names, arrival, facts.as_ref());
+            let new: Vec<String> = if exists { vec![] } else { vec![create(&names.new)] };
+            ([new, staging].concat(), &names.staging)
+        }
+    };
+    for statement in made {
+        session.execute(&statement).await.map_err(|failure| cannot_make(failure.into_error(), &spec))?;
+    }
+    let mut bulk_columns = columns;
+    if route != Route::Direct && spec.mode.needs_key() {
+        bulk_columns.push(arrival_column());
+    }
+    let direct = route == Route::Direct;
+    if direct {
+        session.execute("BEGIN").await.map_err(Failure::into_error)?;
+    }
+    // There are no tables of ours then, whose lock the control connection would have to hold.
+    let (lanes, control) = match direct {
+        true => (Lanes::only(&server, &spec, control), None),
+        false => (Lanes::new(&server, &spec, count), Some(control)),
+    };
+    let shared = Shared {
+        bulk: server.bulk(into, bulk_columns, &context.schema),
+        place: place(server.as_ref(), &spec),
+        lanes,
+        direct,
+        step: Arc::clone(&context.step),
+        detour: std::sync::Mutex::default(),
+        server,
+        spec,
+    };
+    Ok(DatabaseLoad::new(shared, control, route, names, facts, context))
+}
+
+/// The order of arrival in a staging table.
+fn arrival_column() -> BulkColumn {
+    let family = super::table::Family::Integer { bytes: 8, signed: true };
+    BulkColumn { name: super::server::ARRIVAL.to_owned(), family }
+}
+
+/// Where the user may not make tables, some things still work.
+fn cannot_make(error: Error, spec: &DatabaseSpec) -> Error {
+    let denied = error.cause_text().is_some_and(|cause| cause.contains("denied"));
+    if !denied {
+        return error;
+    }
+    let hint = match spec.mode {
+        Mode::Append => {
+            "the user may not make tables: `mode: append` into a table that is there works without, with \
+                         `connections: 1`"
+        }
+        _ => {
+            "the user may not make tables, which this mode needs: GRANT CREATE (and DROP, ALTER), or use `mode: append` \
+              into a table that is there"
+        }
+    };
+    error.hint(hint)
+}
+
+pub(crate) fn bulk_columns(
+    server: &dyn Server,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+    facts: Option<&TableFacts>,
+) -> Vec<BulkColumn> {
+    let facts = facts.filter(|_| spec.mode != Mode::Replace);
+    let column = |field: &FieldRef| match facts.and_then(|facts| facts.column(field.name())) {
+        Some(column) => BulkColumn { name: column.name.clone(), family: column.family },
+        None => BulkColumn { name: field.name().clone(), family: server.family(field, spec.is_key(field.name())) },
+    };
+    schema.fields().iter().map(column).collect()
+}
+
+/// Runs the user's own statements.
+async fn statements(session: &mut dyn Session, statements: &[String], when: &str) -> Result<()> {
+    for statement in statements {
+        session.execute(statement).await.map_err(|failure| {
+            let error = failure.into_error();
+            let cause = error.cause_text().unwrap_or(error.what()).to_owned();
+            Error::refused(format!("a statement of `{when}` failed")).text(statement).cause(cause)
+        })?;
+    }
+    Ok(())
+}
+
+/// Changes the target so that it takes the rows; whether there was anything to change.
+async fn change(
+    server: &dyn Server,
+    session: &mut dyn Session,
+    spec: &DatabaseSpec,
+    changes: &Changes,
+) -> Result<bool> {
+    if spec.schema == SchemaChange::Freeze || (changes.added.is_empty() && changes.widened.is_empty()) {
+        return Ok(false);
+    }
+    let typed = |field: &FieldRef| server.column_type(field, spec.is_key(field.name()));
+    let added: Vec<_> = changes.added.iter().map(|field| (field.name().clone(), typed(field))).collect();
+    let widened: Vec<_> = changes.widened.iter().map(|(column, field)| (column.clone(), typed(field))).collect();
+    for statement in server.alter(&server.table(spec), &added, &widened) {
+        session.execute(&statement).await.map_err(Failure::into_error)?;
+    }
+    Ok(true)
+}
+
+/// Drops the tables of loads that are dead.
+async fn clean(server: &dyn Server, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<()> {
+    let mut dead: Vec<String> = Vec::new();
+    let tables = server.tables(session, spec, PREFIX).await.map_err(Failure::into_error)?;
+    for name in tables {
+        let Some(id) = name.get(..PREFIX.len() + 16).filter(|id| name[id.len()..].starts_with('_')) else { continue };
+        if !dead.iter().any(|known| known == id) {
+            if !server.lock(session, id).await.map_err(Failure::into_error)? {
+                continue;
+            }
+            dead.push(id.to_owned());
+        }
+        let drop = format!("DROP TABLE IF EXISTS {}", server.beside(spec, &name));
+        session.execute(&drop).await.map_err(Failure::into_error)?;
+    }
+    for id in dead {
+        server.unlock(session, &id).await.map_err(Failure::into_error)?;
+    }
+    Ok(())
+}
+
+impl DatabaseLoad {
+    fn new(
+        shared: Shared,
+        control: Option<Box<dyn Session>>,
+        route: Route,
+        names: Names,
+        facts: Option<TableFacts>,
+        context: LoadContext,
+    ) -> Self {
+        DatabaseLoad {
+            shared: Arc::new(shared),
+            control: Arc::new(Mutex::new(control)),
+            route,
+            names,
+            exists: facts.is_some(),
+            facts,
+            schema: context.schema,
+            budget: context.budget,
+            io: context.io,
+            rows: Arc::default(),
+            arrivals: Arc::default(),
+            published: Arc::default(),
+        }
+    }
+
+    /// The statements that make everything ready up to the last one, and those that make it visible.
+    fn publishing(&self) -> Publishing {
+        let (server, names) = (self.shared.server.as_ref(), &self.names);
+        let together = server.transactional_tables();
+        let columns: Vec<String> = self.shared.bulk.columns.iter().map(|column| column.name.clone()).collect();
+        let columns: Vec<String> = columns.into_iter().filter(|name| name != super::server::ARRIVAL).collect();
+        let swap =
+            || server.swap(&names.new, &names.old, &self.shared.spec, self.exists, &names.new_name, &names.old_name);
+        let mut publishing = Publishing::default();
+        match self.route {
+            Route::Direct => {}
+            Route::New if together => publishing.transaction = swap(),
+            Route::New => publishing.last = swap(),
+            Route::Staged(how) => {
+                let into = if self.exists { &names.target } else { &names.new };
+                let facts = self.facts.as_ref();
+                publishing.transaction = server.publish(how, &names.staging, into, &self.shared.spec, &columns, facts);
+                publishing.counted = Some(publishing.transaction.len() - 1);
+                let new = if self.exists { vec![] } else { swap() };
+                if together {
+                    publishing.transaction.push(format!("DROP TABLE {}", names.staging));
+                    publishing.transaction.extend(new);
+                } else {
+                    publishing.last = new;
+                }
+            }
+        }
+        publishing
+    }
+
+    /// The tables that may still be there.
+    fn leftovers(&self) -> Vec<String> {
+        let names = &self.names;
+        let all = match self.route {
+            Route::Direct => vec![],
+            Route::New => vec![&names.new, &names.old],
+            Route::Staged(_) => vec![&names.staging, &names.new, &names.old],
+        };
+        all.into_iter().map(|name| format!("DROP TABLE IF EXISTS {name}")).collect()
+    }
+
+    fn summary(&self) -> String {
+        let written = match self.route {
+            Route::Staged(_) => self.published.load(Ordering::Relaxed),
+            _ => self.rows.load(Ordering::Relaxed),
+        };
+        let all = self.rows.load(Ordering::Relaxed);
+        let verb = match self.shared.spec.mode {
+            Mode::Append => "added to",
+            Mode::Merge => "merged into",
+            Mode::Ignore => "offered to",
+            Mode::Replace | Mode::Truncate => "in",
+        };
+        let rows = counted(all, "row");
+        let left_out = match self.shared.spec.mode {
+            Mode::Ignore => format!(", {} left out as duplicates", counted(all.saturating_sub(written), "row")),
+            _ => String::new(),
+        };
+        let detour = self.shared.detour.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let detour = detour.map_or(String::new(), |detour| format!(" ({detour})"));
+        format!("{rows} {verb} {}{left_out}{detour}", self.shared.place)
+    }
+}
+
+/// What happens between the last row and the commit.
+#[derive(Debug, Default)]
+struct Publishing {
+    /// Statements of a transaction that is left open.
+    transaction: Vec<String>,
+    /// Which of them tells how many rows were written.
+    counted: Option<usize>,
+    /// Statements behind the commit that make a new table visible, where tables have no transactions.
+    last: Vec<String>,
+}
+
+/// Runs a transaction up to its last statement, again if others are in its way; the number of rows that the statement
+/// `counted` changed.
+async fn run_transaction(
+    session: &mut dyn Session,
+    statements: &[String],
+    counted: Option<usize>,
+    retries: u32,
+) -> Result<u64> {
+    let mut tries = 0;
+    loop {
+        match try_transaction(session, statements, counted).await {
+            Err(Failure::Again { .. }) if tries < retries => {
+                session.execute("ROLLBACK").await.map_err(Failure::into_error)?;
+                pause(tries).await;
+                tries += 1;
+            }
+            other => return other.map_err(Failure::into_error),
+        }
+    }
+}
+
+async fn try_transaction(
+    session: &mut dyn Session,
+    statements: &[String],
+    counted: Option<usize>,
+) -> Result<u64, Failure> {
+    let mut rows = 0;
+    session.execute("BEGIN").await?;
+    for (index, statement) in statements.iter().enumerate() {
+        let changed = session.execute(statement).await?;
+        if counted == Some(index) {
+            rows = changed;
+        }
+    }
+    Ok(rows)
+}
+
+fn no_control() -> Error {
+    Error::internal("the load has no connection left to publish by")
+}
+
+#[async_trait]
+impl Load for DatabaseLoad {
+    async fn writer(&self, _partition: usize) -> Result<Box<dyn Writer>> {
+        let spec = &self.shared.spec;
+        let encoder = self.shared.server.encoder(&self.shared.bulk, &self.schema, spec);
+        Ok(Box::new(RowWriter {
+            shared: Arc::clone(&self.shared),
+            encoder,
+            group: None,
+            tasks: JoinSet::new(),
+            io: self.io.clone(),
+            budget: Arc::clone(&self.budget),
+            rows: Arc::clone(&self.rows),
+            arrivals: spec.mode.needs_key().then(|| Arc::clone(&self.arrivals)),
+        }))
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        let publishing = self.publishing();
+        let (control, published) = (Arc::clone(&self.control), Arc::clone(&self.published));
+        let shared = Arc::clone(&self.shared);
+        let start = Instant::now();
+        let done = waiting(&self.io, async move {
+            if shared.direct {
+                // A connection that is lost is told before other sinks commit.
+                let mut session = shared.lanes.take().await?;
+                session.query("SELECT 1").await.map_err(Failure::into_error)?;
+                shared.lanes.give(session);
+                return Ok(());
+            }
+            drop(shared.lanes.close());
+            if publishing.transaction.is_empty() {
+                return Ok(());
+            }
+            let mut control = control.lock().await;
+            let session = control.as_mut().ok_or_else(no_control)?.as_mut();
+            let (statements, counted) = (&publishing.transaction, publishing.counted);
+            let rows = run_transaction(session, statements, counted, shared.spec.retries).await?;
+            published.store(rows, Ordering::Relaxed);
+            Ok(())
+        });
+        let done = done.await;
+        self.shared.step.add_waiting_output(start.elapsed());
+        done
+    }
+
+    async fn commit(&self) -> Result<String> {
+        let publishing = self.publishing();
+        let leftovers = self.leftovers();
+        let (shared, control) = (Arc::clone(&self.shared), Arc::clone(&self.control));
+        let summary = self.summary();
+        waiting(&self.io, async move {
+            let mut session = if shared.direct {
+                shared.lanes.take().await?
+            } else {
+                control.lock().await.take().ok_or_else(no_control)?
+            };
+            let session = session.as_mut();
+            if shared.direct || !publishing.transaction.is_empty() {
+                session.execute("COMMIT").await.map_err(|failure| commit_failed(failure, &shared.place))?;
+            }
+            for statement in &publishing.last {
+                session.execute(statement).await.map_err(|failure| commit_failed(failure, &shared.place))?;
+            }
+            for statement in leftovers {
+                // The rows are there; what stays is dropped by the next run.
+                let _ = session.execute(&statement).await;
+            }
+            statements(session, &shared.spec.after, "after")
+                .await
+                .map_err(|error| error.hint("the rows were committed before; mend the statement and run it by hand"))?;
+            Ok(summary)
+        })
+        .await
+    }
+
+    async fn abort(&self) {
+        let leftovers = self.leftovers();
+        let (shared, control) = (Arc::clone(&self.shared), Arc::clone(&self.control));
+        let taken_back = waiting(&self.io, async move {
+            for mut session in shared.lanes.close() {
+                let _ = session.execute("ROLLBACK").await;
+            }
+            if leftovers.is_empty() {
+                return Ok(());
+            }
+            let mut kept = control.lock().await.take();
+            if let Some(session) = &mut kept
+                && session.execute("ROLLBACK").await.is_err()
+            {
+                kept = None;
+            }
+            let mut session = match kept {
+                Some(session) => session,
+                // The connection is what failed. If the server is gone, the next run cleans up.
+                None => shared.server.connect(&shared.spec).await?,
+            };
+            for statement in leftovers {
+                session.execute(&statement).await.map_err(Failure::into_error)?;
+            }
+            Ok(())
+        });
+        // Nothing of the load is visible either way.
+        let _ = taken_back.await;
+    }
+}
+
+fn commit_failed(failure: Failure, place: &str) -> Error {
+    match failure {
+        Failure::Lost(error) => Error::transient(format!("the connection was lost while {place} was committed"))
+            .cause(error.cause_text().unwrap_or(error.what()))
+            .hint("nobody can tell from here whether the rows are there: look before the job is started again"),
+        other => other.into_error(),
+    }
+}
+
+/// Encodes the rows of one partition and hands them to the connections.
+struct RowWriter {
+    shared: Arc<Shared>,
+    encoder: Box<dyn Encoder>,
+    group: Option<Group>,
+    tasks: JoinSet<Result<()>>,
+    io: Handle,
+    budget: Arc<Budget>,
+    rows: Arc<AtomicU64>,
+    arrivals: Option<Arc<AtomicU64>>,
+}
+
+#[async_trait]
+impl Writer for RowWriter {
+    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        let count = batch.num_rows() as u64;
+        let arrival = self.arrivals.as_ref().map(|arrivals| arrivals.fetch_add(count, Ordering::Relaxed));
+        let mut row = 0;
+        while row < batch.num_rows() {
+            let start = Instant::now();
+            let (spec, budget) = (&self.shared.spec, &self.budget);
+            let group = self
+                .group
+                .get_or_insert_with(|| Group::new(budget, usize::try_from(spec.batch_bytes.0).unwrap_or(usize::MAX)));
+            row = self.encoder.encode(&batch, row, arrival, group)?;
+            let full = group.is_full(spec.batch_rows);
+            self.shared.step.add_busy(start.elapsed());
+            if full || !group.refused.is_empty() {
+                self.flush().await?;
+            }
+        }
+        self.rows.fetch_add(count, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        self.flush().await?;
+        let start = Instant::now();
+        let mut ended = Ok(());
+        while let Some(done) = self.tasks.join_next().await {
+            ended = ended.and(task_result(done));
+        }
+        self.shared.step.add_waiting_output(start.elapsed());
+        ended
+    }
+}
+
+fn task_result(done: Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
+    done.unwrap_or_else(|cause| Err(Error::internal("a task of the load broke off").cause(cause)))
+}
+
+impl RowWriter {
+    /// Hands the group over as soon as a connection is free.
+    async fn flush(&mut self) -> Result<()> {
+        let Some(mut group) = self.group.take().filter(|group| !group.is_empty()) else { return Ok(()) };
+        if !group.refused.is_empty() {
+            return Err(refused_rows(&self.shared.place, std::mem::take(&mut group.refused)));
+        }
+        let start = Instant::now();
+        let permit = self.shared.lanes.permit().await?;
+        self.shared.step.add_waiting_output(start.elapsed());
+        while let Some(done) = self.tasks.try_join_next() {
+            task_result(done)?;
+        }
+        let (shared, rows) = (Arc::clone(&self.shared), group.sealed());
+        self.tasks.spawn_on(
+            async move {
+                let sent = send(&shared, rows).await;
+                drop(permit);
+                sent
+            },
+            &self.io,
+        );
+        Ok(())
+    }
+}
+
+/// Sends a group, in a transaction of its own unless the whole load is one.
+async fn send(shared: &Shared, rows: Rows) -> Result<()> {
+    let mut session = shared.lanes.take().await?;
+    let mut tries = 0;
+    let bad = loop {
+        match try_send(shared, session.as_mut(), &rows).await {
+            Err(Failure::Again { error, undone }) => {
+                if tries >= shared.spec.retries || (undone && shared.direct) {
+                    return Err(error);
+                }
+                let back = if shared.direct { "ROLLBACK TO SAVEPOINT millstream" } else { "ROLLBACK" };
+                session.execute(back).await.map_err(Failure::into_error)?;
+                pause(tries).await;
+                tries += 1;
+            }
+            other => break other.map_err(Failure::into_error)?,
+        }
+    };
+    if let Some(detour) = session.detour() {
+        shared.detour.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(detour);
+    }
+    shared.lanes.give(session);
+    if !bad.is_empty() {
+        return Err(refused_rows(&shared.place, bad));
+    }
+    shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
+    Ok(())
+}
+
+async fn try_send(shared: &Shared, session: &mut dyn Session, rows: &Rows) -> Result<Vec<BadRow>, Failure> {
+    if !shared.direct {
+        session.execute("BEGIN").await?;
+    }
+    let bad = narrow::load(shared.server.as_ref(), session, &shared.bulk, rows, SHOWN_BAD_ROWS).await?;
+    if !shared.direct {
+        session.execute(if bad.is_empty() { "COMMIT" } else { "ROLLBACK" }).await?;
+    }
+    Ok(bad)
+}
+
+/// The load ends for rows that the table does not take.
+pub(crate) fn refused_rows(place: &str, bad: Vec<BadRow>) -> Error {
+    let count = match bad.len() {
+        1 => "a row".to_owned(),
+        few if few < SHOWN_BAD_ROWS => format!("{few} rows"),
+        many => format!("{many} rows or more"),
+    };
+    let mut rows = bad.into_iter();
+    let Some(first) = rows.next() else { return Error::internal("a row was refused, and nobody knows which") };
+    let mut cause = first.reason;
+    for other in rows {
+        cause.push_str(&format!("; {}: {}", millstream_core::error::printable(other.shown.as_bytes()), other.reason));
+    }
+    let error = Error::data(format!("{place} refuses {count}")).text(first.shown).cause(cause);
+    let error = first.column.into_iter().fold(error, |error, column| error.column(column));
+    error.hint(first.hint.unwrap_or_else(|| "mend such rows, or filter them out".to_owned()))
+}

@@ -1,0 +1,111 @@
+//! What the sinks of database servers share: settings, the way of a load, the search for bad rows, the comparison of a
+//! table with the rows, and rows as text. What a kind of server does differently it brings as a [`server::Server`].
+//!
+//! `spec.rs` what the job file may say, `place.rs` and `tls.rs` where the server is, `table.rs` whether a table fits,
+//! `cells.rs`, `encode.rs` and `text.rs` from Arrow to bytes, `group.rs` the rows of one statement, `narrow.rs` which of
+//! them are bad, `lanes.rs` connections, `load.rs` from begin to commit, `ledger.rs` rows chunk by chunk.
+
+pub(crate) mod cells;
+pub(crate) mod encode;
+pub(crate) mod group;
+pub(crate) mod lanes;
+pub(crate) mod ledger;
+#[cfg(test)]
+mod ledger_tests;
+pub(crate) mod load;
+pub(crate) mod narrow;
+pub(crate) mod place;
+pub(crate) mod server;
+pub(crate) mod spec;
+pub(crate) mod table;
+#[cfg(test)]
+pub(crate) mod tests;
+pub(crate) mod text;
+pub(crate) mod tls;
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use millstream_core::sink::{Ledger, Load, LoadContext, Sink};
+use millstream_core::{Error, Result};
+
+use self::server::{BulkColumn, Server};
+use self::spec::{DatabaseSpec, Mode};
+
+/// The most columns that a table may have: what both MySQL and PostgreSQL allow is more than the least of the two.
+const MAX_COLUMNS: usize = 1_017;
+
+/// Writes to a table of a database server.
+#[derive(Debug)]
+pub(crate) struct DatabaseSink {
+    pub(crate) server: Arc<dyn Server>,
+    pub(crate) spec: DatabaseSpec,
+}
+
+impl DatabaseSink {
+    fn schema_faults(&self, schema: &SchemaRef) -> Vec<Error> {
+        let order: Vec<String> = self.spec.order().into_iter().map(|order| order.column).collect();
+        let mut faults = table::schema_faults(self.server.product(), MAX_COLUMNS, &self.spec.key, &order, schema);
+        faults.extend(schema.fields().iter().filter_map(cells::type_fault));
+        faults
+    }
+}
+
+#[async_trait]
+impl Sink for DatabaseSink {
+    fn name(&self) -> &'static str {
+        self.server.name()
+    }
+
+    fn target(&self) -> String {
+        self.server.place().shown.clone()
+    }
+
+    async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
+        let mut faults = self.schema_faults(&schema);
+        let looked = async {
+            let mut session = lanes::connect(self.server.as_ref(), &self.spec).await.map_err(|error| vec![error])?;
+            // Statements of `before` may make the table, or change it.
+            if !self.spec.before.is_empty() {
+                return Ok(());
+            }
+            load::examine(self.server.as_ref(), session.as_mut(), &self.spec, &schema).await.map(drop)
+        };
+        faults.extend(looked.await.err().into_iter().flatten());
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+
+    fn describe(&self, schema: SchemaRef) -> String {
+        let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let (server, mut spec) = (self.server.as_ref(), self.spec.clone());
+        spec.name_like(&names);
+        let spec = &spec;
+        let target = server.table(spec);
+        let create = server.create_table(&target, &spec.table, spec, &schema);
+        let columns = schema.fields().iter().map(|field| BulkColumn {
+            name: field.name().clone(),
+            family: server.family(field, spec.is_key(field.name())),
+        });
+        let publish = |how| server.publish(how, &server.beside(spec, "_millstream_rows"), &target, spec, &names, None);
+        let rows = server.bulk(&target, columns.collect(), &schema).statement;
+        match spec.mode {
+            Mode::Append | Mode::Truncate | Mode::Replace => format!("{create};\n{rows}"),
+            Mode::Merge => format!("{create};\n{}", publish(server::Publish::Merge).join(";\n")),
+            Mode::Ignore => format!("{create};\n{}", publish(server::Publish::Ignore).join(";\n")),
+        }
+    }
+
+    async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
+        if let Some(first) = self.schema_faults(&context.schema).into_iter().next() {
+            return Err(first);
+        }
+        load::begin(Arc::clone(&self.server), self.spec.clone(), context).await
+    }
+    async fn ledger(&self, load: &str, context: LoadContext) -> Result<Option<Arc<dyn Ledger>>> {
+        if let Some(first) = self.schema_faults(&context.schema).into_iter().next() {
+            return Err(first);
+        }
+        ledger::open(Arc::clone(&self.server), self.spec.clone(), load.to_owned(), context).await
+    }
+}

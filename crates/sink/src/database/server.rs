@@ -1,0 +1,236 @@
+//! What a kind of database server gives: connections, names, types, statements. It owns the contract between the load,
+//! which is the same for all, and the servers, which differ.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, SchemaRef};
+use async_trait::async_trait;
+use millstream_core::{Error, Result};
+
+use super::group::{Group, Rows};
+use super::place::Place;
+use super::spec::DatabaseSpec;
+use super::table::{ColumnFacts, Family, TableFacts};
+
+/// Why a statement failed, by what can be done about it.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The server does not take some of the rows. Nothing of the statement stays once it is rolled back.
+    Rows(Refusal),
+    /// Trying again can help: a deadlock, a lock that was not given in time. `undone` says whether the server has rolled
+    /// back the whole transaction.
+    Again { error: Error, undone: bool },
+    /// The connection is lost; what it had not committed is rolled back by the server.
+    Lost(Error),
+    /// Anything else.
+    Other(Error),
+}
+
+/// What a server says of rows that it does not take.
+#[derive(Debug, Clone)]
+pub(crate) struct Refusal {
+    pub(crate) column: Option<String>,
+    pub(crate) reason: String,
+    pub(crate) hint: Option<&'static str>,
+    /// How many rows of the statement come before the bad one, if the server tells.
+    pub(crate) at: Option<usize>,
+}
+
+impl Failure {
+    /// The error for a statement that sends no rows.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Failure::Rows(refusal) => {
+                let error = Error::data("the database refuses what was loaded").cause(refusal.reason);
+                let error = refusal.column.into_iter().fold(error, |error, column| error.column(column));
+                refusal.hint.into_iter().fold(error, |error, hint| error.hint(hint))
+            }
+            Failure::Again { error, .. } | Failure::Lost(error) | Failure::Other(error) => error,
+        }
+    }
+}
+
+/// A connection, logged in.
+#[async_trait]
+pub(crate) trait Session: Send {
+    /// Runs a statement; how many rows it changed.
+    async fn execute(&mut self, sql: &str) -> Result<u64, Failure>;
+
+    /// The rows of a query, as text.
+    async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Failure>;
+
+    /// Sends some of the rows by the bulk path, inside of the transaction that is open. After a failure the statement
+    /// must be rolled back.
+    async fn bulk(&mut self, into: &Bulk, rows: &Rows, range: Range<usize>) -> Result<(), Failure>;
+
+    /// How rows are sent by another way than the fast one, and why; in words for the report.
+    fn detour(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Where a bulk statement writes to, and in which form the rows are.
+#[derive(Debug, Clone)]
+pub(crate) struct Bulk {
+    /// The statement of the fast way.
+    pub(crate) statement: String,
+    /// The table, quoted.
+    pub(crate) table: String,
+    pub(crate) columns: Vec<BulkColumn>,
+    /// Whether rows are encoded in the server's binary form.
+    pub(crate) binary: bool,
+}
+
+/// A column of a bulk statement.
+#[derive(Debug, Clone)]
+pub(crate) struct BulkColumn {
+    pub(crate) name: String,
+    pub(crate) family: Family,
+}
+
+/// Turns rows into what the bulk path sends.
+pub(crate) trait Encoder: Send {
+    /// Adds rows of `batch` to `group`, from the row `from` on, until the group is full or the batch is at its end;
+    /// returns the row to go on with. Rows that cannot be encoded go to the group's `refused`. `arrival` is the number
+    /// of the batch's first row if the statement has a column for it.
+    fn encode(&mut self, batch: &RecordBatch, from: usize, arrival: Option<u64>, group: &mut Group) -> Result<usize>;
+}
+
+/// The column of a staging table that counts rows as they arrive.
+pub(crate) const ARRIVAL: &str = "_millstream_arrival";
+
+/// What the publishing of staged rows does with those that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Publish {
+    /// Adds to them.
+    Add,
+    /// Takes their place.
+    Instead,
+    /// Changes those with the same key.
+    Merge,
+    /// Leaves out those whose key is there.
+    Ignore,
+}
+
+/// A kind of database server, and which one.
+#[async_trait]
+pub(crate) trait Server: Debug + Send + Sync {
+    /// `mysql`, `postgres`.
+    fn name(&self) -> &'static str;
+
+    /// Where it is.
+    fn place(&self) -> &Place;
+
+    /// The product's name in messages.
+    fn product(&self) -> &'static str;
+
+    /// Connects and logs in, ready for loading.
+    async fn connect(&self, spec: &DatabaseSpec) -> Result<Box<dyn Session>>;
+
+    /// A name as SQL text.
+    fn quoted(&self, name: &str) -> String;
+
+    /// The target as SQL text; PostgreSQL's may name a schema.
+    fn table(&self, spec: &DatabaseSpec) -> String {
+        self.quoted(&spec.table)
+    }
+
+    /// A table of ours beside the target, as SQL text.
+    fn beside(&self, _spec: &DatabaseSpec, name: &str) -> String {
+        self.quoted(name)
+    }
+
+    /// The type of the column that is made for a field.
+    fn column_type(&self, field: &FieldRef, is_key: bool) -> String;
+
+    /// What there is to know of the target, if it is there.
+    async fn describe(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Option<TableFacts>, Failure>;
+
+    /// What can hold all values of a column type that is made by [`Server::column_type`].
+    fn family(&self, field: &FieldRef, is_key: bool) -> Family;
+
+    /// The statement that makes a table with the columns of `schema` and the key.
+    fn create_table(&self, table: &str, name: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String;
+
+    /// The statements that make a staging table with columns of the target's types.
+    fn create_staging(
+        &self,
+        table: &str,
+        target: &str,
+        columns: &[String],
+        arrival: bool,
+        facts: Option<&TableFacts>,
+    ) -> Vec<String>;
+
+    /// The statement that makes an empty copy of the target to take its place, or nothing if that would lose something
+    /// of it (`lost` then says what).
+    fn create_like(&self, table: &str, target: &str, facts: &TableFacts) -> Option<String>;
+
+    /// Statements that change the target so that it can take the rows: columns that are added, types that are widened.
+    fn alter(&self, target: &str, added: &[(String, String)], widened: &[(ColumnFacts, String)]) -> Vec<String>;
+
+    /// The bulk statement.
+    fn bulk(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk;
+
+    /// An encoder for a bulk statement.
+    fn encoder(&self, bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Box<dyn Encoder>;
+
+    /// The values of one encoded row, for a message.
+    fn shown(&self, bulk: &Bulk, row: &[u8]) -> String {
+        let names: Vec<&str> = bulk.columns.iter().map(|column| column.name.as_str()).collect();
+        super::text::shown(&names, row.strip_suffix(b"\n").unwrap_or(row))
+    }
+
+    /// The statements that move staged rows into the target, run in one transaction. The number of rows that the last one
+    /// changed is told.
+    fn publish(
+        &self,
+        how: Publish,
+        from: &str,
+        into: &str,
+        spec: &DatabaseSpec,
+        columns: &[String],
+        facts: Option<&TableFacts>,
+    ) -> Vec<String>;
+
+    /// The statements by which a new table takes the target's name. If the server has transactions for them they are part
+    /// of one that is still open.
+    fn swap(
+        &self,
+        new: &str,
+        old: &str,
+        spec: &DatabaseSpec,
+        exists: bool,
+        new_name: &str,
+        old_name: &str,
+    ) -> Vec<String>;
+
+    /// Whether tables can be made, renamed and dropped inside of a transaction.
+    fn transactional_tables(&self) -> bool;
+
+    /// Takes a lock that is held as long as the connection lives; `false` if another connection has it.
+    async fn lock(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure>;
+
+    /// Gives it back.
+    async fn unlock(&self, session: &mut dyn Session, name: &str) -> Result<(), Failure>;
+
+    /// A text as SQL text.
+    fn text(&self, text: &str) -> String;
+
+    /// The statement that makes the ledger's table: `load_key` and `unit_key` of 64 characters, `chunk`, `attempt` of 16,
+    /// `note`, `written_at`; the first three are the key.
+    fn create_ledger(&self, table: &str) -> String;
+
+    /// An expression for the whole seconds since a time.
+    fn seconds_since(&self, time: &str) -> String;
+
+    /// The names of all tables beside the target that begin with `prefix`.
+    async fn tables(
+        &self,
+        session: &mut dyn Session,
+        spec: &DatabaseSpec,
+        prefix: &str,
+    ) -> Result<Vec<String>, Failure>;
+}

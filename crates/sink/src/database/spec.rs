@@ -1,0 +1,256 @@
+//! What the job file may say of a sink that is a database server, beside `from` and `write`. It owns the settings that
+//! MySQL and PostgreSQL have in common, which are all of them.
+
+use millstream_core::spec::{Duration, Fault, Secret, Size, TextOrSecret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A table of a database server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DatabaseSpec {
+    /// The table. It is made if it is not there, with columns of the rows' types. PostgreSQL: `schema.table` names one
+    /// outside of the search path.
+    #[schemars(length(min = 1))]
+    pub table: String,
+    /// What happens to the rows that the table has.
+    #[serde(default)]
+    pub mode: Mode,
+    /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` and `ignore`
+    /// go by.
+    #[serde(default)]
+    pub key: Vec<String>,
+    /// Which of several rows with one key stays, for `merge` and `ignore`: the first in this order, such as
+    /// `[changed_at desc]`. Without it the last to arrive stays in `merge`, and the first in `ignore`.
+    #[serde(default)]
+    pub order_by: Vec<String>,
+    /// What happens if the table that is there does not fit the rows.
+    #[serde(default)]
+    pub schema: SchemaChange,
+    /// The user's name; one in the URL goes before.
+    #[serde(default)]
+    pub user: Option<TextOrSecret>,
+    /// A reference to the password; one in the URL goes before.
+    #[serde(default)]
+    pub password: Option<Secret>,
+    /// Whether the connection is encrypted and the server has to prove who it is. By default it is, except to this
+    /// machine itself. `sslmode` in the URL goes before.
+    #[serde(default)]
+    pub tls: Option<Tls>,
+    /// The path of a PEM file with certificates of authorities to trust besides the system's.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub ca: Option<String>,
+    /// How many connections load at once, from 1 to 64. By default 1 where rows go straight into a table that is there
+    /// (`append`), since several need a staging table and a second copy; else 2.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 64))]
+    pub connections: Option<usize>,
+    /// The most rows in one bulk statement.
+    #[serde(default = "batch_rows")]
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub batch_rows: usize,
+    /// About the most bytes in one bulk statement.
+    #[serde(default = "batch_bytes")]
+    pub batch_bytes: Size,
+    /// SQL statements that run before the table is looked at, one after the other, each by itself.
+    #[serde(default)]
+    pub before: Vec<String>,
+    /// SQL statements that run when the rows have been committed, one after the other, each by itself.
+    #[serde(default)]
+    pub after: Vec<String>,
+    /// How long a connection may take to be made.
+    #[serde(default = "connect_timeout")]
+    pub connect_timeout: Duration,
+    /// How long to wait for a lock that somebody else holds, each time.
+    #[serde(default = "lock_timeout")]
+    pub lock_timeout: Duration,
+    /// How often a statement is tried again after a fault that may pass: a deadlock, a lock that was not given in time, a
+    /// server that takes no connection yet.
+    #[serde(default = "retries")]
+    #[schemars(range(max = 100))]
+    pub retries: u32,
+}
+
+fn batch_rows() -> usize {
+    100_000
+}
+
+fn batch_bytes() -> Size {
+    Size(8_000_000)
+}
+
+fn connect_timeout() -> Duration {
+    Duration::from_seconds(10)
+}
+
+fn lock_timeout() -> Duration {
+    Duration::from_seconds(30)
+}
+
+fn retries() -> u32 {
+    5
+}
+
+/// The least and the most bytes in a bulk statement.
+const BATCH_BYTES: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000;
+
+/// What happens to the rows that the table has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// They stay, and the new ones are added.
+    #[default]
+    Append,
+    /// The table is replaced by a new one, which is made from the rows' types.
+    Replace,
+    /// They are deleted; the table stays as it is made.
+    Truncate,
+    /// A row with the key of a new one takes the new one's values.
+    Merge,
+    /// They stay, and so does a row whose key a new one has: the new one is left out.
+    Ignore,
+}
+
+impl Mode {
+    /// Whether rows are told from each other by the key.
+    pub(crate) fn needs_key(self) -> bool {
+        matches!(self, Mode::Merge | Mode::Ignore)
+    }
+}
+
+/// What happens if the table does not fit the rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SchemaChange {
+    /// The load is refused before the first row.
+    #[default]
+    Freeze,
+    /// Columns that are missing are added, and those that are too narrow are widened.
+    Evolve,
+}
+
+/// Encryption of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Tls {
+    /// Encrypted; the server's certificate must be signed by an authority that is trusted, for the host's name.
+    Verify,
+    /// Not encrypted.
+    Off,
+}
+
+impl DatabaseSpec {
+    /// Faults that the types do not show.
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        if self.table.trim().is_empty() || self.table.contains('\0') {
+            faults.push(Fault::new("table", "the table has no name"));
+        }
+        faults.extend(key_faults(
+            &self.key,
+            self.mode.needs_key(),
+            if self.mode == Mode::Merge { "merge" } else { "ignore" },
+        ));
+        if !self.order_by.is_empty() && !self.mode.needs_key() {
+            faults.push(
+                Fault::new("order_by", "`order_by` without a mode that goes by a key")
+                    .hint("it says which of several rows with one key stays, for `mode: merge` and `mode: ignore`"),
+            );
+        }
+        for (index, text) in self.order_by.iter().enumerate() {
+            if let Err(what) = Order::parse(text) {
+                faults.push(
+                    Fault::new(&format!("order_by.{index}"), what).hint("write a column, and `desc` behind it if so"),
+                );
+            }
+        }
+        if !BATCH_BYTES.contains(&self.batch_bytes.0) {
+            faults.push(Fault::new("batch_bytes", "a bulk statement has from 1 kB to 1 GB"));
+        }
+        for (name, statements) in [("before", &self.before), ("after", &self.after)] {
+            for (index, statement) in statements.iter().enumerate() {
+                if statement.trim().is_empty() {
+                    faults.push(Fault::new(&format!("{name}.{index}"), "the statement is empty"));
+                }
+            }
+        }
+        faults
+    }
+
+    /// Whether a column is in the key.
+    pub(crate) fn is_key(&self, name: &str) -> bool {
+        self.key.iter().any(|key| key.eq_ignore_ascii_case(name))
+    }
+
+    /// Writes the columns of key and order as `names` have them: capitals may differ.
+    pub(crate) fn name_like(&mut self, names: &[String]) {
+        let find = |column: &str| names.iter().find(|name| name.eq_ignore_ascii_case(column)).cloned();
+        for key in &mut self.key {
+            *key = find(key).unwrap_or_else(|| key.clone());
+        }
+        let renamed = self.order().into_iter().map(|order| {
+            let column = find(&order.column).unwrap_or(order.column);
+            if order.descending { format!("{column} desc") } else { format!("{column} asc") }
+        });
+        self.order_by = renamed.collect();
+    }
+
+    /// The order that is declared.
+    pub(crate) fn order(&self) -> Vec<Order> {
+        self.order_by.iter().filter_map(|text| Order::parse(text).ok()).collect()
+    }
+}
+
+/// Faults of the key of any database's sink, in a mode that needs one or does not.
+pub(crate) fn key_faults(key: &[String], needed: bool, mode: &str) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if needed && key.is_empty() {
+        faults.push(
+            Fault::new("key", format!("`mode: {mode}` without a key"))
+                .hint("name the columns that tell one row from another: `key: [id]`"),
+        );
+    }
+    for (index, column) in key.iter().enumerate() {
+        if key[..index].iter().any(|other| other.eq_ignore_ascii_case(column)) {
+            faults.push(Fault::new(&format!("key.{index}"), format!("`{column}` is in the key twice")));
+        }
+    }
+    faults
+}
+
+/// A column that rows with one key are ordered by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) column: String,
+    pub(crate) descending: bool,
+}
+
+impl Order {
+    fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let (column, descending) = match text.rsplit_once(char::is_whitespace) {
+            Some((column, word)) if word.eq_ignore_ascii_case("desc") => (column.trim(), true),
+            Some((column, word)) if word.eq_ignore_ascii_case("asc") => (column.trim(), false),
+            _ => (text, false),
+        };
+        if column.is_empty() {
+            return Err("no column is named".to_owned());
+        }
+        Ok(Order { column: column.to_owned(), descending })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_a_column_and_a_direction() {
+        let order = |column: &str, descending| Ok(Order { column: column.to_owned(), descending });
+        assert_eq!(Order::parse("a"), order("a", false));
+        assert_eq!(Order::parse("a b DESC"), order("a b", true));
+        assert_eq!(Order::parse(" a  asc "), order("a", false));
+        assert!(Order::parse("  ").is_err());
+    }
+}

@@ -1,0 +1,522 @@
+//! Tests of loads into real servers that hold for both kinds: the conformance suite, modes, comparison of tables, bad
+//! rows, faults of connections and servers. What only one kind has is tested beside it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use millstream_core::sink::{Load, LoadContext, Sink, SinkParts};
+use millstream_core::{Error, ErrorKind, Result};
+use millstream_testkit::{MariaDb, PASSWORD, Postgres};
+use serde_json::{Value, json};
+
+use crate::conformance::{Subject, context, schema, shown, suite};
+
+/// A kind of server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Mariadb,
+    Postgres,
+}
+
+/// A database of a shared server, or of any other.
+#[derive(Debug, Clone)]
+pub(crate) struct Database {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    pub(crate) url: String,
+}
+
+impl Database {
+    /// An empty one in which `statements` were run.
+    pub(crate) fn new(kind: Kind, statements: &str) -> Self {
+        let (name, url) = match kind {
+            Kind::Mariadb => {
+                let name = MariaDb::shared().database();
+                let url = MariaDb::shared().url(&name);
+                (name, url)
+            }
+            Kind::Postgres => {
+                let name = Postgres::shared().database();
+                let url = Postgres::shared().url(&name);
+                (name, url)
+            }
+        };
+        let database = Database { kind, name, url };
+        if !statements.is_empty() {
+            database.query(statements);
+        }
+        database
+    }
+
+    pub(crate) fn query(&self, sql: &str) -> Vec<String> {
+        self.try_query(sql).unwrap_or_else(|problem| panic!("{sql}: {problem}"))
+    }
+
+    fn try_query(&self, sql: &str) -> Result<Vec<String>, String> {
+        match self.kind {
+            Kind::Mariadb => MariaDb::shared().try_query(&self.name, sql),
+            Kind::Postgres => Postgres::shared().try_query(&self.name, sql),
+        }
+    }
+
+    /// The names of all tables.
+    pub(crate) fn tables(&self) -> Vec<String> {
+        self.query(match self.kind {
+            Kind::Mariadb => "SHOW TABLES",
+            Kind::Postgres => "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1",
+        })
+    }
+
+    /// A sink for table `t` with more settings.
+    pub(crate) fn sink(&self, settings: Value) -> Arc<dyn Sink> {
+        sink(&self.url, settings)
+    }
+
+    /// The same database behind another port.
+    pub(crate) fn behind(&self, port: u16) -> String {
+        let (start, rest) = self.url.split_once("127.0.0.1:").expect("a port");
+        let (_, name) = rest.split_once('/').expect("a database");
+        format!("{start}127.0.0.1:{port}/{name}")
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        match self.kind {
+            Kind::Mariadb => MariaDb::shared().port(),
+            Kind::Postgres => Postgres::shared().port(),
+        }
+    }
+
+    /// All rows of table `t` as text, in the order of `id`.
+    pub(crate) fn rows(&self) -> Vec<String> {
+        self.query("SELECT * FROM t ORDER BY id")
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.query("SELECT count(*) FROM t")[0].parse().expect("a number")
+    }
+}
+
+pub(crate) fn sink(url: &str, settings: Value) -> Arc<dyn Sink> {
+    try_sink(url, settings).expect("valid settings")
+}
+
+fn try_sink(url: &str, settings: Value) -> millstream_core::registry::Built<dyn Sink> {
+    let mut all = json!({"table": "t"});
+    all.as_object_mut().expect("an object").extend(settings.as_object().expect("an object").clone());
+    let entry = if url.starts_with("mysql") { crate::mysql::ENTRY } else { crate::postgres::ENTRY };
+    (entry.build)(&all, SinkParts { target: url.to_owned(), format: None, codec: None, store: None })
+}
+
+/// Loads batches, one after the other, by one writer.
+pub(crate) async fn load(sink: &Arc<dyn Sink>, batches: &[RecordBatch]) -> Result<String> {
+    let context = LoadContext { schema: batches[0].schema(), ..context(1) };
+    let load = sink.begin(context).await?;
+    let loaded = load_into(&load, batches).await;
+    if loaded.is_err() {
+        load.abort().await;
+    }
+    loaded
+}
+
+async fn load_into(load: &Arc<dyn Load>, batches: &[RecordBatch]) -> Result<String> {
+    let mut writer = load.writer(0).await?;
+    for batch in batches {
+        writer.write(batch.clone()).await?;
+    }
+    writer.close().await?;
+    load.prepare().await?;
+    load.commit().await
+}
+
+/// A batch of `id` and `name`.
+pub(crate) fn people(rows: &[(Option<i64>, &str)]) -> RecordBatch {
+    let ids: ArrayRef = Arc::new(rows.iter().map(|row| row.0).collect::<Int64Array>());
+    let names: ArrayRef = Arc::new(rows.iter().map(|row| Some(row.1)).collect::<StringArray>());
+    RecordBatch::try_from_iter_with_nullable([("id", ids, true), ("name", names, true)]).expect("a batch")
+}
+
+/// Rows with the numbers of a range.
+pub(crate) fn many(ids: std::ops::Range<i64>) -> RecordBatch {
+    let names: Vec<String> = ids.clone().map(|id| format!("name {id}")).collect();
+    people(&ids.zip(&names).map(|(id, name)| (Some(id), name.as_str())).collect::<Vec<_>>())
+}
+
+pub(crate) async fn checked(sink: &Arc<dyn Sink>, batch: &RecordBatch) -> Vec<Error> {
+    sink.check(batch.schema()).await.expect_err("something is wrong")
+}
+
+pub(crate) fn whats(errors: &[Error]) -> Vec<&str> {
+    errors.iter().map(Error::what).collect()
+}
+
+/// A sink of the conformance suite: each folder stands for a database.
+struct Table(Kind, Value);
+
+impl Table {
+    fn database(&self, folder: &Path) -> Database {
+        let note = folder.join("database");
+        if !note.exists() {
+            let database = Database::new(self.0, "");
+            fs_err::write(&note, format!("{}\n{}", database.name, database.url)).expect("a note");
+        }
+        let text = fs_err::read_to_string(&note).expect("a note");
+        let (name, url) = text.split_once('\n').expect("two lines");
+        Database { kind: self.0, name: name.to_owned(), url: url.to_owned() }
+    }
+}
+
+impl Subject for Table {
+    fn sink(&self, folder: &Path) -> Arc<dyn Sink> {
+        self.database(folder).sink(self.1.clone())
+    }
+
+    fn read(&self, folder: &Path) -> Vec<String> {
+        let database = self.database(folder);
+        if !database.tables().contains(&"t".to_owned()) {
+            return Vec::new();
+        }
+        let query = match self.0 {
+            Kind::Mariadb => "SELECT id, COALESCE(HEX(name), 'NULL'), amount, day FROM t",
+            Kind::Postgres => {
+                "SET lock_timeout = '300ms'; SELECT id, coalesce(encode(convert_to(name, 'UTF8'), 'hex'), 'NULL'), \
+                 amount, day FROM t"
+            }
+        };
+        // Between prepare and commit readers may have to wait, and so see nothing either.
+        let Ok(rows) = database.try_query(query) else { return Vec::new() };
+        rows.iter().map(|row| shown_row(row)).collect()
+    }
+
+    fn listing(&self, folder: &Path) -> BTreeSet<PathBuf> {
+        let tables = self.database(folder).tables().into_iter();
+        let file = |name: String| if name.starts_with(super::load::PREFIX) { format!("{name}.tmp") } else { name };
+        tables.map(|name| folder.join(file(name))).collect()
+    }
+
+    fn adds(&self) -> bool {
+        self.1.get("mode").is_none()
+    }
+}
+
+/// A row of the client's as the suite wants it.
+fn shown_row(row: &str) -> String {
+    let cells: Vec<&str> = row.split('\t').collect();
+    let some = |index: usize| Some(cells[index]).filter(|cell| *cell != "NULL");
+    let name = some(1).map(|digits| {
+        let bytes = (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).expect("digits"));
+        String::from_utf8(bytes.collect()).expect("text")
+    });
+    let amount = some(2).map(|text| text.parse().expect("a number"));
+    shown(cells[0].parse().expect("a number"), name.as_deref(), amount, some(3))
+}
+
+/// The subjects of the suite by name.
+pub(crate) fn subject(name: &str) -> Option<Box<dyn Subject>> {
+    let (kind, rest) = name.split_once('-')?;
+    let kind = match kind {
+        "mysql" => Kind::Mariadb,
+        "postgres" => Kind::Postgres,
+        _ => return None,
+    };
+    let settings = match rest {
+        "append" => json!({"batch_rows": 700}),
+        "several" => json!({"connections": 3, "batch_rows": 700}),
+        "replace" => json!({"mode": "replace", "batch_bytes": 10_000}),
+        "truncate" => json!({"mode": "truncate", "key": ["ID"]}),
+        "merge" => json!({"mode": "merge", "key": ["id"]}),
+        _ => return None,
+    };
+    Some(Box::new(Table(kind, settings)))
+}
+
+/// Runs the suite for every way of loading that it has expectations of.
+pub(crate) async fn conforms(kind: Kind, way: &str) {
+    let name = format!("{}-{way}", if kind == Kind::Mariadb { "mysql" } else { "postgres" });
+    suite(&name, subject(&name).expect("known").as_ref()).await;
+}
+
+/// Makes a test of each function for both kinds of servers.
+macro_rules! for_both {
+    ($($name:ident),+ $(,)?) => {
+        mod mysql {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::Kind::Mariadb).await;
+            })+
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::Kind::Postgres).await;
+            })+
+        }
+    };
+}
+
+pub(crate) use for_both;
+
+for_both!(
+    append_conforms,
+    several_connections_conform,
+    replace_conforms,
+    truncate_conforms,
+    merge_changes_what_is_there,
+    ignore_leaves_out_what_is_there,
+    a_declared_order_says_which_row_stays,
+    a_new_table_is_made_like_the_rows,
+    all_faults_of_a_table_are_told_at_once,
+    a_table_evolves_if_it_may,
+    bad_rows_are_found_among_many,
+    many_bad_rows_are_told_in_part,
+    a_row_without_a_key_is_refused,
+    logins_are_refused_with_a_reason,
+    statements_run_before_and_after,
+    a_lock_is_waited_for_and_then_told,
+    a_lost_connection_leaves_nothing,
+    tables_of_the_dead_are_dropped_and_of_the_living_are_not,
+);
+
+async fn append_conforms(kind: Kind) {
+    conforms(kind, "append").await;
+}
+
+async fn several_connections_conform(kind: Kind) {
+    conforms(kind, "several").await;
+}
+
+async fn replace_conforms(kind: Kind) {
+    conforms(kind, "replace").await;
+}
+
+async fn truncate_conforms(kind: Kind) {
+    conforms(kind, "truncate").await;
+}
+
+async fn merge_changes_what_is_there(kind: Kind) {
+    let database = Database::new(kind, "CREATE TABLE t (name VARCHAR(50), note VARCHAR(50), id BIGINT PRIMARY KEY)");
+    database.query("INSERT INTO t VALUES ('a', 'kept', 1), ('b', 'kept', 2)");
+    let sink = database.sink(json!({"mode": "merge", "key": ["ID"], "connections": 3, "batch_rows": 2}));
+    let batch = people(&[(Some(1), "A"), (Some(3), "c"), (Some(3), "last"), (Some(1), "AA"), (Some(4), "d")]);
+    let line = load(&sink, std::slice::from_ref(&batch)).await.expect("it merges");
+    assert!(line.starts_with("5 rows merged into table t of "), "{line}");
+    assert!(!line.contains(PASSWORD), "{line}");
+    assert_eq!(database.rows(), ["AA\tkept\t1", "b\tkept\t2", "last\tNULL\t3", "d\tNULL\t4"]);
+    assert_eq!(database.tables(), ["t"]);
+    // Another unique key must not choose the row that is changed.
+    database.query("CREATE UNIQUE INDEX other ON t (name)");
+    let error = load(&sink, &[people(&[(Some(9), "b")])]).await.expect_err("b is another's name");
+    assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+    load(&sink, &[people(&[(Some(2), "new"), (Some(5), "e")])]).await.expect("it merges");
+    assert_eq!(database.rows()[1], "new\tkept\t2");
+    assert_eq!((database.count(), database.tables()), (5, vec!["t".to_owned()]));
+}
+
+async fn ignore_leaves_out_what_is_there(kind: Kind) {
+    let database = Database::new(kind, "");
+    let sink = database.sink(json!({"mode": "ignore", "key": ["id"]}));
+    load(&sink, &[people(&[(Some(1), "a"), (Some(2), "b"), (Some(1), "later")])]).await.expect("into a new table");
+    let line = load(&sink, &[people(&[(Some(1), "x"), (Some(3), "c")])]).await.expect("into the table");
+    assert!(line.ends_with(", 1 row left out as duplicates"), "{line}");
+    assert_eq!(database.rows(), ["1\ta", "2\tb", "3\tc"]);
+    assert_eq!(database.tables(), ["t"]);
+}
+
+async fn a_declared_order_says_which_row_stays(kind: Kind) {
+    let database = Database::new(kind, "");
+    let sink = database.sink(json!({"mode": "merge", "key": ["id"], "order_by": ["name desc"]}));
+    let null: ArrayRef = Arc::new(StringArray::from(vec![None, Some("b"), Some("c"), Some("a")]));
+    let ids: ArrayRef = Arc::new(Int64Array::from(vec![1, 1, 1, 1]));
+    let batch = RecordBatch::try_from_iter_with_nullable([("id", ids, true), ("name", null, true)]).expect("a batch");
+    load(&sink, &[batch]).await.expect("it merges");
+    assert_eq!(database.rows(), ["1\tc"]);
+}
+
+async fn a_new_table_is_made_like_the_rows(kind: Kind) {
+    let database = Database::new(kind, "");
+    let sink = database.sink(json!({"key": ["id"]}));
+    sink.check(schema()).await.expect("nothing is wrong");
+    assert_eq!(database.tables(), [""; 0], "a check changes nothing");
+    let statement = sink.describe(schema());
+    assert!(statement.starts_with("CREATE TABLE "), "{statement}");
+    load(&sink, &[many(0..10)]).await.expect("it loads");
+    let error = load(&sink, &[many(9..11)]).await.expect_err("9 is there");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("`mode: ignore`")), "{error:?}");
+    assert_eq!(error.offending_text().map(|text| text.replace('\'', "")).as_deref(), Some("id=9, name=name 9"));
+    assert_eq!(database.count(), 10);
+}
+
+async fn all_faults_of_a_table_are_told_at_once(kind: Kind) {
+    let database = Database::new(kind, "CREATE TABLE t (nmae VARCHAR(9), id INT, needed INT NOT NULL)");
+    let sink = database.sink(json!({"mode": "merge", "key": ["id"]}));
+    let errors = checked(&sink, &people(&[])).await;
+    let place = format!("table t of {}", sink.target());
+    let told = whats(&errors);
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert!(told[0].starts_with(&format!("the column `id` of {place} is int")), "{told:?}");
+    assert!(told[0].ends_with("and the rows have Int64: some values would not fit"), "{told:?}");
+    assert_eq!(told[1], format!("{place} has no column `name`"));
+    assert_eq!(told[2], format!("{place} needs a value in the column `needed`, and none is loaded"));
+    assert_eq!(told[3], format!("{place} has no unique key of exactly the columns id"));
+    let error = load(&sink, &[people(&[])]).await.err();
+    assert_eq!(error.expect("refused").what(), told[0]);
+    database.query("CREATE VIEW v AS SELECT 1 AS id");
+    let view = database.sink(json!({"table": "v"}));
+    assert_eq!(
+        whats(&checked(&view, &people(&[])).await),
+        [format!("table v of {} is a view, not a table", view.target())]
+    );
+    let missing = database.sink(json!({"key": ["idd"]}));
+    assert!(whats(&checked(&missing, &people(&[])).await)[0].starts_with("the key column `idd` is not among"));
+}
+
+async fn a_table_evolves_if_it_may(kind: Kind) {
+    let database = Database::new(kind, "CREATE TABLE t (id INT NOT NULL, PRIMARY KEY (id)); INSERT INTO t VALUES (1)");
+    let sink = database.sink(json!({"schema": "evolve"}));
+    sink.check(people(&[]).schema()).await.expect("it may change");
+    load(&sink, &[people(&[(Some(1 << 40), "far")])]).await.expect("it loads");
+    assert_eq!(database.rows(), ["1\tNULL".to_owned(), format!("{}\tfar", 1_i64 << 40)]);
+    load(&sink, &[people(&[(None, "none")])]).await.expect_err("the key is still NOT NULL");
+}
+
+async fn bad_rows_are_found_among_many(kind: Kind) {
+    for connections in [1, 2] {
+        let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(12) NOT NULL)");
+        database.query("INSERT INTO t VALUES (-1, 'there')");
+        let sink = database.sink(json!({"connections": connections}));
+        let mut rows: Vec<(Option<i64>, &str)> = (0..3000).map(|id| (Some(id), "fits")).collect();
+        rows[1234].1 = "much longer than it may be";
+        rows[2999].1 = "this one as well";
+        let error = load(&sink, &[people(&rows)]).await.expect_err("two do not fit");
+        assert_eq!(error.what(), format!("table t of {} refuses 2 rows", sink.target()));
+        let text = error.offending_text().expect("the first").replace('\'', "");
+        assert_eq!(text, "id=1234, name=much longer than it may be");
+        assert!(error.cause_text().expect("a cause").contains("this one as well"), "{error}");
+        assert!(error.hint_text().expect("a hint").starts_with("widen the column"), "{error:?}");
+        assert_eq!(database.rows(), ["-1\tthere"], "nothing of it stays");
+        assert_eq!(database.tables(), ["t"]);
+    }
+}
+
+async fn many_bad_rows_are_told_in_part(kind: Kind) {
+    let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(12))");
+    let rows: Vec<(Option<i64>, &str)> = (0..2000).map(|id| (Some(id % 500), "again")).collect();
+    let error = load(&database.sink(json!({})), &[people(&rows)]).await.expect_err("keys are there twice");
+    assert_eq!(error.what(), format!("table t of {} refuses 5 rows or more", database.sink(json!({})).target()));
+    assert_eq!(error.offending_text().map(|text| text.replace('\'', "")).as_deref(), Some("id=0, name=again"));
+    assert_eq!(database.count(), 0);
+}
+
+async fn a_row_without_a_key_is_refused(kind: Kind) {
+    let database = Database::new(kind, "");
+    let sink = database.sink(json!({"mode": "merge", "key": ["id"]}));
+    let error = load(&sink, &[people(&[(Some(5), "x"), (None, "no key")])]).await.expect_err("a null key");
+    assert_eq!(error.cause_text(), Some("a row without a value in a key column"));
+    assert_eq!(error.place().column.as_deref(), Some("id"));
+    assert_eq!(error.offending_text().map(|text| text.replace('\'', "")).as_deref(), Some("id=NULL, name=no key"));
+    assert_eq!(database.tables(), [""; 0]);
+}
+
+async fn logins_are_refused_with_a_reason(kind: Kind) {
+    let database = Database::new(kind, "");
+    let wrong = sink(&database.url.replace(PASSWORD, "wrong-secret"), json!({}));
+    let error = checked(&wrong, &people(&[])).await.remove(0);
+    assert_eq!(error.what(), format!("{}: the login is refused", wrong.target()));
+    assert!(!format!("{error:?}").contains("wrong-secret"), "{error:?}");
+    let missing = sink(&database.url.replace(&database.name, "nowhere"), json!({}));
+    let error = checked(&missing, &people(&[])).await.remove(0);
+    assert_eq!(error.what(), format!("{}: there is no such database", missing.target()));
+    let nobody = sink(&database.behind(millstream_testkit::free_port()), json!({"retries": 0}));
+    let error = checked(&nobody, &people(&[])).await.remove(0);
+    assert_eq!(
+        (error.what(), error.kind()),
+        (format!("{} cannot be reached", nobody.target()).as_str(), ErrorKind::Transient)
+    );
+    let encrypted = sink(&database.url, json!({"tls": "verify", "retries": 0}));
+    let error = checked(&encrypted, &people(&[])).await.remove(0);
+    assert_eq!(error.what(), format!("the encrypted connection to {} cannot be made", encrypted.target()), "{error}");
+}
+
+async fn statements_run_before_and_after(kind: Kind) {
+    let database = Database::new(kind, "");
+    let before = ["CREATE TABLE t (id BIGINT, name VARCHAR(20))", "INSERT INTO t VALUES (0, 'first')"];
+    let sink = database.sink(json!({"before": before, "after": ["UPDATE t SET name = 'after' WHERE id = 1"]}));
+    sink.check(people(&[]).schema()).await.expect("who knows what `before` makes");
+    load(&sink, &[people(&[(Some(1), "one")])]).await.expect("it loads");
+    assert_eq!(database.rows(), ["0\tfirst", "1\tafter"]);
+    let sink = database.sink(json!({"before": ["NONSENSE"]}));
+    let error = load(&sink, &[people(&[])]).await.expect_err("no statement");
+    assert_eq!((error.what(), error.offending_text()), ("a statement of `before` failed", Some("NONSENSE")));
+    let sink = database.sink(json!({"after": ["NONSENSE"]}));
+    let error = load(&sink, &[people(&[(Some(2), "two")])]).await.expect_err("no statement");
+    assert!(error.hint_text().is_some_and(|hint| hint.starts_with("the rows were committed before")), "{error:?}");
+    assert_eq!(database.count(), 3);
+}
+
+/// Somebody else holds a lock on the row that is loaded.
+async fn a_lock_is_waited_for_and_then_told(kind: Kind) {
+    let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
+    let holder = database.sink(json!({}));
+    let context = LoadContext { schema: people(&[]).schema(), ..context(1) };
+    let holding = holder.begin(context).await.expect("it begins");
+    let mut writer = holding.writer(0).await.expect("a writer");
+    writer.write(people(&[(Some(7), "holder")])).await.expect("it writes");
+    writer.close().await.expect("it has the row");
+    let impatient = database.sink(json!({"lock_timeout": "1s", "retries": 1}));
+    let error = load(&impatient, &[people(&[(Some(7), "other")])]).await.expect_err("the row is locked");
+    assert_eq!(error.what(), format!("{}: a lock was not given in time", impatient.target()), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Transient);
+    let patient = database.sink(json!({"lock_timeout": "1s"}));
+    let waiting = tokio::spawn(async move { load(&patient, &[people(&[(Some(8), "b"), (Some(7), "other")])]).await });
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    holding.abort().await;
+    waiting.await.expect("no panic").expect("the lock was given");
+    assert_eq!(database.rows(), ["7\tother", "8\tb"]);
+}
+
+async fn a_lost_connection_leaves_nothing(kind: Kind) {
+    for settings in
+        [json!({}), json!({"connections": 2}), json!({"mode": "replace"}), json!({"mode": "merge", "key": ["id"]})]
+    {
+        let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
+        database.query("INSERT INTO t VALUES (-1, 'there')");
+        let proxy = millstream_testkit::Proxy::start(database.port(), &[millstream_testkit::Break::Nothing]);
+        let mut all = settings.clone();
+        all["batch_rows"] = json!(100);
+        let sink = sink(&database.behind(proxy.port()), all);
+        let context = LoadContext { schema: people(&[]).schema(), ..context(1) };
+        let load = sink.begin(context).await.expect("it begins");
+        let mut writer = load.writer(0).await.expect("a writer");
+        writer.write(many(0..1000)).await.expect("it writes");
+        proxy.close_all();
+        let mut ended = Ok(());
+        for start in 1..20 {
+            ended = ended.and(writer.write(many(start * 1000..start * 1000 + 1000)).await);
+        }
+        let mut ended = ended.and(writer.close().await);
+        if ended.is_ok() {
+            ended = load.prepare().await;
+        }
+        let error = ended.expect_err("the connection is gone");
+        assert_eq!(error.kind(), ErrorKind::Transient, "{settings}: {error:?}");
+        drop(writer);
+        load.abort().await;
+        assert_eq!(database.rows(), ["-1\tthere"], "{settings}");
+        assert_eq!(database.tables(), ["t"], "{settings}");
+    }
+}
+
+async fn tables_of_the_dead_are_dropped_and_of_the_living_are_not(kind: Kind) {
+    let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
+    database.query("CREATE TABLE _millstream_0123456789abcdef_rows (id INT)");
+    database.query("CREATE TABLE _millstream_other (id INT)");
+    let living = database.sink(json!({"mode": "merge", "key": ["id"]}));
+    let context = LoadContext { schema: people(&[]).schema(), ..context(1) };
+    let first = living.begin(context).await.expect("it begins");
+    assert_eq!(database.tables().len(), 3, "{:?}", database.tables());
+    load(&living, &[people(&[(Some(1), "a")])]).await.expect("another load");
+    assert_eq!(database.tables().len(), 3, "what lives stays: {:?}", database.tables());
+    first.abort().await;
+    assert_eq!(database.tables(), ["_millstream_other", "t"]);
+}

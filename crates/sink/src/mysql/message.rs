@@ -1,0 +1,177 @@
+//! What MySQL says, as Millstream's errors: what can be done about each fault, one text for each.
+
+use millstream_core::Error;
+use mysql_async::{DriverError, Error as Fault, IoError, ServerError};
+
+use crate::database::place::Place;
+use crate::database::server::{Failure, Refusal};
+use crate::database::tls;
+
+/// Numbers of the server's errors: "MySQL Error Message Reference", "MariaDB Error Codes".
+mod code {
+    pub(super) const ACCESS_DENIED: [u16; 3] = [1045, 1698, 1251];
+    pub(super) const NO_RIGHTS_ON_DATABASE: u16 = 1044;
+    pub(super) const UNKNOWN_DATABASE: u16 = 1049;
+    pub(super) const HOST_NOT_ALLOWED: [u16; 2] = [1129, 1130];
+    pub(super) const BUSY: [u16; 3] = [1040, 1203, 1226];
+    pub(super) const DEADLOCK: [u16; 2] = [1213, 1020];
+    pub(super) const LOCK_TIMEOUT: u16 = 1205;
+    pub(super) const GONE: [u16; 4] = [1053, 1927, 3169, 4031];
+    pub(super) const NO_LOCAL_INFILE: [u16; 3] = [1148, 3948, 4166];
+    pub(super) const FULL: [u16; 3] = [1021, 1114, 1026];
+    pub(super) const DUPLICATE: [u16; 3] = [1062, 1586, 1022];
+    pub(super) const NULL: [u16; 3] = [1048, 1364, 1263];
+    pub(super) const TOO_LONG: [u16; 3] = [1406, 1264, 1265];
+    pub(super) const NO_RIGHTS: [u16; 4] = [1142, 1143, 1227, 1370];
+    /// Values that are refused outside of the classes 22, 23, 44 and 45 of SQLSTATE.
+    pub(super) const VALUES: [u16; 10] = [1263, 1265, 1264, 1364, 1366, 1367, 1411, 1526, 3140, 4025];
+}
+
+/// A connection that cannot be made.
+pub(super) fn cannot_connect(place: &Place, fault: Fault) -> Error {
+    match fault {
+        Fault::Server(fault) => refused_login(place, &fault),
+        Fault::Io(IoError::Tls(cause)) => tls::refused(place, cause),
+        // The library tells a failed handshake as a fault of the network.
+        Fault::Io(IoError::Io(cause)) if cause.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
+            tls::refused(place, cause)
+        }
+        Fault::Io(IoError::Io(cause)) => place.unreachable(cause),
+        Fault::Driver(cause @ DriverError::NoClientSslFlagFromServer) => tls::refused(place, cause),
+        Fault::Driver(cause @ DriverError::ConnectionClosed) => place.unreachable(cause),
+        other => Error::refused(format!("{} cannot be connected to", place.shown))
+            .cause(place.without_secrets(other.to_string())),
+    }
+}
+
+fn refused_login(place: &Place, fault: &ServerError) -> Error {
+    let cause = place.without_secrets(fault.message.clone());
+    let refused = |what: &str| Error::refused(format!("{}: {what}", place.shown)).cause(cause.clone());
+    match fault.code {
+        number if code::ACCESS_DENIED.contains(&number) => refused("the login is refused")
+            .hint("check user and password: `user`, `password: {secret: env:NAME}`, or in the URL"),
+        code::NO_RIGHTS_ON_DATABASE => {
+            refused("the user may not use the database").hint("GRANT ALL ON database.* TO the user")
+        }
+        code::UNKNOWN_DATABASE => {
+            refused("there is no such database").hint("check the name in the URL, or CREATE DATABASE")
+        }
+        number if code::HOST_NOT_ALLOWED.contains(&number) => {
+            refused("this machine may not connect").hint("the server lets users in by the machine they come from")
+        }
+        number if code::BUSY.contains(&number) => Error::transient(format!("{} has no connection left", place.shown))
+            .cause(cause)
+            .hint("try again later, load by fewer `connections`, or raise the server's max_connections"),
+        _ => refused("the connection is refused"),
+    }
+}
+
+/// A statement that fails.
+pub(super) fn failure(place: &Place, fault: Fault) -> Failure {
+    match fault {
+        Fault::Server(fault) => server_failure(place, &fault),
+        other => Failure::Lost(lost(place, other.to_string())),
+    }
+}
+
+/// The connection is gone.
+fn lost(place: &Place, cause: String) -> Error {
+    Error::transient(format!("the connection to {} was lost", place.shown))
+        .cause(place.without_secrets(cause))
+        .hint("look at the server's log; the load can be started again")
+}
+
+fn server_failure(place: &Place, fault: &ServerError) -> Failure {
+    let cause = fault.message.clone();
+    let number = fault.code;
+    let again =
+        |what: &str, hint: &str| Error::transient(format!("{}: {what}", place.shown)).cause(cause.clone()).hint(hint);
+    if code::GONE.contains(&number) {
+        return Failure::Lost(lost(place, cause));
+    }
+    if code::DEADLOCK.contains(&number) {
+        let error = again("others change the same rows", "load by fewer `connections`, or when nobody else writes");
+        return Failure::Again { error, undone: true };
+    }
+    if number == code::LOCK_TIMEOUT {
+        let error = again(
+            "a lock was not given in time",
+            "see who holds it: SHOW ENGINE INNODB STATUS; or raise `lock_timeout`",
+        );
+        return Failure::Again { error, undone: false };
+    }
+    if is_about_rows(number, &fault.state) {
+        return Failure::Rows(Refusal { column: column_of(&cause), hint: hint(number), reason: cause, at: None });
+    }
+    let error = Error::refused(format!("{} refuses a statement", place.shown)).cause(cause);
+    Failure::Other(match number {
+        number if code::FULL.contains(&number) => error.hint("free some space on the server's disk"),
+        number if code::NO_RIGHTS.contains(&number) => error.hint("GRANT the user what is missing"),
+        _ => error,
+    })
+}
+
+/// Whether the server refuses to read a file of the client's.
+pub(super) fn is_local_infile_refused(fault: &Fault) -> bool {
+    matches!(fault, Fault::Server(fault) if code::NO_LOCAL_INFILE.contains(&fault.code))
+}
+
+fn is_about_rows(number: u16, state: &str) -> bool {
+    code::VALUES.contains(&number) || ["22", "23", "44", "45"].iter().any(|class| state.starts_with(class))
+}
+
+/// Warnings of a statement that should have had none.
+pub(super) fn refusal(warnings: &[(u16, String)], otherwise: String) -> Refusal {
+    let Some((number, first)) = warnings.first() else {
+        return Refusal { column: None, reason: otherwise, hint: None, at: None };
+    };
+    Refusal { column: column_of(first), reason: first.clone(), hint: hint(*number), at: row_of(first) }
+}
+
+/// What to do about a row.
+fn hint(number: u16) -> Option<&'static str> {
+    match number {
+        number if code::DUPLICATE.contains(&number) => {
+            Some("the key is there already: `mode: merge` changes such rows, `mode: ignore` leaves them out")
+        }
+        number if code::NULL.contains(&number) => Some("filter such rows out, or give them a value: coalesce(x, …)"),
+        number if code::TOO_LONG.contains(&number) => {
+            Some("widen the column, or shorten the value: left(x, n); filter such rows out")
+        }
+        _ => None,
+    }
+}
+
+/// The column in `Data too long for column 'name' at row 1`.
+fn column_of(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("olumn ")?;
+    let quote = rest.chars().next().filter(|quote| ['\'', '`'].contains(quote))?;
+    let name = rest[1..].split(quote).next()?;
+    // MariaDB names database and table too: `test`.`t`.`name`
+    let last = rest.split(' ').next().and_then(|whole| whole.rsplit('.').next()).map(|last| last.trim_matches('`'));
+    Some(if quote == '`' { last.unwrap_or(name) } else { name }.to_owned())
+}
+
+/// The row in `Data too long for column 'name' at row 1`, from 0.
+fn row_of(text: &str) -> Option<usize> {
+    let (_, number) = text.rsplit_once(" at row ")?;
+    number.trim().parse::<usize>().ok()?.checked_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_tells_column_and_row() {
+        for (text, column, row) in [
+            ("Data too long for column 'name' at row 3", Some("name"), Some(2)),
+            ("Out of range value for column 'a b' at row 1", Some("a b"), Some(0)),
+            ("Incorrect integer value: 'x' for column `test`.`t`.`id` at row 12", Some("id"), Some(11)),
+            ("Duplicate entry '5' for key 'PRIMARY'", None, None),
+            ("Column 'id' cannot be null", Some("id"), None),
+        ] {
+            assert_eq!((column_of(text).as_deref(), row_of(text)), (column, row), "{text}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The sink of MySQL and MariaDB: rows by `LOAD DATA LOCAL INFILE` from memory, checked after every statement.
+//!
+//! `session.rs` is a connection and its bulk path, `table.rs` knows types and writes the statements, `message.rs` says
+//! what went wrong. How a load goes is `database`'s.
+
+mod message;
+mod session;
+mod spec;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arrow::datatypes::{FieldRef, SchemaRef};
+use async_trait::async_trait;
+use millstream_core::Result;
+use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::sink::{Sink, SinkParts};
+use millstream_core::spec::{SpecInfo, parse};
+use serde_json::Value;
+
+pub use self::spec::MysqlSpec;
+use crate::database::DatabaseSink;
+use crate::database::encode::{RowEncoder, TextForm};
+use crate::database::place::Place;
+use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Publish, Server, Session};
+use crate::database::spec::DatabaseSpec;
+use crate::database::table::{ColumnFacts, Family, TableFacts};
+use crate::database::text::Flavour;
+
+/// The registry's entry.
+pub const ENTRY: SinkEntry = SinkEntry {
+    spec: SpecInfo::of::<MysqlSpec>(),
+    schemes: &["mysql", "mariadb"],
+    stores: false,
+    formats: false,
+    build,
+};
+
+/// The protocol's port.
+const PORT: u16 = 3306;
+
+fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
+    let MysqlSpec(spec) = parse::<MysqlSpec>(settings)?;
+    let place = Place::parse(&parts.target, &spec, PORT).map_err(|fault| vec![fault])?;
+    Ok(Arc::new(DatabaseSink { server: Arc::new(Mysql { place }), spec }))
+}
+
+/// A MySQL or MariaDB server.
+#[derive(Debug)]
+struct Mysql {
+    place: Place,
+}
+
+#[async_trait]
+impl Server for Mysql {
+    fn name(&self) -> &'static str {
+        "mysql"
+    }
+
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn product(&self) -> &'static str {
+        "MySQL"
+    }
+
+    async fn connect(&self, spec: &DatabaseSpec) -> Result<Box<dyn Session>> {
+        Ok(Box::new(session::connect(&self.place, spec).await?))
+    }
+
+    fn quoted(&self, name: &str) -> String {
+        table::quoted(name)
+    }
+
+    fn column_type(&self, field: &FieldRef, is_key: bool) -> String {
+        table::column_type(field.data_type(), is_key)
+    }
+
+    fn family(&self, field: &FieldRef, is_key: bool) -> Family {
+        table::family(&self.column_type(field, is_key).to_lowercase())
+    }
+
+    async fn describe(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Option<TableFacts>, Failure> {
+        table::describe(session, &spec.table).await
+    }
+
+    fn create_table(&self, table: &str, _name: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
+        table::create_statement(table, spec, schema)
+    }
+
+    fn create_staging(
+        &self,
+        table: &str,
+        target: &str,
+        columns: &[String],
+        arrival: bool,
+        _facts: Option<&TableFacts>,
+    ) -> Vec<String> {
+        vec![table::staging_statement(table, target, columns, arrival)]
+    }
+
+    fn create_like(&self, table: &str, target: &str, facts: &TableFacts) -> Option<String> {
+        (!facts.has_more).then(|| format!("CREATE TABLE {table} LIKE {target}"))
+    }
+
+    fn alter(&self, target: &str, added: &[(String, String)], widened: &[(ColumnFacts, String)]) -> Vec<String> {
+        let added = added.iter().map(|(name, kind)| format!("ADD COLUMN {} {kind}", table::quoted(name)));
+        let widened = widened
+            .iter()
+            .map(|(column, kind)| format!("MODIFY COLUMN {} {kind}{}", table::quoted(&column.name), column.rest));
+        vec![format!("ALTER TABLE {target} {}", added.chain(widened).collect::<Vec<_>>().join(", "))]
+    }
+
+    fn bulk(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
+        table::bulk(table, columns, schema)
+    }
+
+    fn encoder(&self, _bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Box<dyn Encoder> {
+        Box::new(RowEncoder::new(TextForm(Flavour::Mysql), schema, spec))
+    }
+
+    fn publish(
+        &self,
+        how: Publish,
+        from: &str,
+        into: &str,
+        spec: &DatabaseSpec,
+        columns: &[String],
+        facts: Option<&TableFacts>,
+    ) -> Vec<String> {
+        table::publish(how, from, into, spec, columns, facts)
+    }
+
+    /// One statement renames both, so that nobody sees a moment without the table.
+    fn swap(&self, new: &str, old: &str, spec: &DatabaseSpec, exists: bool, _: &str, _: &str) -> Vec<String> {
+        let target = self.table(spec);
+        let away = if exists { format!("{target} TO {old}, ") } else { String::new() };
+        vec![format!("RENAME TABLE {away}{new} TO {target}")]
+    }
+
+    fn transactional_tables(&self) -> bool {
+        false
+    }
+
+    async fn lock(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure> {
+        let rows = session.query(&format!("SELECT GET_LOCK({}, 1)", table::literal(name))).await?;
+        Ok(rows.first().and_then(|row| row.first().cloned().flatten()).as_deref() == Some("1"))
+    }
+
+    async fn unlock(&self, session: &mut dyn Session, name: &str) -> Result<(), Failure> {
+        session.query(&format!("SELECT RELEASE_LOCK({})", table::literal(name))).await.map(drop)
+    }
+
+    fn text(&self, text: &str) -> String {
+        table::literal(text)
+    }
+
+    fn create_ledger(&self, table: &str) -> String {
+        format!(
+            "CREATE TABLE {table} (load_key CHAR(64) NOT NULL, unit_key CHAR(64) NOT NULL, chunk BIGINT NOT NULL, attempt \
+             CHAR(16) NOT NULL, note TEXT NULL, written_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY \
+             (load_key, unit_key, chunk)) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+        )
+    }
+
+    fn seconds_since(&self, time: &str) -> String {
+        format!("TIMESTAMPDIFF(SECOND, {time}, CURRENT_TIMESTAMP)")
+    }
+
+    async fn tables(
+        &self,
+        session: &mut dyn Session,
+        _spec: &DatabaseSpec,
+        prefix: &str,
+    ) -> Result<Vec<String>, Failure> {
+        let query = format!(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND LEFT(table_name, {}) \
+             = {}",
+            prefix.len(),
+            table::literal(prefix)
+        );
+        Ok(session.query(&query).await?.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
+    }
+}

@@ -1,0 +1,248 @@
+//! A connection to MySQL or MariaDB, and its bulk path.
+//!
+//! `LOAD DATA LOCAL` never fails on bad data: what does not fit is changed until it does, and a warning is counted. So a
+//! statement counts as done only if as many rows were written as were sent, none was skipped, and there was no warning.
+//! A stream that breaks off would be taken as complete, so all bytes of a statement are in memory before it begins.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use millstream_core::{Error, Result};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, OptsBuilder, Row, SslOpts};
+
+use super::message;
+use super::table::around;
+use crate::database::group::Rows;
+use crate::database::place::Place;
+use crate::database::server::{Bulk, Failure, Session};
+use crate::database::spec::{DatabaseSpec, Tls};
+use crate::database::text::NULL;
+use crate::database::tls;
+
+/// Bytes that are sent in one packet of a stream.
+const PIECE: usize = 256 << 10;
+
+/// What makes the server refuse rather than change what it is given, where it can refuse; and no surprises: a zero in a
+/// counted column stays a zero, notes are counted as warnings, times have no zone but UTC.
+const SETTINGS: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
+                        ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', \
+                        time_zone = '+00:00', sql_notes = 1, autocommit = 1, max_error_count = 100";
+
+/// A connection.
+pub(super) struct MysqlSession {
+    connection: Conn,
+    place: Place,
+    /// Bytes that a statement may have.
+    packet: usize,
+    /// Why rows do not go by `LOAD DATA`.
+    detour: Option<String>,
+}
+
+/// Connects and logs in.
+pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<MysqlSession> {
+    let (user, password) = place.login()?;
+    let options = OptsBuilder::default()
+        .ip_or_hostname(place.host.clone())
+        .tcp_port(place.port)
+        .user(Some(user))
+        .pass(password)
+        .db_name(Some(place.database.clone()))
+        .tcp_keepalive(Some(std::time::Duration::from_secs(30)))
+        .prefer_socket(false)
+        .stmt_cache_size(0)
+        .ssl_opts(encryption(place).await?);
+    let connecting = tokio::time::timeout(spec.connect_timeout.0, Conn::new(options)).await;
+    let connection = connecting
+        .map_err(|_| place.unreachable(format!("no connection within {}", spec.connect_timeout)))?
+        .map_err(|fault| message::cannot_connect(place, fault))?;
+    let mut session = MysqlSession { connection, place: place.clone(), packet: 0, detour: None };
+    session.prepare(spec).await.map_err(Failure::into_error)?;
+    Ok(session)
+}
+
+async fn encryption(place: &Place) -> Result<Option<SslOpts>> {
+    if place.tls == Tls::Off {
+        return Ok(None);
+    }
+    let reading = place.clone();
+    let authorities = tokio::task::spawn_blocking(move || tls::authorities(&reading)).await;
+    let authorities = authorities.map_err(|cause| Error::internal("reading certificates broke off").cause(cause))??;
+    let roots = authorities.into_iter().map(|certificate| certificate.to_vec().into()).collect();
+    Ok(Some(SslOpts::default().with_root_certs(roots).with_disable_built_in_roots(true)))
+}
+
+impl MysqlSession {
+    async fn prepare(&mut self, spec: &DatabaseSpec) -> Result<(), Failure> {
+        let seconds = spec.lock_timeout.0.as_secs().max(1);
+        self.execute(SETTINGS).await?;
+        self.execute(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}"))
+            .await?;
+        let rows = self.query("SELECT @@max_allowed_packet, @@local_infile").await?;
+        let mut cells = rows.into_iter().flatten().flatten();
+        self.packet = cells.next().and_then(|text| text.parse().ok()).unwrap_or(1 << 20);
+        if cells.next().as_deref() == Some("0") {
+            self.detour = Some(by_insert("local_infile is off at the server"));
+        }
+        Ok(())
+    }
+
+    fn failure(&self, fault: mysql_async::Error) -> Failure {
+        message::failure(&self.place, fault)
+    }
+
+    /// Sends rows as a stream. `None` if the server does not want that.
+    async fn load(&mut self, statement: &str, bytes: Bytes, count: u64) -> Result<Option<()>, Failure> {
+        let pieces = (0..bytes.len()).step_by(PIECE).map(|at| Ok(bytes.slice(at..bytes.len().min(at + PIECE))));
+        let pieces: Vec<std::io::Result<Bytes>> = pieces.collect();
+        self.connection.set_infile_handler(async move { Ok(futures::stream::iter(pieces).boxed()) });
+        match self.connection.query_drop(statement).await {
+            Ok(()) => {}
+            Err(fault) if message::is_local_infile_refused(&fault) => {
+                self.detour = Some(by_insert("the server refuses LOAD DATA LOCAL"));
+                return Ok(None);
+            }
+            Err(fault) => return Err(self.failure(fault)),
+        }
+        let told = Told::read(&self.connection);
+        if told.is_clean(count) {
+            return Ok(Some(()));
+        }
+        let otherwise = format!("the server wrote {} of {count} rows, skipped {}", told.affected, told.skipped);
+        Err(self.refusal(otherwise).await?)
+    }
+
+    /// What the warnings of the last statement say.
+    async fn refusal(&mut self, otherwise: String) -> Result<Failure, Failure> {
+        let rows: Vec<(String, u16, String)> =
+            self.connection.query("SHOW WARNINGS LIMIT 5").await.map_err(|fault| self.failure(fault))?;
+        let warnings: Vec<(u16, String)> = rows.into_iter().map(|(_, code, text)| (code, text)).collect();
+        Ok(Failure::Rows(message::refusal(&warnings, otherwise)))
+    }
+
+    /// Sends rows in statements of many rows, each as large as the server takes.
+    async fn insert(&mut self, into: &Bulk, rows: &Rows, range: Range<usize>) -> Result<(), Failure> {
+        let names: Vec<String> = into.columns.iter().map(|column| super::table::quoted(&column.name)).collect();
+        let head = format!("INSERT INTO {} ({}) VALUES ", into.table, names.join(", "));
+        let mut statement = head.clone().into_bytes();
+        let mut count = 0;
+        for row in range {
+            let before = statement.len();
+            values(into, &rows.part(row..row + 1), count > 0, &mut statement);
+            if statement.len() + 1024 > self.packet && count > 0 {
+                let rest = statement.split_off(before);
+                self.insert_some(&statement, count).await?;
+                statement.clear();
+                statement.extend_from_slice(head.as_bytes());
+                statement.extend_from_slice(&rest[1..]);
+                count = 0;
+            }
+            count += 1;
+        }
+        self.insert_some(&statement, count).await
+    }
+
+    async fn insert_some(&mut self, statement: &[u8], count: u64) -> Result<(), Failure> {
+        self.connection.query_drop(statement).await.map_err(|fault| self.failure(fault))?;
+        let told = Told::read(&self.connection);
+        if told.affected == count && told.warnings == 0 {
+            return Ok(());
+        }
+        Err(self.refusal(format!("the server wrote {} of {count} rows", told.affected)).await?)
+    }
+}
+
+fn by_insert(why: &str) -> String {
+    format!("by INSERT, which is slower, since {why}")
+}
+
+/// What the server says of a statement that it has done.
+struct Told {
+    affected: u64,
+    skipped: u64,
+    deleted: u64,
+    warnings: u16,
+}
+
+impl Told {
+    fn read(connection: &Conn) -> Self {
+        let info = connection.info();
+        let number = |name: &str| {
+            let rest = info.split_once(name).map(|(_, rest)| rest.trim_start());
+            let digits = rest.and_then(|rest| rest.split_whitespace().next());
+            digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+        };
+        Told {
+            affected: connection.affected_rows(),
+            skipped: number("Skipped:"),
+            deleted: number("Deleted:"),
+            warnings: connection.get_warnings(),
+        }
+    }
+
+    fn is_clean(&self, count: u64) -> bool {
+        self.affected == count && self.skipped == 0 && self.deleted == 0 && self.warnings == 0
+    }
+}
+
+/// A row of text with tabs as `('1',NULL,'a')`. The escapes of the one are those of the other, but for the quote.
+fn values(into: &Bulk, line: &[u8], comma: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if comma { b",(" } else { b"(" });
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    for (index, (value, column)) in line.split(|byte| *byte == b'\t').zip(&into.columns).enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        if value == NULL {
+            out.extend_from_slice(b"NULL");
+            continue;
+        }
+        let (before, after) = around(column.family);
+        out.extend_from_slice(before.as_bytes());
+        out.push(b'\'');
+        for piece in value.split_inclusive(|byte| *byte == b'\'') {
+            match piece.strip_suffix(b"'") {
+                Some(text) => {
+                    out.extend_from_slice(text);
+                    out.extend_from_slice(b"''");
+                }
+                None => out.extend_from_slice(piece),
+            }
+        }
+        out.push(b'\'');
+        out.extend_from_slice(after.as_bytes());
+    }
+    out.push(b')');
+}
+
+#[async_trait]
+impl Session for MysqlSession {
+    async fn execute(&mut self, sql: &str) -> Result<u64, Failure> {
+        self.connection.query_drop(sql).await.map_err(|fault| self.failure(fault))?;
+        Ok(self.connection.affected_rows())
+    }
+
+    async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Failure> {
+        let rows: Vec<Row> = self.connection.query(sql).await.map_err(|fault| self.failure(fault))?;
+        let text = |value: mysql_async::Value| match value {
+            mysql_async::Value::NULL => None,
+            mysql_async::Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+            other => Some(other.as_sql(true)),
+        };
+        Ok(rows.into_iter().map(|row| row.unwrap().into_iter().map(text).collect()).collect())
+    }
+
+    async fn bulk(&mut self, into: &Bulk, rows: &Rows, range: Range<usize>) -> Result<(), Failure> {
+        let count = range.len() as u64;
+        if self.detour.is_none() && self.load(&into.statement, rows.part(range.clone()), count).await?.is_some() {
+            return Ok(());
+        }
+        self.insert(into, rows, range).await
+    }
+
+    fn detour(&self) -> Option<String> {
+        self.detour.clone()
+    }
+}

@@ -1,0 +1,378 @@
+//! MySQL's tables: which type a column gets, what an existing table is like, and the statements of a load. It owns SQL
+//! text; connections and values are others'.
+//!
+//! What an Arrow type becomes:
+//!
+//! | rows | column | value |
+//! |---|---|---|
+//! | bool | `BOOLEAN` (`TINYINT(1)`) | 0 or 1 |
+//! | integers | `TINYINT` to `BIGINT`, `UNSIGNED` for those without a sign | |
+//! | float32, float16 | `FLOAT` | NaN and infinity are errors |
+//! | float64 | `DOUBLE` | NaN and infinity are errors |
+//! | decimal, up to 65 digits, 30 behind the point | `DECIMAL` | exact |
+//! | decimal, more | `LONGTEXT` | exact, as text |
+//! | text | `LONGTEXT`; in a key `VARCHAR(255)` | |
+//! | binary | `LONGBLOB`; in a key `VARBINARY(255)` | |
+//! | date | `DATE` | years 1 to 9999 |
+//! | time | `TIME(6)`, `TIME(3)`, `TIME` by its unit | nanoseconds are an error |
+//! | timestamp | `DATETIME(6)`, `DATETIME(3)`, `DATETIME` by its unit | with a zone in UTC; nanoseconds are an error |
+//! | lists, structs, maps | `JSON` | |
+//! | interval, duration | `LONGTEXT` | text |
+//!
+//! Text in tables that are made is compared byte by byte (`utf8mb4_bin`), as Millstream compares it.
+
+use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+
+use crate::database::server::{ARRIVAL, Bulk, BulkColumn, Failure, Publish, Session};
+use crate::database::spec::{DatabaseSpec, Mode, Order};
+use crate::database::table::{ColumnFacts, Family, TableFacts, digits};
+
+/// The most digits of a `DECIMAL`, and of those behind the point that both MySQL and MariaDB allow.
+const DECIMAL_DIGITS: (u8, i8) = (65, 30);
+
+/// The column type for values of `data_type`.
+pub(super) fn column_type(data_type: &DataType, is_key: bool) -> String {
+    match data_type {
+        DataType::Boolean => "BOOLEAN".to_owned(),
+        DataType::Int8 => "TINYINT".to_owned(),
+        DataType::Int16 => "SMALLINT".to_owned(),
+        DataType::Int32 => "INT".to_owned(),
+        DataType::Int64 => "BIGINT".to_owned(),
+        DataType::UInt8 => "TINYINT UNSIGNED".to_owned(),
+        DataType::UInt16 => "SMALLINT UNSIGNED".to_owned(),
+        DataType::UInt32 => "INT UNSIGNED".to_owned(),
+        DataType::UInt64 => "BIGINT UNSIGNED".to_owned(),
+        DataType::Float16 | DataType::Float32 => "FLOAT".to_owned(),
+        DataType::Float64 => "DOUBLE".to_owned(),
+        DataType::Decimal32(digits, scale)
+        | DataType::Decimal64(digits, scale)
+        | DataType::Decimal128(digits, scale)
+        | DataType::Decimal256(digits, scale)
+            if *digits <= DECIMAL_DIGITS.0 && *scale <= DECIMAL_DIGITS.1 && *scale >= 0 =>
+        {
+            format!("DECIMAL({digits},{scale})")
+        }
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) if is_key => {
+            "VARBINARY(255)".to_owned()
+        }
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            "LONGBLOB".to_owned()
+        }
+        DataType::Date32 | DataType::Date64 => "DATE".to_owned(),
+        DataType::Time32(unit) | DataType::Time64(unit) => with_digits("TIME", *unit),
+        DataType::Timestamp(unit, _) => with_digits("DATETIME", *unit),
+        DataType::Dictionary(_, values) => column_type(values, is_key),
+        DataType::RunEndEncoded(_, values) => column_type(values.data_type(), is_key),
+        nested if nested.is_nested() => "JSON".to_owned(),
+        _ if is_key => "VARCHAR(255)".to_owned(),
+        _ => "LONGTEXT".to_owned(),
+    }
+}
+
+fn with_digits(name: &str, unit: TimeUnit) -> String {
+    match digits(unit) {
+        0 => name.to_owned(),
+        digits => format!("{name}({digits})"),
+    }
+}
+
+/// A name as SQL text.
+pub(super) fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// A text as SQL text.
+pub(super) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+fn quoted_list(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    names.into_iter().map(|name| quoted(name.as_ref())).collect::<Vec<_>>().join(", ")
+}
+
+/// The statement that makes a table.
+pub(super) fn create_statement(table: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
+    let mut lines: Vec<String> = schema
+        .fields()
+        .iter()
+        .map(|field| {
+            let is_key = spec.is_key(field.name());
+            // A timestamp that is not said to be nullable would be given the current time in old versions.
+            let null = if is_key { "NOT NULL" } else { "NULL" };
+            format!("  {} {} {null}", quoted(field.name()), column_type(field.data_type(), is_key))
+        })
+        .collect();
+    if !spec.key.is_empty() {
+        lines.push(format!("  PRIMARY KEY ({})", quoted_list(&spec.key)));
+    }
+    format!(
+        "CREATE TABLE {table} (\n{}\n) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        lines.join(",\n")
+    )
+}
+
+/// The statement that makes a staging table: the columns that are loaded, without the target's keys.
+pub(super) fn staging_statement(table: &str, target: &str, columns: &[String], arrival: bool) -> String {
+    let arrival = if arrival { format!("({} BIGINT NOT NULL DEFAULT 0) ", quoted(ARRIVAL)) } else { String::new() };
+    format!("CREATE TABLE {table} {arrival}ENGINE=InnoDB AS SELECT {} FROM {target} WHERE FALSE", quoted_list(columns))
+}
+
+/// The bulk statement. Bytes travel as hexadecimal digits: a text in UTF-8 is what the server reads, and checks.
+pub(super) fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
+    let mut names = Vec::new();
+    let mut sets = Vec::new();
+    for (index, column) in columns.iter().enumerate() {
+        let name = quoted(&column.name);
+        let data_type = schema.fields().get(index).map(|field| field.data_type());
+        match conversion(data_type, column.family) {
+            Some((before, after)) => {
+                names.push(format!("@c{index}"));
+                sets.push(format!("{name} = {before}@c{index}{after}"));
+            }
+            None => names.push(name),
+        }
+    }
+    let set = if sets.is_empty() { String::new() } else { format!(" SET {}", sets.join(", ")) };
+    let statement = format!(
+        "LOAD DATA LOCAL INFILE 'millstream' INTO TABLE {table} CHARACTER SET utf8mb4 FIELDS TERMINATED BY '\\t' ESCAPED \
+         BY '\\\\' LINES TERMINATED BY '\\n' ({}){set}",
+        names.join(", ")
+    );
+    // The other way needs the same conversions.
+    let columns = columns
+        .into_iter()
+        .enumerate()
+        .map(|(index, column)| {
+            let data_type = schema.fields().get(index).map(|field| field.data_type());
+            let family = match (conversion(data_type, column.family), column.family) {
+                (Some(_), Family::Bits) => Family::Bits,
+                (Some(_), _) => Family::Bytes,
+                (None, Family::Bytes) => Family::Other,
+                (None, family) => family,
+            };
+            BulkColumn { family, ..column }
+        })
+        .collect();
+    Bulk { statement, table: table.to_owned(), columns, binary: false }
+}
+
+/// What stands around a value that does not go into its column as it is written.
+fn conversion(data_type: Option<&DataType>, family: Family) -> Option<(&'static str, &'static str)> {
+    match (data_type, family) {
+        (_, Family::Bits) => Some(around(Family::Bits)),
+        (Some(DataType::Dictionary(_, values)), _) => conversion(Some(values), family),
+        (Some(DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_)), _) => {
+            Some(around(Family::Bytes))
+        }
+        _ => None,
+    }
+}
+
+/// The conversion to a family, before and behind the value.
+pub(super) fn around(family: Family) -> (&'static str, &'static str) {
+    match family {
+        Family::Bits => ("CAST(", " AS UNSIGNED)"),
+        Family::Bytes => ("UNHEX(", ")"),
+        _ => ("", ""),
+    }
+}
+
+/// What there is to know of a table, if it is there.
+pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<Option<TableFacts>, Failure> {
+    let name = literal(table);
+    let query = format!(
+        "SELECT t.table_type, t.engine, e.transactions FROM information_schema.tables t LEFT JOIN \
+         information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = DATABASE() AND t.table_name = {name}"
+    );
+    let Some(row) = session.query(&query).await?.into_iter().next() else { return Ok(None) };
+    let mut row = row.into_iter();
+    let mut next = || row.next().flatten().unwrap_or_default();
+    let (kind, engine, transactions) = (next(), next(), next());
+    if kind != "BASE TABLE" && kind != "SYSTEM VERSIONED" {
+        return Ok(Some(TableFacts { other: Some(format!("a {}", kind.to_lowercase())), ..TableFacts::default() }));
+    }
+    let unsafe_engine = (transactions != "YES").then(|| format!("its engine {engine} has no transactions"));
+    let dependents = dependents(session, &name).await?;
+    let more = format!(
+        "SELECT (SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = DATABASE() AND \
+         event_object_table = {name}) + (SELECT COUNT(*) FROM information_schema.referential_constraints WHERE \
+         constraint_schema = DATABASE() AND table_name = {name})"
+    );
+    let more = session.query(&more).await?;
+    let has_more = more.first().and_then(|row| row.first().cloned().flatten()).as_deref() != Some("0");
+    Ok(Some(TableFacts {
+        other: None,
+        unsafe_engine,
+        has_more: has_more || !dependents.is_empty(),
+        dependents,
+        columns: columns(session, &name).await?,
+        unique: unique_keys(session, &name).await?,
+    }))
+}
+
+/// The tables that refer to this one.
+async fn dependents(session: &mut dyn Session, name: &str) -> Result<Vec<String>, Failure> {
+    let query = format!(
+        "SELECT DISTINCT table_name FROM information_schema.referential_constraints WHERE constraint_schema = DATABASE() \
+         AND referenced_table_name = {name} AND table_name <> {name}"
+    );
+    let rows = session.query(&query).await?;
+    Ok(rows.into_iter().flatten().flatten().map(|table| format!("a foreign key of table {table}")).collect())
+}
+
+async fn columns(session: &mut dyn Session, name: &str) -> Result<Vec<ColumnFacts>, Failure> {
+    let query = format!(
+        "SELECT column_name, column_type, is_nullable, column_default, extra, generation_expression, VERSION() FROM \
+         information_schema.columns WHERE table_schema = DATABASE() AND table_name = {name} ORDER BY ordinal_position"
+    );
+    let rows = session.query(&query).await?;
+    Ok(rows.into_iter().map(column).collect())
+}
+
+fn column(row: Vec<Option<String>>) -> ColumnFacts {
+    let mut cells = row.into_iter();
+    let mut next = || cells.next().flatten();
+    let (name, declared) = (next().unwrap_or_default(), next().unwrap_or_default());
+    let nullable = next().is_none_or(|word| word == "YES");
+    let default = next();
+    let extra = next().unwrap_or_default().to_lowercase();
+    let generated = next().is_some_and(|expression| !expression.is_empty());
+    let is_mariadb = next().is_some_and(|version| version.to_lowercase().contains("mariadb"));
+    let counts = extra.contains("auto_increment");
+    let mut rest = if nullable { " NULL" } else { " NOT NULL" }.to_owned();
+    if let Some(default) = &default {
+        // MariaDB tells an expression, MySQL the value itself.
+        rest.push_str(&match is_mariadb || extra.contains("default_generated") {
+            true => format!(" DEFAULT {default}"),
+            false => format!(" DEFAULT {}", literal(default)),
+        });
+    }
+    if counts {
+        rest.push_str(" AUTO_INCREMENT");
+    }
+    ColumnFacts {
+        required: !nullable && default.is_none() && !counts && !generated,
+        family: family(&declared.to_lowercase()),
+        name,
+        declared,
+        nullable,
+        generated,
+        rest,
+    }
+}
+
+/// What a column of a type, in lower case, can hold.
+pub(super) fn family(declared: &str) -> Family {
+    let word = declared.split(['(', ' ']).next().unwrap_or_default();
+    let numbers: Vec<u16> = declared
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .map_or(vec![], |(inside, _)| inside.split(',').filter_map(|number| number.trim().parse().ok()).collect());
+    let signed = !declared.contains("unsigned");
+    let integer = |bytes| Family::Integer { bytes, signed };
+    let first = numbers.first().copied();
+    match word {
+        "boolean" | "tinyint" => integer(1),
+        "smallint" => integer(2),
+        "mediumint" => integer(3),
+        "int" | "integer" => integer(4),
+        "bigint" => integer(8),
+        "float" => Family::Float { bytes: 4 },
+        "double" | "real" => Family::Float { bytes: 8 },
+        "decimal" | "numeric" => {
+            let behind = numbers.get(1).copied().unwrap_or(0);
+            Family::Decimal(Some((first.unwrap_or(10), i16::try_from(behind).unwrap_or(0))))
+        }
+        "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => Family::Text,
+        "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => Family::Bytes,
+        "date" => Family::Date,
+        "time" => Family::Time,
+        "datetime" | "timestamp" => {
+            Family::Timestamp { zoned: word == "timestamp", digits: first.map_or(0, |digits| digits as u8) }
+        }
+        "json" => Family::Json { binary: true },
+        "uuid" => Family::Uuid,
+        "bit" => Family::Bits,
+        _ => Family::Other,
+    }
+}
+
+/// The columns of each unique key that has no prefixes of columns in it.
+async fn unique_keys(session: &mut dyn Session, name: &str) -> Result<Vec<Vec<String>>, Failure> {
+    let query = format!(
+        "SELECT index_name, COALESCE(column_name, ''), sub_part FROM information_schema.statistics WHERE table_schema = \
+         DATABASE() AND table_name = {name} AND non_unique = 0 ORDER BY index_name, seq_in_index"
+    );
+    let mut keys: Vec<(String, Vec<String>)> = Vec::new();
+    for row in session.query(&query).await? {
+        let mut cells = row.into_iter();
+        let (index, column) = (cells.next().flatten().unwrap_or_default(), cells.next().flatten().unwrap_or_default());
+        let prefix = cells.next().flatten();
+        let column = prefix.map_or(column.clone(), |length| format!("{column}({length})"));
+        match keys.last_mut().filter(|(name, _)| *name == index) {
+            Some((_, columns)) => columns.push(column),
+            None => keys.push((index, vec![column])),
+        }
+    }
+    Ok(keys.into_iter().map(|(_, columns)| columns).collect())
+}
+
+/// The statements that move staged rows into the target.
+pub(super) fn publish(
+    how: Publish,
+    from: &str,
+    into: &str,
+    spec: &DatabaseSpec,
+    columns: &[String],
+    facts: Option<&TableFacts>,
+) -> Vec<String> {
+    let all = quoted_list(columns);
+    let insert = format!("INSERT INTO {into} ({all})");
+    let is_key = |name: &&String| spec.is_key(name);
+    let changed: Vec<String> = columns.iter().filter(|name| !is_key(name)).map(|name| quoted(name)).collect();
+    let on = |left: &str| -> String {
+        let keys = columns.iter().filter(is_key).map(|name| format!("{left}.{0} = s.{0}", quoted(name)));
+        keys.collect::<Vec<_>>().join(" AND ")
+    };
+    let missing = || {
+        let one = one_of_each(from, spec, columns);
+        format!("{insert} SELECT {all} FROM ({one}) s WHERE NOT EXISTS (SELECT 1 FROM {into} t WHERE {})", on("t"))
+    };
+    match how {
+        Publish::Add => vec![format!("{insert} SELECT {all} FROM {from}")],
+        Publish::Instead => vec![format!("DELETE FROM {into}"), format!("{insert} SELECT {all} FROM {from}")],
+        Publish::Ignore => vec![missing()],
+        Publish::Merge if changed.is_empty() => vec![missing()],
+        // By `ON DUPLICATE KEY` a row would be changed whose other unique key is that of a new one.
+        Publish::Merge if facts.is_some_and(|facts| facts.has_other_unique(&spec.key)) => {
+            let sets: Vec<String> = changed.iter().map(|name| format!("t.{name} = s.{name}")).collect();
+            let one = one_of_each(from, spec, columns);
+            let update = format!("UPDATE {into} t JOIN ({one}) s ON {} SET {}", on("t"), sets.join(", "));
+            vec![update, missing()]
+        }
+        Publish::Merge => {
+            let sets: Vec<String> = changed.iter().map(|name| format!("{name} = VALUES({name})")).collect();
+            let one = one_of_each(from, spec, columns);
+            vec![format!("{insert} SELECT {all} FROM ({one}) s ON DUPLICATE KEY UPDATE {}", sets.join(", "))]
+        }
+    }
+}
+
+/// A query for one staged row a key: the first in the declared order.
+fn one_of_each(from: &str, spec: &DatabaseSpec, columns: &[String]) -> String {
+    let direction = |descending| if descending { " DESC" } else { "" };
+    let ordered = |order: &Order| {
+        let name = quoted(&order.column);
+        // Nulls come last in either direction.
+        format!("{name} IS NULL, {name}{}", direction(order.descending))
+    };
+    let mut order: Vec<String> = spec.order().iter().map(ordered).collect();
+    order.push(format!("{}{}", quoted(ARRIVAL), direction(spec.mode == Mode::Merge)));
+    let all = quoted_list(columns);
+    format!(
+        "SELECT {all} FROM (SELECT {all}, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {}) AS `_millstream_rank` FROM \
+         {from}) ranked WHERE `_millstream_rank` = 1",
+        quoted_list(&spec.key),
+        order.join(", ")
+    )
+}

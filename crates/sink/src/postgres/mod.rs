@@ -1,0 +1,246 @@
+//! The sink of PostgreSQL: rows by binary `COPY`, or by `COPY` of text where a column's type has no binary form here.
+//!
+//! `session.rs` is a connection and its bulk path, `encryption.rs` its TLS, `binary.rs` the rows in binary form, `table.rs`
+//! knows types and writes the statements, `message.rs` says what went wrong. How a load goes is `database`'s.
+
+mod binary;
+mod encryption;
+mod message;
+mod session;
+mod spec;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arrow::datatypes::{FieldRef, SchemaRef};
+use async_trait::async_trait;
+use millstream_core::Result;
+use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::sink::{Sink, SinkParts};
+use millstream_core::spec::{SpecInfo, parse};
+use serde_json::Value;
+
+use self::binary::BinaryForm;
+pub use self::spec::PostgresSpec;
+use self::table::CopyText;
+use crate::database::DatabaseSink;
+use crate::database::encode::RowEncoder;
+use crate::database::place::Place;
+use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Publish, Server, Session};
+use crate::database::spec::DatabaseSpec;
+use crate::database::table::{ColumnFacts, Family, TableFacts};
+use crate::database::text;
+
+/// The registry's entry.
+pub const ENTRY: SinkEntry = SinkEntry {
+    spec: SpecInfo::of::<PostgresSpec>(),
+    schemes: &["postgres", "postgresql"],
+    stores: false,
+    formats: false,
+    build,
+};
+
+/// The protocol's port.
+const PORT: u16 = 5432;
+
+/// How often a lock is tried for, and with which pause.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+
+fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
+    let PostgresSpec(spec) = parse::<PostgresSpec>(settings)?;
+    let place = Place::parse(&parts.target, &spec, PORT).map_err(|fault| vec![fault])?;
+    Ok(Arc::new(DatabaseSink { server: Arc::new(Postgres { place }), spec }))
+}
+
+/// A PostgreSQL server.
+#[derive(Debug)]
+struct Postgres {
+    place: Place,
+}
+
+#[async_trait]
+impl Server for Postgres {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn product(&self) -> &'static str {
+        "PostgreSQL"
+    }
+
+    async fn connect(&self, spec: &DatabaseSpec) -> Result<Box<dyn Session>> {
+        Ok(Box::new(session::connect(&self.place, spec).await?))
+    }
+
+    fn quoted(&self, name: &str) -> String {
+        table::quoted(name)
+    }
+
+    fn table(&self, spec: &DatabaseSpec) -> String {
+        let (_, table) = table::parts(&spec.table);
+        self.beside(spec, table)
+    }
+
+    fn beside(&self, spec: &DatabaseSpec, name: &str) -> String {
+        match table::parts(&spec.table).0 {
+            Some(schema) => format!("{}.{}", table::quoted(schema), table::quoted(name)),
+            None => table::quoted(name),
+        }
+    }
+
+    fn column_type(&self, field: &FieldRef, _is_key: bool) -> String {
+        table::column_type(field.data_type())
+    }
+
+    fn family(&self, field: &FieldRef, is_key: bool) -> Family {
+        table::family(&self.column_type(field, is_key))
+    }
+
+    async fn describe(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Option<TableFacts>, Failure> {
+        table::describe(session, &spec.table).await
+    }
+
+    fn create_table(&self, table: &str, name: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
+        table::create_statement(table, table::parts(name).1, spec, schema)
+    }
+
+    fn create_staging(
+        &self,
+        table: &str,
+        target: &str,
+        columns: &[String],
+        arrival: bool,
+        facts: Option<&TableFacts>,
+    ) -> Vec<String> {
+        table::staging_statements(table, target, columns, arrival, facts)
+    }
+
+    /// A new table would be without the views on the old one, its rights, its sequences.
+    fn create_like(&self, _table: &str, _target: &str, _facts: &TableFacts) -> Option<String> {
+        None
+    }
+
+    fn alter(&self, target: &str, added: &[(String, String)], widened: &[(ColumnFacts, String)]) -> Vec<String> {
+        let added = added.iter().map(|(name, kind)| format!("ADD COLUMN {} {kind}", table::quoted(name)));
+        let widened =
+            widened.iter().map(|(column, kind)| format!("ALTER COLUMN {} TYPE {kind}", table::quoted(&column.name)));
+        vec![format!("ALTER TABLE {target} {}", added.chain(widened).collect::<Vec<_>>().join(", "))]
+    }
+
+    fn bulk(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
+        let types = schema.fields().iter().zip(&columns);
+        let binary = types.into_iter().all(|(field, column)| binary::has_form(field.data_type(), column.family));
+        let names: Vec<String> = columns.iter().map(|column| table::quoted(&column.name)).collect();
+        let form = if binary { " (FORMAT binary)" } else { "" };
+        let statement = format!("COPY {table} ({}) FROM STDIN{form}", names.join(", "));
+        Bulk { statement, table: table.to_owned(), columns, binary }
+    }
+
+    fn encoder(&self, bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Box<dyn Encoder> {
+        match bulk.binary {
+            true => Box::new(RowEncoder::new(BinaryForm::new(bulk), schema, spec)),
+            false => Box::new(RowEncoder::new(CopyText::new(bulk), schema, spec)),
+        }
+    }
+
+    fn shown(&self, bulk: &Bulk, row: &[u8]) -> String {
+        if bulk.binary {
+            return binary::shown(bulk, row);
+        }
+        let names: Vec<&str> = bulk.columns.iter().map(|column| column.name.as_str()).collect();
+        text::shown(&names, row.strip_suffix(b"\n").unwrap_or(row))
+    }
+
+    fn publish(
+        &self,
+        how: Publish,
+        from: &str,
+        into: &str,
+        spec: &DatabaseSpec,
+        columns: &[String],
+        facts: Option<&TableFacts>,
+    ) -> Vec<String> {
+        table::publish(how, from, into, spec, columns, facts)
+    }
+
+    fn swap(
+        &self,
+        new: &str,
+        _old: &str,
+        spec: &DatabaseSpec,
+        exists: bool,
+        new_name: &str,
+        _old_name: &str,
+    ) -> Vec<String> {
+        let (_, name) = table::parts(&spec.table);
+        let mut statements = Vec::new();
+        if exists {
+            statements.push(format!("DROP TABLE {}", self.table(spec)));
+        }
+        statements.push(format!("ALTER TABLE {new} RENAME TO {}", table::quoted(name)));
+        if !spec.key.is_empty() {
+            let index = self.beside(spec, &table::key_name(new_name));
+            statements.push(format!("ALTER INDEX {index} RENAME TO {}", table::quoted(&table::key_name(name))));
+        }
+        statements
+    }
+
+    fn transactional_tables(&self) -> bool {
+        true
+    }
+
+    async fn lock(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure> {
+        let query = format!("SELECT pg_try_advisory_lock(hashtextextended({}, 0))", table::literal(name));
+        for _ in 0..LOCK_TRIES {
+            let rows = session.query(&query).await?;
+            if rows.first().and_then(|row| row.first().cloned().flatten()).as_deref() == Some("t") {
+                return Ok(true);
+            }
+            tokio::time::sleep(LOCK_PAUSE).await;
+        }
+        Ok(false)
+    }
+
+    async fn unlock(&self, session: &mut dyn Session, name: &str) -> Result<(), Failure> {
+        let query = format!("SELECT pg_advisory_unlock(hashtextextended({}, 0))", table::literal(name));
+        session.query(&query).await.map(drop)
+    }
+
+    fn text(&self, text: &str) -> String {
+        table::literal(text)
+    }
+
+    fn create_ledger(&self, table: &str) -> String {
+        format!(
+            "CREATE TABLE {table} (load_key char(64) NOT NULL, unit_key char(64) NOT NULL, chunk bigint NOT NULL, attempt \
+             char(16) NOT NULL, note text, written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (load_key, unit_key, \
+             chunk))"
+        )
+    }
+
+    fn seconds_since(&self, time: &str) -> String {
+        format!("floor(extract(epoch FROM now() - {time}))::bigint")
+    }
+
+    async fn tables(
+        &self,
+        session: &mut dyn Session,
+        spec: &DatabaseSpec,
+        prefix: &str,
+    ) -> Result<Vec<String>, Failure> {
+        let query = format!(
+            "SELECT tablename FROM pg_tables WHERE schemaname = {} AND left(tablename, {}) = {}",
+            table::schema_of(&spec.table),
+            prefix.len(),
+            table::literal(prefix)
+        );
+        Ok(session.query(&query).await?.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
+    }
+}

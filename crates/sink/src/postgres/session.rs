@@ -1,0 +1,158 @@
+//! A connection to PostgreSQL, and its bulk path: `COPY … FROM STDIN`, from rows that are encoded already.
+
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt};
+use millstream_core::{Error, Result};
+use tokio::task::JoinHandle;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{Client, Config, CopyInSink, NoTls, SimpleQueryMessage};
+
+use super::encryption::Encryption;
+use super::{binary, message};
+use crate::database::group::Rows;
+use crate::database::place::Place;
+use crate::database::server::{Bulk, Failure, Refusal, Session};
+use crate::database::spec::{DatabaseSpec, Tls};
+use crate::database::tls;
+
+/// Bytes that are handed on at a time.
+const PIECE: usize = 256 << 10;
+
+/// A connection.
+pub(super) struct PostgresSession {
+    client: Client,
+    /// Moves the bytes of the connection; ends with it.
+    mover: JoinHandle<()>,
+    place: Place,
+}
+
+impl Drop for PostgresSession {
+    fn drop(&mut self) {
+        // What is under way is not waited for: the server rolls it back.
+        self.mover.abort();
+    }
+}
+
+/// Connects and logs in.
+pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<PostgresSession> {
+    let config = configuration(place, spec)?;
+    let connecting = tokio::time::timeout(spec.connect_timeout.0, async {
+        match place.tls {
+            Tls::Off => {
+                let (client, connection) =
+                    config.connect(NoTls).await.map_err(|fault| message::cannot_connect(place, &fault))?;
+                Ok((client, tokio::spawn(async move { drop(connection.await) })))
+            }
+            Tls::Verify => {
+                let encryption = encryption(place).await?;
+                let (client, connection) =
+                    config.connect(encryption).await.map_err(|fault| message::cannot_connect(place, &fault))?;
+                Ok((client, tokio::spawn(async move { drop(connection.await) })))
+            }
+        }
+    });
+    let connected =
+        connecting.await.map_err(|_| place.unreachable(format!("no connection within {}", spec.connect_timeout)))?;
+    let (client, mover) = connected?;
+    let mut session = PostgresSession { client, mover, place: place.clone() };
+    // Times have no zone but UTC; what the server only mentions need not be sent.
+    let settings = format!(
+        "SET TimeZone = 'UTC'; SET client_min_messages = 'warning'; SET lock_timeout = {}; SET datestyle = 'ISO'",
+        spec.lock_timeout.0.as_millis()
+    );
+    session.execute(&settings).await.map_err(Failure::into_error)?;
+    Ok(session)
+}
+
+fn configuration(place: &Place, spec: &DatabaseSpec) -> Result<Config> {
+    let (user, password) = place.login()?;
+    let mut config = Config::new();
+    config
+        .host(&place.host)
+        .port(place.port)
+        .dbname(&place.database)
+        .user(&user)
+        .application_name("millstream")
+        .connect_timeout(spec.connect_timeout.0)
+        .keepalives_idle(std::time::Duration::from_secs(30))
+        .ssl_mode(if place.tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
+    password.into_iter().for_each(|password| {
+        config.password(password);
+    });
+    Ok(config)
+}
+
+async fn encryption(place: &Place) -> Result<Encryption> {
+    let reading = place.clone();
+    let configuration = tokio::task::spawn_blocking(move || tls::configuration(&reading)).await;
+    let configuration =
+        configuration.map_err(|cause| Error::internal("reading certificates broke off").cause(cause))?;
+    Ok(Encryption(Arc::new(configuration?)))
+}
+
+impl PostgresSession {
+    fn failure(&self, fault: &tokio_postgres::Error) -> Failure {
+        message::failure(&self.place, fault)
+    }
+
+    async fn simple(&mut self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Failure> {
+        self.client.simple_query(sql).await.map_err(|fault| self.failure(&fault))
+    }
+
+    async fn copy(&mut self, into: &Bulk, bytes: Bytes) -> Result<u64, tokio_postgres::Error> {
+        let sink: CopyInSink<Bytes> = self.client.copy_in(into.statement.as_str()).await?;
+        let mut sink = pin!(sink);
+        let (head, tail) = if into.binary { (binary::HEAD, binary::TAIL) } else { (&b""[..], &b""[..]) };
+        let pieces = (0..bytes.len()).step_by(PIECE).map(|at| bytes.slice(at..bytes.len().min(at + PIECE)));
+        let all = [Bytes::from_static(head)].into_iter().chain(pieces).chain([Bytes::from_static(tail)]);
+        let mut all = futures::stream::iter(all.filter(|piece| !piece.is_empty()).map(Ok));
+        while let Some(piece) = all.next().await {
+            sink.feed(piece?).await?;
+        }
+        sink.finish().await
+    }
+}
+
+#[async_trait]
+impl Session for PostgresSession {
+    async fn execute(&mut self, sql: &str) -> Result<u64, Failure> {
+        let told = self.simple(sql).await?;
+        let counts = told.iter().filter_map(|message| match message {
+            SimpleQueryMessage::CommandComplete(count) => Some(*count),
+            _ => None,
+        });
+        Ok(counts.last().unwrap_or(0))
+    }
+
+    async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Failure> {
+        let told = self.simple(sql).await?;
+        let rows = told.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
+            }
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    async fn bulk(&mut self, into: &Bulk, rows: &Rows, range: Range<usize>) -> Result<(), Failure> {
+        let count = range.len() as u64;
+        let written = self.copy(into, rows.part(range)).await.map_err(|fault| self.failure(&fault))?;
+        if written == count {
+            return Ok(());
+        }
+        // A trigger can leave rows out without a word.
+        let reason = format!("the server wrote {written} of {count} rows");
+        Err(Failure::Rows(Refusal {
+            column: None,
+            reason,
+            hint: Some("a trigger of the table leaves rows out"),
+            at: None,
+        }))
+    }
+}

@@ -1,0 +1,333 @@
+//! PostgreSQL's tables: which type a column gets, what an existing table is like, and the statements of a load. It owns
+//! SQL text, and rows as text where `COPY` needs that; connections and values are others'.
+//!
+//! What an Arrow type becomes:
+//!
+//! | rows | column | value |
+//! |---|---|---|
+//! | bool | `boolean` | |
+//! | int8, int16, uint8 | `smallint` | |
+//! | int32, uint16 | `integer` | |
+//! | int64, uint32 | `bigint` | |
+//! | uint64 | `numeric(20,0)` | exact |
+//! | float32, float16 | `real` | |
+//! | float64 | `double precision` | |
+//! | decimal | `numeric(p,s)` | exact |
+//! | text | `text` | a NUL byte is an error |
+//! | binary | `bytea` | |
+//! | date | `date` | |
+//! | time | `time` | nanoseconds are an error |
+//! | timestamp without a zone | `timestamp` | nanoseconds are an error |
+//! | timestamp with a zone | `timestamptz` | nanoseconds are an error |
+//! | lists, structs, maps | `jsonb` | |
+//! | interval, duration | `text` | text |
+
+use arrow::datatypes::{DataType, SchemaRef};
+
+use crate::database::cells::{Cells, Column};
+use crate::database::encode::RowForm;
+use crate::database::server::{ARRIVAL, Bulk, Failure, Publish, Session};
+use crate::database::spec::{DatabaseSpec, Mode, Order};
+use crate::database::table::{ColumnFacts, Family, TableFacts};
+use crate::database::text::{self, Flavour, Reason};
+
+/// The most digits of a number that is declared with digits.
+const NUMERIC_DIGITS: u8 = 100;
+
+/// The column type for values of `data_type`.
+pub(super) fn column_type(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Boolean => "boolean".to_owned(),
+        DataType::Int8 | DataType::Int16 | DataType::UInt8 => "smallint".to_owned(),
+        DataType::Int32 | DataType::UInt16 => "integer".to_owned(),
+        DataType::Int64 | DataType::UInt32 => "bigint".to_owned(),
+        DataType::UInt64 => "numeric(20,0)".to_owned(),
+        DataType::Float16 | DataType::Float32 => "real".to_owned(),
+        DataType::Float64 => "double precision".to_owned(),
+        DataType::Decimal32(digits, scale)
+        | DataType::Decimal64(digits, scale)
+        | DataType::Decimal128(digits, scale)
+        | DataType::Decimal256(digits, scale) => match u8::try_from(*scale) {
+            Ok(scale) if *digits <= NUMERIC_DIGITS && scale <= *digits => format!("numeric({digits},{scale})"),
+            _ => "numeric".to_owned(),
+        },
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            "bytea".to_owned()
+        }
+        DataType::Date32 | DataType::Date64 => "date".to_owned(),
+        DataType::Time32(_) | DataType::Time64(_) => "time without time zone".to_owned(),
+        DataType::Timestamp(_, None) => "timestamp without time zone".to_owned(),
+        DataType::Timestamp(_, Some(_)) => "timestamp with time zone".to_owned(),
+        DataType::Dictionary(_, values) => column_type(values),
+        DataType::RunEndEncoded(_, values) => column_type(values.data_type()),
+        nested if nested.is_nested() => "jsonb".to_owned(),
+        _ => "text".to_owned(),
+    }
+}
+
+/// What a column of a type, as `format_type` writes it, can hold.
+pub(super) fn family(declared: &str) -> Family {
+    let word = declared.split('(').next().unwrap_or_default();
+    let inside = declared.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
+    let numbers: Vec<i16> = inside
+        .map_or(vec![], |(inside, _)| inside.split(',').filter_map(|number| number.trim().parse().ok()).collect());
+    let digits = numbers.first().map_or(6, |digits| *digits as u8);
+    let integer = |bytes| Family::Integer { bytes, signed: true };
+    if declared.ends_with("[]") {
+        return Family::Other;
+    }
+    match word.trim() {
+        "boolean" => Family::Bool,
+        "smallint" => integer(2),
+        "integer" => integer(4),
+        "bigint" => integer(8),
+        "real" => Family::Float { bytes: 4 },
+        "double precision" => Family::Float { bytes: 8 },
+        "numeric" => Family::Decimal(match numbers[..] {
+            [precision, scale] => Some((precision.unsigned_abs(), scale)),
+            _ => None,
+        }),
+        "text" | "character varying" | "character" => Family::Text,
+        "bytea" => Family::Bytes,
+        "date" => Family::Date,
+        "json" => Family::Json { binary: false },
+        "jsonb" => Family::Json { binary: true },
+        "uuid" => Family::Uuid,
+        "time" | "time without time zone" if !declared.contains("with time zone") => Family::Time,
+        "timestamp" | "timestamp without time zone" | "timestamp with time zone" => {
+            Family::Timestamp { zoned: declared.contains("with time zone"), digits }
+        }
+        _ => Family::Other,
+    }
+}
+
+/// A name as SQL text.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A text as SQL text.
+pub(super) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn quoted_list(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    names.into_iter().map(|name| quoted(name.as_ref())).collect::<Vec<_>>().join(", ")
+}
+
+/// The schema and the name in `schema.table`.
+pub(super) fn parts(table: &str) -> (Option<&str>, &str) {
+    match table.split_once('.') {
+        Some((schema, name)) if !schema.is_empty() && !name.is_empty() => (Some(schema), name),
+        _ => (None, table),
+    }
+}
+
+/// The schema's name as SQL text: the one that is named, or the first of the search path, where tables are made.
+pub(super) fn schema_of(table: &str) -> String {
+    parts(table).0.map_or("current_schema()".to_owned(), literal)
+}
+
+/// The name of a table's primary key.
+pub(super) fn key_name(table: &str) -> String {
+    format!("{table}_pkey")
+}
+
+/// The statement that makes a table.
+pub(super) fn create_statement(table: &str, name: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
+    let columns = schema.fields().iter();
+    let mut lines: Vec<String> =
+        columns.map(|field| format!("  {} {}", quoted(field.name()), column_type(field.data_type()))).collect();
+    if !spec.key.is_empty() {
+        // A new table with a name of ours gives its key the final name later.
+        lines.push(format!("  CONSTRAINT {} PRIMARY KEY ({})", quoted(&key_name(name)), quoted_list(&spec.key)));
+    }
+    format!("CREATE TABLE {table} (\n{}\n)", lines.join(",\n"))
+}
+
+/// The statements that make a staging table: the columns that are loaded, without the target's keys. It need not
+/// outlive the server, so nothing of it goes to the log.
+pub(super) fn staging_statements(
+    table: &str,
+    target: &str,
+    columns: &[String],
+    arrival: bool,
+    facts: Option<&TableFacts>,
+) -> Vec<String> {
+    let arrival = if arrival { format!(", 0::bigint AS {}", quoted(ARRIVAL)) } else { String::new() };
+    let make =
+        format!("CREATE UNLOGGED TABLE {table} AS SELECT {}{arrival} FROM {target} WITH NO DATA", quoted_list(columns));
+    let required: Vec<String> = facts
+        .iter()
+        .flat_map(|facts| &facts.columns)
+        .filter(|column| !column.nullable && columns.contains(&column.name))
+        .map(|column| format!("ALTER COLUMN {} SET NOT NULL", quoted(&column.name)))
+        .collect();
+    // A null is then told with its row.
+    let require = (!required.is_empty()).then(|| format!("ALTER TABLE {table} {}", required.join(", ")));
+    [make].into_iter().chain(require).collect()
+}
+
+/// What there is to know of a table, if it is there.
+pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<Option<TableFacts>, Failure> {
+    let (_, name) = parts(table);
+    let query = format!(
+        "SELECT c.oid, c.relkind, c.relhastriggers FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE \
+         n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'i')",
+        schema_of(table),
+        literal(name)
+    );
+    let Some(row) = session.query(&query).await?.into_iter().next() else { return Ok(None) };
+    let mut cells = row.into_iter().map(Option::unwrap_or_default);
+    let (oid, kind) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+    let other = match kind.as_str() {
+        "r" | "p" => None,
+        "v" => Some("a view"),
+        "m" => Some("a materialized view"),
+        "f" => Some("a foreign table"),
+        _ => Some("no table"),
+    };
+    if let Some(other) = other {
+        return Ok(Some(TableFacts { other: Some(other.to_owned()), ..TableFacts::default() }));
+    }
+    Ok(Some(TableFacts {
+        other: None,
+        unsafe_engine: None,
+        has_more: true,
+        dependents: dependents(session, &oid).await?,
+        columns: columns(session, &oid).await?,
+        unique: unique_keys(session, &oid).await?,
+    }))
+}
+
+/// What would be lost, or left behind, if the table were dropped.
+async fn dependents(session: &mut dyn Session, oid: &str) -> Result<Vec<String>, Failure> {
+    let query = format!(
+        "SELECT DISTINCT 'the view ' || v.relname FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class v ON \
+         v.oid = r.ev_class WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND \
+         d.refobjid = {oid} AND v.oid <> {oid} UNION SELECT 'a foreign key of table ' || c.relname FROM pg_constraint k \
+         JOIN pg_class c ON c.oid = k.conrelid WHERE k.contype = 'f' AND k.confrelid = {oid} AND k.conrelid <> {oid} ORDER \
+         BY 1"
+    );
+    Ok(session.query(&query).await?.into_iter().flatten().flatten().collect())
+}
+
+async fn columns(session: &mut dyn Session, oid: &str) -> Result<Vec<ColumnFacts>, Failure> {
+    let query = format!(
+        "SELECT attname, format_type(atttypid, atttypmod), attnotnull, atthasdef OR attidentity <> '', attgenerated <> '' \
+         OR attidentity = 'a' FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+    );
+    let rows = session.query(&query).await?;
+    let column = |row: Vec<Option<String>>| {
+        let mut cells = row.into_iter().map(Option::unwrap_or_default);
+        let mut next = || cells.next().unwrap_or_default();
+        let (name, declared) = (next(), next());
+        let (required, given, generated) = (next() == "t", next() == "t", next() == "t");
+        ColumnFacts {
+            family: family(&declared),
+            name,
+            declared,
+            nullable: !required,
+            required: required && !given,
+            generated,
+            rest: String::new(),
+        }
+    };
+    Ok(rows.into_iter().map(column).collect())
+}
+
+/// The columns of each unique index that `ON CONFLICT` can go by: no expressions, no condition, not deferred.
+async fn unique_keys(session: &mut dyn Session, oid: &str) -> Result<Vec<Vec<String>>, Failure> {
+    let query = format!(
+        "SELECT i.indexrelid, a.attname FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS \
+         k(attribute, place) JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attribute WHERE i.indrelid = \
+         {oid} AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL AND \
+         k.place <= i.indnkeyatts ORDER BY 1, k.place"
+    );
+    let mut keys: Vec<(String, Vec<String>)> = Vec::new();
+    for row in session.query(&query).await? {
+        let mut cells = row.into_iter().map(Option::unwrap_or_default);
+        let (index, column) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+        match keys.last_mut().filter(|(name, _)| *name == index) {
+            Some((_, columns)) => columns.push(column),
+            None => keys.push((index, vec![column])),
+        }
+    }
+    Ok(keys.into_iter().map(|(_, columns)| columns).collect())
+}
+
+/// The statements that move staged rows into the target.
+pub(super) fn publish(
+    how: Publish,
+    from: &str,
+    into: &str,
+    spec: &DatabaseSpec,
+    columns: &[String],
+    facts: Option<&TableFacts>,
+) -> Vec<String> {
+    let all = quoted_list(columns);
+    let insert = format!("INSERT INTO {into} ({all})");
+    let changed = columns.iter().filter(|name| !spec.is_key(name));
+    let sets: Vec<String> = changed.map(|name| format!("{0} = EXCLUDED.{0}", quoted(name))).collect();
+    let keys = quoted_list(columns.iter().filter(|name| spec.is_key(name)));
+    let one = || format!("SELECT DISTINCT ON ({keys}) {all} FROM {from} ORDER BY {keys}, {}", order(spec));
+    match how {
+        Publish::Add => vec![format!("{insert} SELECT {all} FROM {from}")],
+        Publish::Instead => {
+            // A table that others refer to cannot be truncated.
+            let referred = facts.is_some_and(|facts| facts.dependents.iter().any(|one| one.contains("foreign key")));
+            let empty = if referred { format!("DELETE FROM {into}") } else { format!("TRUNCATE {into}") };
+            vec![empty, format!("{insert} SELECT {all} FROM {from}")]
+        }
+        Publish::Merge if !sets.is_empty() => {
+            vec![format!("{insert} {} ON CONFLICT ({keys}) DO UPDATE SET {}", one(), sets.join(", "))]
+        }
+        Publish::Merge | Publish::Ignore => vec![format!("{insert} {} ON CONFLICT ({keys}) DO NOTHING", one())],
+    }
+}
+
+/// The declared order of rows with one key; nulls come last in either direction.
+fn order(spec: &DatabaseSpec) -> String {
+    let direction = |descending| if descending { " DESC" } else { "" };
+    let ordered = |order: &Order| format!("{}{} NULLS LAST", quoted(&order.column), direction(order.descending));
+    let mut order: Vec<String> = spec.order().iter().map(ordered).collect();
+    order.push(format!("{}{}", quoted(ARRIVAL), direction(spec.mode == Mode::Merge)));
+    order.join(", ")
+}
+
+/// Rows as the text that `COPY` reads.
+pub(super) struct CopyText {
+    /// Columns in which truth is a number.
+    numbers: Vec<bool>,
+}
+
+impl CopyText {
+    pub(super) fn new(bulk: &Bulk) -> Self {
+        CopyText { numbers: bulk.columns.iter().map(|column| column.family != Family::Bool).collect() }
+    }
+}
+
+impl RowForm for CopyText {
+    fn write(
+        &mut self,
+        columns: &mut [Column],
+        row: usize,
+        arrival: Option<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), (usize, Reason)> {
+        for (index, column) in columns.iter_mut().enumerate() {
+            if index > 0 {
+                out.push(b'\t');
+            }
+            let is_number = matches!(column.cells, Cells::Bool(_)) && self.numbers[index];
+            let flavour = if is_number { Flavour::Mysql } else { Flavour::Postgres };
+            text::write(column, row, flavour, out).map_err(|reason| (index, reason))?;
+        }
+        if let Some(arrival) = arrival {
+            out.push(b'\t');
+            text::number(arrival, out);
+        }
+        out.push(b'\n');
+        Ok(())
+    }
+}

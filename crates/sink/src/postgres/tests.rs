@@ -1,0 +1,303 @@
+//! Tests of what only PostgreSQL has: its types in binary form and as text, schemas, views, TLS.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, DurationSecondArray,
+    Float32Array, Float64Array, Int8Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+    Time64MicrosecondArray, TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray,
+    UInt64Array,
+};
+use arrow::datatypes::{Int32Type, Int64Type};
+use millstream_testkit::{Authority, PASSWORD, Postgres, PostgresOptions, USER, Validity};
+use serde_json::json;
+
+use crate::database::place::Place;
+use crate::database::server::{Failure, Session};
+use crate::database::tests::{Database, Kind, checked, load, many, people, sink, whats};
+
+fn database(statements: &str) -> Database {
+    Database::new(Kind::Postgres, statements)
+}
+
+fn column(name: &str, array: ArrayRef) -> RecordBatch {
+    let ids: ArrayRef = Arc::new((0..array.len() as i64).collect::<Int64Array>());
+    RecordBatch::try_from_iter_with_nullable([("id", ids, true), (name, array, true)]).expect("a batch")
+}
+
+/// A column of each type; with one that has no binary form, all of them go as text.
+fn every_type(with_text: bool) -> RecordBatch {
+    let list = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1), None]), None]);
+    let decimal = Decimal128Array::from(vec![Some(-125_000_001), None]).with_precision_and_scale(20, 6).expect("fits");
+    let mut columns: Vec<(&str, ArrayRef)> = vec![
+        ("truth", Arc::new(BooleanArray::from(vec![Some(true), None]))),
+        ("tiny", Arc::new(Int8Array::from(vec![Some(-7), None]))),
+        ("middle", Arc::new(Int32Array::from(vec![Some(i32::MIN), None]))),
+        ("large", Arc::new(UInt64Array::from(vec![Some(u64::MAX), None]))),
+        ("single", Arc::new(Float32Array::from(vec![Some(0.1), None]))),
+        ("double", Arc::new(Float64Array::from(vec![Some(f64::NEG_INFINITY), None]))),
+        ("exact", Arc::new(decimal)),
+        ("text", Arc::new(StringArray::from(vec![Some("tab\t line\n back\\ \\N quote' 😀"), None]))),
+        ("word", Arc::new([Some("a"), None].into_iter().collect::<DictionaryArray<Int32Type>>())),
+        ("bytes", Arc::new(BinaryArray::from(vec![Some(&b"\x00\xff\t\\"[..]), None]))),
+        ("day", Arc::new(Date32Array::from(vec![Some(-1), None]))),
+        ("time", Arc::new(Time64MicrosecondArray::from(vec![Some(3_600_000_001), None]))),
+        ("micro", Arc::new(TimestampMicrosecondArray::from(vec![Some(1_700_000_000_000_001), None]))),
+        (
+            "zoned",
+            Arc::new(TimestampMillisecondArray::from(vec![Some(1_700_000_000_123), None]).with_timezone("+02:00")),
+        ),
+        ("list", Arc::new(list)),
+    ];
+    if with_text {
+        columns.push(("span", Arc::new(DurationSecondArray::from(vec![Some(90), None]))));
+    }
+    let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, one)| (name, one, true)));
+    batch.expect("a batch")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_type_has_its_column_and_value_in_either_form() {
+    for with_text in [false, true] {
+        let database = database("");
+        let batch = every_type(with_text);
+        let sink = database.sink(json!({}));
+        let statement = sink.describe(batch.schema());
+        assert_eq!(statement.ends_with("(FORMAT binary)"), !with_text, "{statement}");
+        load(&sink, std::slice::from_ref(&batch)).await.expect("it loads");
+        assert_eq!(
+            database.query("SELECT truth, tiny, middle, large, single, \"double\", exact, word, bytes, day, time FROM t WHERE truth"),
+            ["t\t-7\t-2147483648\t18446744073709551615\t0.1\t-Infinity\t-125.000001\ta\t\\x00ff095c\t1969-12-31\t01:00:00.000001"]
+        );
+        assert_eq!(
+            database.query("SET timezone = 'UTC'; SELECT micro, zoned, list FROM t WHERE truth"),
+            ["2023-11-14 22:13:20.000001\t2023-11-14 22:13:20.123+00\t[1, null]"]
+        );
+        let text = "tab\t line\n back\\ \\N quote' 😀";
+        let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(database.query("SELECT encode(convert_to(text, 'UTF8'), 'hex') FROM t WHERE truth"), [digits]);
+        assert_eq!(
+            database.query("SELECT count(*) FROM t WHERE coalesce(truth::text, tiny::text, text, list::text) IS NULL"),
+            ["1"]
+        );
+        let types = database.query(
+            "SELECT string_agg(format_type(atttypid, atttypmod), ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = \
+             't'::regclass AND attnum BETWEEN 1 AND 15",
+        );
+        assert_eq!(
+            types,
+            [
+                "boolean smallint integer numeric(20,0) real double precision numeric(20,6) text text bytea date time without \
+              time zone timestamp without time zone timestamp with time zone jsonb"
+            ]
+        );
+        sink.check(batch.schema()).await.expect("its own table fits");
+        load(&sink, &[batch]).await.expect("it loads again");
+        assert_eq!(database.count(), 4);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_of_other_types_are_read_from_text() {
+    let database = database(
+        "CREATE TYPE mood AS ENUM ('glad', 'sad'); CREATE TABLE t (id BIGINT, who UUID, how mood, seen TIMESTAMPTZ, tags \
+         TEXT[], address INET)",
+    );
+    let texts = |name, values: [&str; 2]| (name, Arc::new(StringArray::from(values.to_vec())) as ArrayRef, true);
+    let batch = RecordBatch::try_from_iter_with_nullable([
+        ("id", Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef, true),
+        texts("who", ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "00000000-0000-0000-0000-000000000000"]),
+        texts("how", ["glad", "sad"]),
+        texts("seen", ["2024-02-29 12:00:00", "2024-02-29 12:00:00+02"]),
+        texts("tags", ["{a,b}", "{}"]),
+        texts("address", ["10.0.0.1", "::1"]),
+    ]);
+    let batch = batch.expect("a batch");
+    let sink = database.sink(json!({}));
+    sink.check(batch.schema()).await.expect("they fit");
+    load(&sink, &[batch]).await.expect("it loads");
+    let rows = database.query("SET timezone = 'UTC'; SELECT * FROM t ORDER BY id");
+    assert_eq!(rows[0], "1\ta0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11\tglad\t2024-02-29 12:00:00+00\t{a,b}\t10.0.0.1");
+    let bad = column("how", Arc::new(StringArray::from(vec!["glad", "angry"])));
+    let error = load(&sink, &[bad]).await.expect_err("no such mood");
+    assert_eq!((error.place().column.as_deref(), error.offending_text()), (Some("how"), Some("id='1', how='angry'")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_that_do_not_fit_are_refused_with_their_row() {
+    for (declared, batch, cause) in [
+        (
+            "v TEXT",
+            column("v", Arc::new(StringArray::from(vec!["a", "a\0b"]))),
+            "PostgreSQL's text cannot hold a NUL byte",
+        ),
+        (
+            "v TIMESTAMP",
+            column("v", Arc::new(TimestampNanosecondArray::from(vec![1_000, 1]))),
+            "the time has nanoseconds, and the database keeps microseconds",
+        ),
+        ("v VARCHAR(3)", column("v", Arc::new(StringArray::from(vec!["abc", "abcd"]))), "value too long"),
+        (
+            "v VARCHAR(9) NOT NULL",
+            column("v", Arc::new(StringArray::from(vec![Some("a"), None]))),
+            "null value in column",
+        ),
+        ("v INT CHECK (v < 5)", column("v", Arc::new(Int32Array::from(vec![1, 9]))), "new row for relation"),
+        ("v INT REFERENCES other", column("v", Arc::new(Int32Array::from(vec![1, 9]))), "insert or update on table"),
+        ("v JSONB", column("v", Arc::new(StringArray::from(vec!["[1]", "[1"]))), "invalid input syntax for type json"),
+    ] {
+        let database = database("CREATE TABLE other (id INT PRIMARY KEY); INSERT INTO other VALUES (1)");
+        database.query(&format!("CREATE TABLE t (id BIGINT PRIMARY KEY, {declared})"));
+        let error = load(&database.sink(json!({})), &[batch]).await.expect_err(declared);
+        assert!(error.cause_text().is_some_and(|text| text.starts_with(cause)), "{declared}: {error:?}");
+        assert!(
+            error.offending_text().is_some_and(|text| text.contains("id=1") || text.contains("id='1'")),
+            "{declared}: {error:?}"
+        );
+        assert_eq!(database.count(), 0, "{declared}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_null_is_told_with_its_row_on_several_connections_too() {
+    let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(9))");
+    let error = load(&database.sink(json!({"connections": 2})), &[people(&[(Some(1), "a"), (None, "none")])]).await;
+    assert_eq!(error.expect_err("a null").offending_text(), Some("id=NULL, name='none'"));
+    assert_eq!(database.tables(), ["t"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_can_be_named() {
+    let database = database("CREATE SCHEMA \"My Own\"");
+    let sink = database.sink(json!({"table": "My Own.t", "mode": "replace", "key": ["id"]}));
+    load(&sink, &[many(0..3)]).await.expect("a new table");
+    load(&sink, &[many(0..2)]).await.expect("in the place of the old one");
+    assert_eq!(database.query("SELECT * FROM \"My Own\".t ORDER BY id"), ["0\tname 0", "1\tname 1"]);
+    assert_eq!(database.query("SELECT indexname FROM pg_indexes WHERE tablename = 't'"), ["t_pkey"]);
+    assert_eq!(database.query("SELECT count(*) FROM pg_tables WHERE tablename LIKE '\\_millstream%'"), ["0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_depends_on_a_table_keeps_it_from_being_replaced() {
+    let database = database(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); CREATE VIEW seen AS SELECT id FROM t; CREATE TABLE child (id \
+         BIGINT REFERENCES t)",
+    );
+    let errors = checked(&database.sink(json!({"mode": "replace"})), &people(&[])).await;
+    let causes: Vec<_> = errors.iter().map(|error| error.cause_text()).collect();
+    assert_eq!(causes, [Some("a foreign key of table child depends on it"), Some("the view seen depends on it")]);
+    load(&database.sink(json!({"mode": "truncate"})), &[many(0..3)]).await.expect("its rows can be");
+    load(&database.sink(json!({"mode": "truncate"})), &[many(1..3)]).await.expect("and again");
+    assert_eq!(database.query("SELECT id FROM seen ORDER BY 1"), ["1", "2"]);
+    let errors = checked(&database.sink(json!({"table": "seen"})), &people(&[])).await;
+    assert!(whats(&errors)[0].ends_with("is a view, not a table"), "{errors:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_that_leaves_rows_out_is_noticed() {
+    let database = database(
+        "CREATE TABLE t (id BIGINT, name TEXT); CREATE FUNCTION skip() RETURNS trigger AS 'BEGIN IF NEW.id = 2 THEN RETURN \
+         NULL; END IF; RETURN NEW; END' LANGUAGE plpgsql; CREATE TRIGGER skipping BEFORE INSERT ON t FOR EACH ROW EXECUTE \
+         FUNCTION skip()",
+    );
+    let error = load(&database.sink(json!({})), &[many(0..5)]).await.expect_err("2 is missing");
+    assert_eq!(
+        (error.offending_text(), error.cause_text()),
+        (Some("id=2, name='name 2'"), Some("the server wrote 0 of 1 rows"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_has_to_prove_who_it_is() {
+    let authority = Authority::new();
+    let certificate = Some(authority.certificate("localhost", Validity::Current));
+    let server = Postgres::start(PostgresOptions { settings: vec![], certificate });
+    let name = server.database();
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let ca = folder.path().join("ca.pem");
+    fs_err::write(&ca, authority.pem()).expect("a file");
+    let url = |host: &str| server.url(&name).replace("127.0.0.1", host);
+    let ca = ca.display().to_string();
+    let trusting = sink(
+        &url("localhost"),
+        json!({"tls": "verify", "ca": ca, "after": ["CREATE TABLE seen AS SELECT ssl FROM \
+                                                   pg_stat_ssl WHERE pid = pg_backend_pid()"]}),
+    );
+    load(&trusting, &[many(0..10)]).await.expect("it is proven");
+    assert_eq!(server.query(&name, "SELECT * FROM seen"), ["t"]);
+    for (host, settings, hint) in [
+        ("localhost", json!({"tls": "verify", "retries": 0}), "name its PEM file in `ca`"),
+        ("127.0.0.1", json!({"tls": "verify", "ca": ca, "retries": 0}), "check the host"),
+    ] {
+        let errors = checked(&sink(&url(host), settings), &people(&[])).await;
+        assert!(errors[0].what().starts_with("the encrypted connection to postgres://"), "{errors:?}");
+        assert!(errors[0].hint_text().is_some_and(|text| text.contains(hint)), "{errors:?}");
+        assert!(!format!("{errors:?}").contains(PASSWORD), "{errors:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_server_has_nothing_of_the_load_and_the_next_one_cleans_up() {
+    let mut server = Postgres::start(PostgresOptions::default());
+    let name = server.database();
+    server.query(&name, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20)); INSERT INTO t VALUES (-1, 'there')");
+    for settings in [json!({"batch_rows": 100}), json!({"connections": 2, "batch_rows": 100})] {
+        let sink = sink(&server.url(&name), settings);
+        let context = crate::conformance::context(1);
+        let context = millstream_core::sink::LoadContext { schema: people(&[]).schema(), ..context };
+        let begun = sink.begin(context).await.expect("it begins");
+        let mut writer = begun.writer(0).await.expect("a writer");
+        writer.write(many(0..1_000)).await.expect("it writes");
+        server.kill();
+        let mut ended = writer.write(many(1_000..9_000)).await;
+        if ended.is_ok() {
+            ended = writer.close().await;
+        }
+        ended.expect_err("nobody is there");
+        drop(writer);
+        begun.abort().await;
+        server.restart();
+        assert_eq!(server.query(&name, "SELECT id FROM t"), ["-1"]);
+        load(&sink, &[people(&[])]).await.expect("the next load");
+        assert_eq!(server.query(&name, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"), ["t"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_make_tables_is_told_what_works() {
+    let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
+    let user = format!("few{}", database.name);
+    database.query(&format!("CREATE USER {user} PASSWORD '{PASSWORD}'; GRANT SELECT, INSERT ON t TO {user}"));
+    let url = database.url.replace(USER, &user);
+    let error = load(&sink(&url, json!({"connections": 2})), &[many(0..3)]).await.expect_err("no table of ours");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("with `connections: 1`")), "{error:?}");
+    load(&sink(&url, json!({})), &[many(0..3)]).await.expect("straight into the table");
+    assert_eq!(database.count(), 3);
+}
+
+/// Two who each hold a row that the other wants: the server ends one of them, who can try again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_can_be_tried_again() {
+    let database =
+        database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20)); INSERT INTO t VALUES (1, 'a'), (2, 'b')");
+    let spec = serde_json::from_value(json!({"table": "t"})).expect("settings");
+    let place = Place::parse(&database.url, &spec, super::PORT).expect("a place");
+    let mut sessions = Vec::new();
+    for own in [1, 2] {
+        let mut session = super::session::connect(&place, &spec).await.expect("it connects");
+        session.execute("BEGIN").await.expect("it begins");
+        session.execute(&format!("UPDATE t SET name = 'mine' WHERE id = {own}")).await.expect("it has the row");
+        sessions.push((session, 3 - own));
+    }
+    let tasks = sessions.into_iter().map(|(mut session, other)| {
+        tokio::spawn(async move {
+            let ended = session.execute(&format!("UPDATE t SET name = 'mine too' WHERE id = {other}")).await;
+            session.execute("ROLLBACK").await.expect("it rolls back");
+            ended
+        })
+    });
+    let ended = futures::future::join_all(tasks).await;
+    let again = ended.iter().filter(|ended| matches!(ended, Ok(Err(Failure::Again { undone, .. })) if !*undone));
+    assert_eq!(again.count(), 1, "{ended:?}");
+    assert_eq!(database.rows(), ["1\ta", "2\tb"]);
+}

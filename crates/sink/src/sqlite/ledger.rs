@@ -1,0 +1,257 @@
+//! The ledger in a SQLite database: rows chunk by chunk, each delivery in one transaction with the notes of its chunks. It
+//! owns that transaction; what a ledger is for stands in [`millstream_core::sink`], how rows are inserted in
+//! `database.rs`.
+//!
+//! One connection writes, one delivery at a time, as SQLite has it. An answer cannot be lost: a commit that was not told
+//! has not returned.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use async_trait::async_trait;
+use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, RefusedRow};
+use millstream_core::{Budget, Error, ErrorKind, Result};
+use rusqlite::{Connection, ErrorCode};
+
+use super::database::{self, Loading};
+use super::message::sqlite_error;
+use super::patience::Patience;
+use super::spec::SqliteSpec;
+use super::table;
+use crate::shared::{Charge, create_folders, digest};
+
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS _millstream_ledger (load_key TEXT NOT NULL, unit_key TEXT NOT NULL, \
+                      chunk INTEGER NOT NULL, note TEXT, written_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY \
+                      (load_key, unit_key, chunk)) WITHOUT ROWID";
+
+/// A ledger in a SQLite database.
+pub(super) struct SqliteLedger(Arc<Book>);
+
+struct Book {
+    connection: Mutex<Connection>,
+    loading: Loading,
+    load: String,
+    shown: String,
+    spec: SqliteSpec,
+    budget: Arc<Budget>,
+}
+
+/// Opens the ledger of `load`, and makes what is missing. Blocks.
+pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadContext) -> Result<SqliteLedger> {
+    let shown = path.display().to_string();
+    if let Some(folder) = path.parent() {
+        create_folders(folder, &mut Vec::new())?;
+    }
+    let told = |error| sqlite_error("write to", &shown, spec, &error);
+    let mut connection = database::open(path).map_err(told)?;
+    Patience::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
+    // Rows are only added, so nothing of other tables can be deleted.
+    connection.pragma_update(None, "foreign_keys", true).map_err(told)?;
+    connection.execute_batch("BEGIN IMMEDIATE").map_err(told)?;
+    let mut faults = table::schema_faults(spec, &context.schema);
+    faults.extend(table::table_faults(&connection, &shown, spec, &context.schema)?);
+    if let Some(first) = faults.into_iter().next() {
+        return Err(first);
+    }
+    if table::existing(&connection, &shown, spec)?.is_none() {
+        connection.execute_batch(&table::create_statement(spec, &context.schema)).map_err(told)?;
+    }
+    let enter = "INSERT OR IGNORE INTO _millstream_ledger (load_key, unit_key, chunk, note) VALUES (?1, '', -1, ?2)";
+    connection.execute_batch(CREATE).map_err(told)?;
+    connection.execute(enter, [&digest(load), load]).map_err(told)?;
+    connection.execute_batch("COMMIT").map_err(told)?;
+    let loading = Loading::new(spec.clone(), context.schema, context.step);
+    let (load, spec, connection) = (load.to_owned(), spec.clone(), Mutex::new(connection));
+    Ok(SqliteLedger(Arc::new(Book { connection, loading, load, shown, spec, budget: context.budget })))
+}
+
+impl Book {
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn told(&self, error: rusqlite::Error) -> Error {
+        sqlite_error("write to", &self.shown, &self.spec, &error)
+    }
+
+    fn done(&self, connection: &Connection, chunks: &[Chunk]) -> rusqlite::Result<Vec<Chunk>> {
+        let mut query = connection
+            .prepare_cached("SELECT unit_key, chunk FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0")?;
+        let rows =
+            query.query_map([digest(&self.load)], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
+        let known: HashSet<(String, i64)> = rows.collect::<rusqlite::Result<_>>()?;
+        let is_known = |chunk: &&Chunk| known.contains(&(digest(&chunk.unit), chunk.number as i64));
+        Ok(chunks.iter().filter(is_known).cloned().collect())
+    }
+
+    /// Writes rows and notes in one transaction.
+    fn deliver(&self, chunks: &[Chunk], batches: &[RecordBatch], bad_rows: usize) -> Result<Delivered> {
+        let connection = self.connection();
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| self.told(error))?;
+        let delivered = self.transaction(&connection, chunks, batches, bad_rows);
+        let end = if matches!(delivered, Ok(Delivered::Written { .. })) { "COMMIT" } else { "ROLLBACK" };
+        match connection.execute_batch(end) {
+            Ok(()) => delivered,
+            Err(error) => {
+                // A commit that fails for want of space leaves the transaction open.
+                let _ = connection.execute_batch("ROLLBACK");
+                Err(delivered.err().unwrap_or_else(|| self.told(error)))
+            }
+        }
+    }
+
+    fn transaction(
+        &self,
+        connection: &Connection,
+        chunks: &[Chunk],
+        batches: &[RecordBatch],
+        bad_rows: usize,
+    ) -> Result<Delivered> {
+        match self.note(connection, chunks) {
+            Ok(()) => {}
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                return self.done(connection, chunks).map(Delivered::AlreadyDone).map_err(|error| self.told(error));
+            }
+            Err(error) => return Err(self.told(error)),
+        }
+        let mut refused = Vec::new();
+        let mut rows = 0;
+        for batch in batches {
+            self.insert(connection, batch, rows, bad_rows, &mut refused)?;
+            rows += batch.num_rows() as u64;
+        }
+        Ok(Delivered::Written { rows: rows - refused.len() as u64, refused })
+    }
+
+    fn note(&self, connection: &Connection, chunks: &[Chunk]) -> rusqlite::Result<()> {
+        let mut insert = connection
+            .prepare_cached("INSERT INTO _millstream_ledger (load_key, unit_key, chunk) VALUES (?1, ?2, ?3)")?;
+        let load = digest(&self.load);
+        for chunk in chunks {
+            insert.execute((&load, digest(&chunk.unit), chunk.number as i64))?;
+        }
+        Ok(())
+    }
+
+    /// Inserts a batch whose first row has the number `first`. If it is refused, in halves, down to the bad rows.
+    fn insert(
+        &self,
+        connection: &Connection,
+        batch: &RecordBatch,
+        first: u64,
+        bad_rows: usize,
+        refused: &mut Vec<RefusedRow>,
+    ) -> Result<()> {
+        let mut parts = vec![(first, batch.clone())];
+        while let Some((first, part)) = parts.pop() {
+            connection.execute_batch("SAVEPOINT part").map_err(|error| self.told(error))?;
+            let error = match database::insert_batch(connection, &self.loading, &self.shown, &part) {
+                Ok(bytes) => {
+                    self.loading.step().add_bytes(bytes);
+                    connection.execute_batch("RELEASE part").map_err(|error| self.told(error))?;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if error.kind() != ErrorKind::Data || refused.len() >= bad_rows {
+                return Err(error);
+            }
+            connection.execute_batch("ROLLBACK TO part; RELEASE part").map_err(|error| self.told(error))?;
+            let half = part.num_rows() / 2;
+            if half == 0 {
+                refused.push(RefusedRow {
+                    row: first,
+                    shown: error.offending_text().unwrap_or_default().to_owned(),
+                    column: error.place().column.clone(),
+                    reason: error.cause_text().unwrap_or(error.what()).to_owned(),
+                });
+                continue;
+            }
+            parts.push((first + half as u64, part.slice(half, part.num_rows() - half)));
+            parts.push((first, part.slice(0, half)));
+        }
+        Ok(())
+    }
+}
+
+/// Runs `work`, which blocks, on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    book: &Arc<Book>,
+    work: impl FnOnce(&Book) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let book = Arc::clone(book);
+    let done = tokio::task::spawn_blocking(move || work(&book)).await;
+    done.unwrap_or_else(|cause| Err(Error::internal("a task of the load broke off").cause(cause)))
+}
+
+#[async_trait]
+impl Ledger for SqliteLedger {
+    async fn done(&self, chunks: &[Chunk]) -> Result<Vec<Chunk>> {
+        let chunks = chunks.to_vec();
+        blocking(&self.0, move |book| book.done(&book.connection(), &chunks).map_err(|error| book.told(error))).await
+    }
+
+    async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
+        Ok(Box::new(SqliteDelivery { book: Arc::clone(&self.0), chunks, bad_rows, held: Vec::new() }))
+    }
+
+    async fn forget(&self, load: &str) -> Result<()> {
+        let key = digest(load);
+        blocking(&self.0, move |book| {
+            let deleted = book.connection().execute("DELETE FROM _millstream_ledger WHERE load_key = ?1", [key]);
+            deleted.map(drop).map_err(|error| book.told(error))
+        })
+        .await
+    }
+
+    async fn loads(&self) -> Result<Vec<KnownLoad>> {
+        let query = "SELECT max(note), count(*) - 1, max(0, unixepoch() - unixepoch(max(written_at))) FROM \
+                     _millstream_ledger GROUP BY load_key ORDER BY 3, 1";
+        blocking(&self.0, move |book| {
+            let known = || -> rusqlite::Result<Vec<KnownLoad>> {
+                let connection = book.connection();
+                let mut query = connection.prepare(query)?;
+                let rows = query.query_map([], |row| {
+                    let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);
+                    let load: Option<String> = row.get(0)?;
+                    Ok(KnownLoad { load: load.unwrap_or_default(), chunks: number(1)?, idle_seconds: number(2)? })
+                })?;
+                rows.collect()
+            };
+            known().map_err(|error| book.told(error))
+        })
+        .await
+    }
+}
+
+/// Rows of some chunks, held until they are all there.
+struct SqliteDelivery {
+    book: Arc<Book>,
+    chunks: Vec<Chunk>,
+    bad_rows: usize,
+    held: Vec<(RecordBatch, Charge)>,
+}
+
+#[async_trait]
+impl Delivery for SqliteDelivery {
+    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        let charge = Charge::held(&self.book.budget, batch.get_array_memory_size());
+        self.held.push((batch, charge));
+        Ok(())
+    }
+
+    async fn commit(self: Box<Self>) -> Result<Delivered> {
+        let SqliteDelivery { book, chunks, bad_rows, held } = *self;
+        blocking(&book, move |book| {
+            let start = Instant::now();
+            let (batches, _charges): (Vec<RecordBatch>, Vec<Charge>) = held.into_iter().unzip();
+            let delivered = book.deliver(&chunks, &batches, bad_rows);
+            book.loading.step().add_busy(start.elapsed());
+            delivered
+        })
+        .await
+    }
+}
