@@ -114,6 +114,8 @@ pub(crate) struct DatabaseLoad {
     arrivals: Arc<AtomicU64>,
     /// Rows that the publishing wrote.
     published: Arc<AtomicU64>,
+    /// The transaction that is left open for the commit, if it has a name.
+    transaction: Arc<Mutex<Option<String>>>,
 }
 
 /// The tables of a load.
@@ -386,6 +388,7 @@ impl DatabaseLoad {
             rows: Arc::default(),
             arrivals: Arc::default(),
             published: Arc::default(),
+            transaction: Arc::default(),
         }
     }
 
@@ -407,6 +410,7 @@ impl DatabaseLoad {
                 let facts = self.facts.as_ref();
                 publishing.transaction = server.publish(how, &names.staging, into, &self.shared.spec, &columns, facts);
                 publishing.counted = Some(publishing.transaction.len() - 1);
+                publishing.transaction.extend(server.mark_staged(&names.staging));
                 let new = if self.exists { vec![] } else { swap() };
                 if together {
                     publishing.transaction.push(format!("DROP TABLE {}", names.staging));
@@ -525,6 +529,7 @@ impl Load for DatabaseLoad {
     async fn prepare(&self) -> Result<()> {
         let publishing = self.publishing();
         let (control, published) = (Arc::clone(&self.control), Arc::clone(&self.published));
+        let transaction = Arc::clone(&self.transaction);
         let shared = Arc::clone(&self.shared);
         let start = Instant::now();
         let done = waiting(&self.io, async move {
@@ -532,6 +537,8 @@ impl Load for DatabaseLoad {
                 // A connection that is lost is told before other sinks commit.
                 let mut session = shared.lanes.take().await?;
                 session.query("SELECT 1").await.map_err(Failure::into_error)?;
+                let named = shared.server.transaction(session.as_mut()).await.map_err(Failure::into_error)?;
+                *transaction.lock().await = named;
                 shared.lanes.give(session);
                 return Ok(());
             }
@@ -544,6 +551,7 @@ impl Load for DatabaseLoad {
             let (statements, counted) = (&publishing.transaction, publishing.counted);
             let rows = run_transaction(session, statements, counted, shared.spec.retries).await?;
             published.store(rows, Ordering::Relaxed);
+            *transaction.lock().await = shared.server.transaction(session).await.map_err(Failure::into_error)?;
             Ok(())
         });
         let done = done.await;
@@ -555,20 +563,28 @@ impl Load for DatabaseLoad {
         let publishing = self.publishing();
         let leftovers = self.leftovers();
         let (shared, control) = (Arc::clone(&self.shared), Arc::clone(&self.control));
-        let summary = self.summary();
+        let (summary, new_name) = (self.summary(), self.names.new_name.clone());
+        let staged = matches!(self.route, Route::Staged(_)).then(|| self.names.staging.clone());
+        let proof = match (self.transaction.lock().await.take(), staged) {
+            (Some(name), _) => Proof::Transaction(name),
+            (None, Some(staging)) => Proof::Staged(staging, self.rows.load(Ordering::Relaxed)),
+            (None, None) => Proof::None,
+        };
         waiting(&self.io, async move {
             let mut session = if shared.direct {
                 shared.lanes.take().await?
             } else {
                 control.lock().await.take().ok_or_else(no_control)?
             };
-            let session = session.as_mut();
             if shared.direct || !publishing.transaction.is_empty() {
-                session.execute("COMMIT").await.map_err(|failure| commit_failed(failure, &shared.place))?;
+                let committed = session.execute("COMMIT").await;
+                session = seen_through(&shared, session, committed, &proof).await?;
             }
             for statement in &publishing.last {
-                session.execute(statement).await.map_err(|failure| commit_failed(failure, &shared.place))?;
+                let renamed = session.execute(statement).await;
+                session = seen_through(&shared, session, renamed, &Proof::Gone(new_name.clone())).await?;
             }
+            let session = session.as_mut();
             for statement in leftovers {
                 // The rows are there; what stays is dropped by the next run.
                 let _ = session.execute(&statement).await;
@@ -612,13 +628,65 @@ impl Load for DatabaseLoad {
     }
 }
 
-fn commit_failed(failure: Failure, place: &str) -> Error {
-    match failure {
-        Failure::Lost(error) => Error::transient(format!("the connection was lost while {place} was committed"))
-            .cause(error.cause_text().unwrap_or(error.what()))
-            .hint("nobody can tell from here whether the rows are there: look before the job is started again"),
-        other => other.into_error(),
+/// What tells, over another connection, whether a commit that was not answered was done.
+enum Proof {
+    /// The transaction has a name that the server knows.
+    Transaction(String),
+    /// The staging table has fewer rows than were loaded into it.
+    Staged(String, u64),
+    /// The new table is not under its own name any more.
+    Gone(String),
+    /// Nothing does.
+    None,
+}
+
+/// A connection to go on with when something was committed, even if the answer was lost.
+async fn seen_through(
+    shared: &Shared,
+    session: Box<dyn Session>,
+    done: Result<u64, Failure>,
+    proof: &Proof,
+) -> Result<Box<dyn Session>> {
+    let lost = match done {
+        Ok(_) => return Ok(session),
+        Err(Failure::Lost(error)) => error,
+        Err(other) => return Err(other.into_error()),
+    };
+    drop(session);
+    let cause = lost.cause_text().unwrap_or(lost.what()).to_owned();
+    for tries in 0..=shared.spec.retries {
+        match found_out(shared, proof).await {
+            Ok((session, Some(true))) => return Ok(session),
+            Ok((_, Some(false))) => {
+                return Err(Error::transient(format!("the connection was lost before {} was committed", shared.place))
+                    .cause(cause)
+                    .hint("look at the server's log; nothing was loaded, and the load can be started again"));
+            }
+            Ok((_, None)) | Err(_) => pause(tries).await,
+        }
     }
+    Err(Error::refused(format!("the connection was lost while {} was committed", shared.place))
+        .cause(cause)
+        .hint("nobody can tell from here whether the rows are there: look before the job is started again"))
+}
+
+/// Asks over a new connection whether the proof is there; `None` if that is not decided yet.
+async fn found_out(shared: &Shared, proof: &Proof) -> Result<(Box<dyn Session>, Option<bool>)> {
+    let mut session = connect(shared.server.as_ref(), &shared.spec).await?;
+    let server = shared.server.as_ref();
+    let found = match proof {
+        Proof::Transaction(name) => server.was_committed(session.as_mut(), name).await,
+        Proof::Staged(staging, rows) => session.query(&server.count_staged(staging)).await.map(|found| {
+            let count = found.into_iter().flatten().flatten().next().and_then(|text| text.parse::<u64>().ok());
+            // Of no rows none was published, whichever way it ended.
+            count.map(|count| *rows == 0 || count < *rows)
+        }),
+        Proof::Gone(name) => {
+            server.tables(session.as_mut(), &shared.spec, name).await.map(|found| Some(found.is_empty()))
+        }
+        Proof::None => Ok(None),
+    };
+    Ok((session, found.map_err(Failure::into_error)?))
 }
 
 /// Encodes the rows of one partition and hands them to the connections.

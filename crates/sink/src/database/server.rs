@@ -210,6 +210,28 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// Whether tables can be made, renamed and dropped inside of a transaction.
     fn transactional_tables(&self) -> bool;
 
+    /// The name of the transaction that is open, by which its end can be asked for over another connection; `None` if the
+    /// server has no such names.
+    async fn transaction(&self, _session: &mut dyn Session) -> Result<Option<String>, Failure> {
+        Ok(None)
+    }
+
+    /// Whether the transaction of that name was committed; `None` while that is open.
+    async fn was_committed(&self, _session: &mut dyn Session, _name: &str) -> Result<Option<bool>, Failure> {
+        Ok(None)
+    }
+
+    /// The last statement of a publishing transaction where transactions have no names: it takes one row from the staging
+    /// table, so that their number tells the end.
+    fn mark_staged(&self, _staging: &str) -> Option<String> {
+        None
+    }
+
+    /// A query for the number of staged rows that waits for the end of a transaction that marks them.
+    fn count_staged(&self, staging: &str) -> String {
+        format!("SELECT COUNT(*) FROM {staging}")
+    }
+
     /// Takes a lock that is held as long as the connection lives; `false` if another connection has it.
     async fn lock(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure>;
 

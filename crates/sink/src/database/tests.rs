@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use millstream_core::sink::{Load, LoadContext, Sink, SinkParts};
 use millstream_core::{Error, ErrorKind, Result};
-use millstream_testkit::{MariaDb, PASSWORD, Postgres};
+use millstream_testkit::{Break, MariaDb, PASSWORD, Postgres, Proxy};
 use serde_json::{Value, json};
 
 use crate::conformance::{Subject, context, schema, shown, suite};
@@ -275,6 +275,8 @@ for_both!(
     statements_run_before_and_after,
     a_lock_is_waited_for_and_then_told,
     a_lost_connection_leaves_nothing,
+    a_commit_without_an_answer_is_found_out,
+    a_statement_that_breaks_off_in_its_middle_is_no_load,
     tables_of_the_dead_are_dropped_and_of_the_living_are_not,
 );
 
@@ -481,7 +483,7 @@ async fn a_lost_connection_leaves_nothing(kind: Kind) {
     {
         let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
         database.query("INSERT INTO t VALUES (-1, 'there')");
-        let proxy = millstream_testkit::Proxy::start(database.port(), &[millstream_testkit::Break::Nothing]);
+        let proxy = Proxy::start(database.port(), &[Break::Nothing]);
         let mut all = settings.clone();
         all["batch_rows"] = json!(100);
         let sink = sink(&database.behind(proxy.port()), all);
@@ -519,4 +521,46 @@ async fn tables_of_the_dead_are_dropped_and_of_the_living_are_not(kind: Kind) {
     assert_eq!(database.tables().len(), 3, "what lives stays: {:?}", database.tables());
     first.abort().await;
     assert_eq!(database.tables(), ["_millstream_other", "t"]);
+}
+
+async fn a_commit_without_an_answer_is_found_out(kind: Kind) {
+    for (settings, text, new) in [
+        (json!({}), "COMMIT", false),
+        (json!({"connections": 2}), "COMMIT", false),
+        (json!({"mode": "merge", "key": ["id"]}), "COMMIT", false),
+        (json!({"mode": "replace", "key": ["id"]}), if kind == Kind::Mariadb { "RENAME" } else { "COMMIT" }, true),
+    ] {
+        let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
+        database.query("INSERT INTO t VALUES (-1, 'there')");
+        let breaks = [Break::SwallowAnswer(text), Break::Nothing];
+        let proxy = Proxy::start(database.port(), &breaks);
+        let mut all = settings.clone();
+        all["retries"] = json!(2);
+        let loaded = load(&sink(&database.behind(proxy.port()), all), &[many(0..100)]).await;
+        // In MySQL a transaction has no name, and a direct load no table of its own.
+        if kind == Kind::Mariadb && settings == json!({}) {
+            let error = loaded.expect_err("nobody can tell");
+            assert!(error.hint_text().is_some_and(|hint| hint.starts_with("nobody can tell")), "{error:?}");
+        } else {
+            let line = loaded.unwrap_or_else(|error| panic!("{settings}: {error:?}"));
+            assert!(line.starts_with("100 rows"), "{line}");
+        }
+        assert_eq!(database.count(), if new { 100 } else { 101 }, "{settings}");
+        assert_eq!(database.tables(), ["t"], "{settings}");
+    }
+}
+
+async fn a_statement_that_breaks_off_in_its_middle_is_no_load(kind: Kind) {
+    for settings in [json!({}), json!({"connections": 2}), json!({"mode": "replace"})] {
+        let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
+        database.query("INSERT INTO t VALUES (-1, 'there')");
+        // All rows are one statement of about a megabyte; a direct load sends them over its first connection.
+        let first = if settings == json!({}) { Break::CutSending(300_000) } else { Break::Nothing };
+        let proxy = Proxy::start(database.port(), &[first, Break::CutSending(300_000), Break::Nothing]);
+        let sink = sink(&database.behind(proxy.port()), settings.clone());
+        let error = load(&sink, &[many(0..50_000)]).await.expect_err("it breaks off");
+        assert_eq!(error.kind(), ErrorKind::Transient, "{settings}: {error:?}");
+        assert_eq!(database.rows(), ["-1\tthere"], "{settings}");
+        assert_eq!(database.tables(), ["t"], "{settings}");
+    }
 }

@@ -145,6 +145,14 @@ impl Server for Mysql {
         false
     }
 
+    fn mark_staged(&self, staging: &str) -> Option<String> {
+        Some(format!("DELETE FROM {staging} LIMIT 1"))
+    }
+
+    fn count_staged(&self, staging: &str) -> String {
+        format!("SELECT COUNT(*) FROM {staging} LOCK IN SHARE MODE")
+    }
+
     async fn lock(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure> {
         let rows = session.query(&format!("SELECT GET_LOCK({}, 1)", table::literal(name))).await?;
         Ok(rows.first().and_then(|row| row.first().cloned().flatten()).as_deref() == Some("1"))

@@ -196,6 +196,20 @@ impl Server for Postgres {
         true
     }
 
+    async fn transaction(&self, session: &mut dyn Session) -> Result<Option<String>, Failure> {
+        let rows = session.query("SELECT txid_current()").await?;
+        Ok(rows.into_iter().flatten().flatten().next())
+    }
+
+    async fn was_committed(&self, session: &mut dyn Session, name: &str) -> Result<Option<bool>, Failure> {
+        let rows = session.query(&format!("SELECT txid_status({name})")).await?;
+        Ok(match rows.into_iter().flatten().flatten().next().as_deref() {
+            Some("committed") => Some(true),
+            Some("aborted") => Some(false),
+            _ => None,
+        })
+    }
+
     async fn lock(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure> {
         let query = format!("SELECT pg_try_advisory_lock(hashtextextended({}, 0))", table::literal(name));
         for _ in 0..LOCK_TRIES {
