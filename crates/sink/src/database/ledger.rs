@@ -483,7 +483,9 @@ async fn send(
     loop {
         let session = lane.session.as_mut();
         let sent = async {
-            if begins && let Some(already) = book.begin(session, chunks, attempt).await? {
+            if !begins {
+                session.execute(narrow::REMEMBER).await?;
+            } else if let Some(already) = book.begin(session, chunks, attempt).await? {
                 return Ok(Err(already));
             }
             narrow::load(book.shared.server.as_ref(), session, &book.shared.bulk, rows, most).await.map(Ok)
@@ -499,7 +501,7 @@ async fn send(
                 if tries >= book.shared.spec.retries || (undone && !begins) {
                     return Err(error);
                 }
-                let back = if begins { "ROLLBACK" } else { "ROLLBACK TO SAVEPOINT millstream" };
+                let back = if begins { "ROLLBACK" } else { narrow::TAKE_BACK };
                 lane.session.execute(back).await.map_err(Failure::into_error)?;
                 pause(tries).await;
                 tries += 1;

@@ -57,6 +57,7 @@ for_both!(
     a_connection_lost_before_the_commit_leaves_nothing,
     a_delivery_that_is_dropped_leaves_nothing,
     bad_rows_are_left_out_as_far_as_allowed,
+    a_group_that_is_tried_again_is_taken_back_as_a_whole,
     loads_are_known_and_forgotten,
     only_rows_that_are_added_one_by_one_have_a_ledger,
 );
@@ -171,6 +172,31 @@ async fn bad_rows_are_left_out_as_far_as_allowed(kind: Kind) {
     assert_eq!((rows, refused.iter().map(|row| row.row).collect::<Vec<_>>()), (96, vec![3, 50, 51, 99]));
     assert!(refused[1].shown.replace('\'', "").starts_with("id=50, name=too long"), "{refused:?}");
     assert_eq!(database.count(), 96);
+}
+
+/// In the second group of a delivery a bad row is found, and then a lock is not given in time: what was sent of the group
+/// by then must not be sent twice.
+async fn a_group_that_is_tried_again_is_taken_back_as_a_whole(kind: Kind) {
+    let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(9))");
+    let context = LoadContext { schema: people(&[]).schema(), ..context(1) };
+    let holding = database.sink(json!({})).begin(context).await.expect("it begins");
+    let mut writer = holding.writer(0).await.expect("a writer");
+    writer.write(people(&[(Some(7), "holder")])).await.expect("it writes");
+    writer.close().await.expect("it has the row");
+    let ledger = ledger(&database.sink(json!({"batch_rows": 4, "lock_timeout": "1s"}))).await;
+    let mut delivery = ledger.delivery(chunks(0..1), 3).await.expect("a delivery");
+    let names = ["ok", "ok", "ok", "ok", "ok", "much too long", "ok", "ok"];
+    let rows: Vec<(Option<i64>, &str)> = (1..).map(Some).zip(names).collect();
+    let waiting = tokio::spawn(async move {
+        delivery.write(people(&rows)).await?;
+        delivery.commit().await
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    holding.abort().await;
+    let delivered = waiting.await.expect("no panic").expect("the lock was given");
+    let Delivered::Written { rows, refused } = delivered else { panic!("it was not done") };
+    assert_eq!((rows, refused.iter().map(|row| row.row).collect::<Vec<_>>()), (7, vec![5]), "{refused:?}");
+    assert_eq!(database.count(), 7);
 }
 
 async fn loads_are_known_and_forgotten(kind: Kind) {

@@ -776,7 +776,7 @@ async fn send(shared: &Shared, rows: Rows) -> Result<()> {
                 if tries >= shared.spec.retries || (undone && shared.direct) {
                     return Err(error);
                 }
-                let back = if shared.direct { "ROLLBACK TO SAVEPOINT millstream" } else { "ROLLBACK" };
+                let back = if shared.direct { narrow::TAKE_BACK } else { "ROLLBACK" };
                 session.execute(back).await.map_err(Failure::into_error)?;
                 pause(tries).await;
                 tries += 1;
@@ -796,9 +796,7 @@ async fn send(shared: &Shared, rows: Rows) -> Result<()> {
 }
 
 async fn try_send(shared: &Shared, session: &mut dyn Session, rows: &Rows) -> Result<Vec<BadRow>, Failure> {
-    if !shared.direct {
-        session.execute("BEGIN").await?;
-    }
+    session.execute(if shared.direct { narrow::REMEMBER } else { "BEGIN" }).await?;
     let bad = narrow::load(shared.server.as_ref(), session, &shared.bulk, rows, SHOWN_BAD_ROWS).await?;
     if !shared.direct {
         session.execute(if bad.is_empty() { "COMMIT" } else { "ROLLBACK" }).await?;

@@ -14,6 +14,13 @@ use std::ops::Range;
 use super::group::{BadRow, Rows};
 use super::server::{Bulk, Failure, Server, Session};
 
+/// Sets the point to which [`TAKE_BACK`] goes. The search has savepoints of its own, one after the other, so the last of
+/// them is not the beginning of a group.
+pub(crate) const REMEMBER: &str = "SAVEPOINT millstream_group";
+
+/// Takes back all that was sent of a group, and nothing of those before it.
+pub(crate) const TAKE_BACK: &str = "ROLLBACK TO SAVEPOINT millstream_group";
+
 /// Sends the rows inside of the transaction that is open. The bad ones come back, `most` of them at most: with as many
 /// the rest is not sent.
 pub(crate) async fn load(
