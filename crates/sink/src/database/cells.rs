@@ -7,6 +7,7 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, Float32Array, Float64Array, Int64Array,
     RecordBatch, StringViewArray, UInt64Array,
 };
+use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Date32Type, FieldRef, Time32MillisecondType, Time32SecondType, Time64MicrosecondType,
@@ -46,7 +47,7 @@ impl Columns {
         columns
             .map(|(field, array)| {
                 let cells = self.form(field, array).map_err(|error| fault(field, error))?;
-                Ok(Column { array, cells })
+                Ok(Column { nulls: array.nulls(), cells })
             })
             .collect()
     }
@@ -89,13 +90,13 @@ fn fault(field: &FieldRef, error: ArrowError) -> Error {
 
 /// The values of one column.
 pub(crate) struct Column<'a> {
-    array: &'a ArrayRef,
+    nulls: Option<&'a NullBuffer>,
     pub(crate) cells: Cells<'a>,
 }
 
 impl Column<'_> {
     pub(crate) fn is_null(&self, row: usize) -> bool {
-        self.array.is_null(row) || matches!(self.cells, Cells::Null)
+        self.nulls.is_some_and(|nulls| nulls.is_null(row)) || matches!(self.cells, Cells::Null)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::database::cells::{Cells, Column};
 use crate::database::encode::RowForm;
 use crate::database::server::Bulk;
 use crate::database::table::Family;
-use crate::database::text::{Reason, YEARS, civil, microseconds, number};
+use crate::database::text::{Reason, YEARS, civil, microseconds};
 
 /// What stands before the rows: signature, no flags, no extension.
 pub(super) const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
@@ -183,15 +183,15 @@ fn text(value: &[u8], family: Family, out: &mut Vec<u8>) -> Result<(), Reason> {
 /// digits are shown behind the point, the groups.
 fn numeric(value: i128, scale: i8, out: &mut Vec<u8>) {
     let mut digits = [b'0'; 176];
-    let mut plain = Vec::with_capacity(40);
-    number(value.unsigned_abs(), &mut plain);
+    let mut buffer = [0; lexical_core::BUFFER_SIZE];
+    let plain = lexical_core::write(value.unsigned_abs(), &mut buffer);
     let behind = usize::try_from(scale).unwrap_or(0);
     let zeros = if scale < 0 { usize::from(scale.unsigned_abs()) } else { 0 };
     // Groups are counted from the point: zeros fill the first and the last.
     let before = (plain.len() + zeros).saturating_sub(behind);
     let whole_groups = before.div_ceil(4);
     let start = whole_groups * 4 + behind - (plain.len() + zeros);
-    digits[start..start + plain.len()].copy_from_slice(&plain);
+    digits[start..start + plain.len()].copy_from_slice(plain);
     let groups = whole_groups + behind.div_ceil(4);
     let group = |index: usize| {
         digits[index * 4..index * 4 + 4].iter().fold(0_u16, |sum, digit| sum * 10 + u16::from(digit - b'0'))
