@@ -72,6 +72,8 @@ pub struct ParseRequest {
     pub validate: Validate,
     /// Whether [`Rows::lines`] is wanted.
     pub lines: bool,
+    /// Whether [`Rows::bytes`] is wanted.
+    pub bytes: bool,
     /// Rows in a full batch.
     pub batch_rows: usize,
     /// Conditions that every wanted row meets. A hint: a format may skip whole row groups by it, nothing else.
@@ -89,6 +91,7 @@ impl ParseRequest {
             on_drift: OnDrift::Fail,
             validate: Validate::Used,
             lines: false,
+            bytes: false,
             batch_rows: BATCH_ROWS,
             bounds: Vec::new(),
             required: Vec::new(),
@@ -144,6 +147,9 @@ pub struct Rows {
     pub batch: RecordBatch,
     /// If asked for: for each row the line on which it begins, from 1 (for parquet the row's number), as `Int64`.
     pub lines: Option<ArrayRef>,
+    /// If asked for: for each row the byte of the decoded text at which its record begins, as `Int64`. (For parquet: bytes
+    /// of the row groups before its own.) It never falls, and depends on nothing but the text.
+    pub bytes: Option<ArrayRef>,
 }
 
 /// A record that a parser refused. The parser goes on behind it.

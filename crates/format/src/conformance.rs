@@ -13,7 +13,7 @@ use arrow::array::{
     UInt32Array, UInt64Array, new_null_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::{concat, concat_batches};
+use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, i256};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -57,6 +57,8 @@ pub struct Outcome {
     pub rows: RecordBatch,
     /// The line of each row, if asked for.
     pub lines: Vec<i64>,
+    /// Where each row begins, if that was asked for.
+    pub bytes: Vec<i64>,
     /// The refused records.
     pub rejects: Vec<Reject>,
     /// How many records were passed over.
@@ -71,15 +73,9 @@ impl Outcome {
             assert!(batch.num_rows() > 0, "no batch is empty");
         }
         let rows = together(&schema, &batches);
-        let lines: Vec<ArrayRef> = parsed.rows.iter().filter_map(|rows| rows.lines.clone()).collect();
-        let lines: Vec<&dyn Array> = lines.iter().map(AsRef::as_ref).collect();
-        let lines = if lines.is_empty() {
-            Vec::new()
-        } else {
-            let lines = concat(&lines).expect("lines are all Int64");
-            lines.as_any().downcast_ref::<Int64Array>().expect("lines are Int64").values().to_vec()
-        };
-        Outcome { batches, rows, lines, rejects: parsed.rejects, passed_over: parsed.passed_over }
+        let bytes = numbers(parsed.rows.iter().filter_map(|rows| rows.bytes.as_ref()));
+        let lines = numbers(parsed.rows.iter().filter_map(|rows| rows.lines.as_ref()));
+        Outcome { batches, rows, lines, bytes, rejects: parsed.rejects, passed_over: parsed.passed_over }
     }
 
     /// Line, byte and raw text of each reject.
@@ -91,6 +87,12 @@ impl Outcome {
         };
         self.rejects.iter().map(shown).collect()
     }
+}
+
+/// The values of arrays of `Int64`.
+fn numbers<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> Vec<i64> {
+    let values = |array: &'a ArrayRef| array.as_any().downcast_ref::<Int64Array>().expect("they are Int64").values();
+    arrays.flat_map(|array| values(array).iter().copied()).collect()
 }
 
 /// Batches as one; without columns only their rows are counted.
@@ -192,6 +194,7 @@ pub fn same_apart(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest
         (Ok(whole), Ok(apart)) => {
             assert_eq!(whole.rows, apart.rows, "{}", place());
             assert_eq!(whole.lines, apart.lines, "{}", place());
+            assert_eq!(whole.bytes, apart.bytes, "{}", place());
             assert_eq!(format!("{:?}", whole.rejects), format!("{:?}", apart.rejects), "{}", place());
         }
         (whole, apart) => {
@@ -228,6 +231,7 @@ impl Subject {
         self.any_projection_is_the_same_as_choosing_afterwards();
         self.batches_are_as_long_as_asked_for();
         self.lines_are_where_rows_begin();
+        self.bytes_are_where_rows_begin();
         self.a_bad_record_leaves_its_neighbours_alone();
         self.other_columns_are_matched_as_on_drift_says();
         self.pieces_can_follow_each_other();
@@ -244,7 +248,7 @@ impl Subject {
     }
 
     fn request(&self) -> ParseRequest {
-        ParseRequest { lines: true, ..ParseRequest::all(self.schema()) }
+        ParseRequest { lines: true, bytes: true, ..ParseRequest::all(self.schema()) }
     }
 
     fn written(&self) -> Vec<u8> {
@@ -307,6 +311,7 @@ impl Subject {
             let shown = &cuts[..cuts.len().min(3)];
             assert_eq!(cut.rows, whole.rows, "cut at {shown:?}");
             assert_eq!(cut.lines, whole.lines, "cut at {shown:?}");
+            assert_eq!(cut.bytes, whole.bytes, "cut at {shown:?}");
             assert_eq!(cut.rejected(), whole.rejected(), "cut at {shown:?}");
         }
     }
@@ -376,6 +381,25 @@ impl Subject {
         assert_eq!(projected.lines, lines, "lines do not depend on the columns");
         let unasked = self.read(&written, &ParseRequest { lines: false, ..self.request() });
         assert!(unasked.lines.is_empty());
+    }
+
+    fn bytes_are_where_rows_begin(&self) {
+        let written = self.written();
+        let outcome = self.read(&written, &self.request());
+        assert_eq!(outcome.bytes.len(), self.batch.num_rows());
+        assert!(outcome.bytes.is_sorted(), "{:?}", outcome.bytes);
+        if matches!(self.format.reading(), Reading::Stream(_)) {
+            for (byte, line) in outcome.bytes.iter().zip(&outcome.lines) {
+                let before = &written[..*byte as usize];
+                let count = |sign: u8| before.iter().filter(|byte| **byte == sign).count() as i64;
+                // A return is a line end of its own in some formats.
+                assert!((count(b'\n')..=count(b'\n') + count(b'\r')).contains(&(line - 1)), "{byte} is on line {line}");
+            }
+            assert!(outcome.bytes.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", outcome.bytes);
+        }
+        let projected = self.read(&written, &ParseRequest { projection: Vec::new(), ..self.request() });
+        assert_eq!(projected.bytes, outcome.bytes, "bytes do not depend on the columns");
+        assert!(self.read(&written, &ParseRequest { bytes: false, ..self.request() }).bytes.is_empty());
     }
 
     fn a_bad_record_leaves_its_neighbours_alone(&self) {

@@ -96,6 +96,7 @@ impl SourceTable {
                 validate: self.reader.validate,
                 // They tell where a row is that is not in order.
                 lines: provenance.contains(&Provenance::Line) || !sorted.is_empty(),
+                bytes: false,
                 batch_rows: state.config().batch_size(),
                 bounds: filters.iter().flat_map(|filter| bounds(filter, &self.columns)).collect(),
                 required: filters.iter().flat_map(|filter| required(filter, &self.columns)).collect(),

@@ -88,6 +88,7 @@ pub(crate) struct CsvParser {
     offset: u64,
     schema: SchemaRef,
     lines: Vec<i64>,
+    starts: Vec<i64>,
     rows: usize,
     /// Bytes of the text that the batch is from.
     batch_bytes: usize,
@@ -136,6 +137,7 @@ impl CsvParser {
             offset: place.byte,
             schema: plan.request.output_schema(),
             lines: Vec::new(),
+            starts: Vec::new(),
             rows: 0,
             batch_bytes: 0,
             bad_rows: Vec::new(),
@@ -364,6 +366,11 @@ impl CsvParser {
         if self.plan.request.lines {
             self.lines.extend(self.index.lines.iter().map(|line| line.cast_signed()));
         }
+        if self.plan.request.bytes {
+            let offset = self.offset;
+            let byte = |start: &u32| (offset + u64::from(*start)).cast_signed();
+            self.starts.extend(self.index.starts[..count].iter().map(byte));
+        }
         if !self.bad_values.is_empty() {
             // One reject for a record: its leftmost bad value.
             self.bad_values.sort_by_key(|bad| (bad.row, bad.field));
@@ -411,6 +418,9 @@ impl CsvParser {
         let lines = std::mem::take(&mut self.lines);
         let mut lines: Option<ArrayRef> =
             self.plan.request.lines.then(|| Arc::new(Int64Array::from(lines)) as ArrayRef);
+        let starts = std::mem::take(&mut self.starts);
+        let mut bytes: Option<ArrayRef> =
+            self.plan.request.bytes.then(|| Arc::new(Int64Array::from(starts)) as ArrayRef);
         if !self.bad_rows.is_empty() {
             let mut keep = vec![true; rows];
             self.bad_rows.drain(..).for_each(|row| keep[row] = false);
@@ -422,9 +432,10 @@ impl CsvParser {
                 filter_record_batch(&batch, &keep).map_err(internal)?
             };
             lines = lines.map(|lines| filter(&lines, &keep)).transpose().map_err(internal)?;
+            bytes = bytes.map(|bytes| filter(&bytes, &keep)).transpose().map_err(internal)?;
         }
         if batch.num_rows() > 0 {
-            parsed.rows.push(Rows { batch, lines });
+            parsed.rows.push(Rows { batch, lines, bytes });
         }
         Ok(())
     }

@@ -23,7 +23,8 @@ fn csv(settings: Value) -> Csv {
 /// Reads with the columns that the settings declare.
 fn read(settings: Value, text: &[u8]) -> Result<Outcome> {
     let format = csv(settings);
-    let request = ParseRequest { lines: true, ..ParseRequest::all(format.declared().expect("declared columns")) };
+    let request =
+        ParseRequest { lines: true, bytes: true, ..ParseRequest::all(format.declared().expect("declared columns")) };
     let whole = parse(&format, text, &request, &[]);
     // However the text is cut, the same comes out.
     let bytewise: Vec<usize> = (1..text.len()).collect();
@@ -32,6 +33,7 @@ fn read(settings: Value, text: &[u8]) -> Result<Outcome> {
         (Ok(whole), Ok(cut)) => {
             assert_eq!(whole.rows, cut.rows);
             assert_eq!(whole.lines, cut.lines);
+            assert_eq!(whole.bytes, cut.bytes);
             assert_eq!(shown_rejects(whole), shown_rejects(cut));
         }
         (Err(whole), Err(cut)) => assert_eq!(shown(whole), shown(cut)),
@@ -528,7 +530,7 @@ proptest! {
         ];
         let format = csv(settings[dialect].clone());
         let request = ParseRequest {
-            lines: true, batch_rows: 3, on_drift: OnDrift::Null, ..ParseRequest::all(Arc::new(Schema::new(vec![
+            lines: true, bytes: true, batch_rows: 3, on_drift: OnDrift::Null, ..ParseRequest::all(Arc::new(Schema::new(vec![
                 Field::new("a", TEXT, true), Field::new("b", DataType::Int64, true),
             ])))
         };
@@ -536,6 +538,7 @@ proptest! {
             (Ok(whole), Ok(cut)) => {
                 prop_assert_eq!(&whole.rows, &cut.rows);
                 prop_assert_eq!(&whole.lines, &cut.lines);
+                prop_assert_eq!(&whole.bytes, &cut.bytes);
                 prop_assert_eq!(shown_rejects(&whole), shown_rejects(&cut));
             }
             (Err(whole), Err(cut)) => prop_assert_eq!(shown(&whole), shown(&cut)),
@@ -558,13 +561,14 @@ proptest! {
         let format = csv(settings);
         let columns = [("a", TEXT), ("b", DataType::Int64), ("c", DataType::Float64)];
         let fields = columns.map(|(name, data_type)| Field::new(name, data_type, true));
-        let request = ParseRequest { lines: true, ..ParseRequest::all(Arc::new(Schema::new(fields.to_vec()))) };
+        let request = ParseRequest { lines: true, bytes: true, ..ParseRequest::all(Arc::new(Schema::new(fields.to_vec()))) };
         // In pieces this short there is no quick way.
         let cuts: Vec<usize> = (50..text.len()).step_by(50).collect();
         match (parse(&format, &text, &request, &[]), parse(&format, &text, &request, &cuts)) {
             (Ok(whole), Ok(cut)) => {
                 prop_assert_eq!(&whole.rows, &cut.rows);
                 prop_assert_eq!(&whole.lines, &cut.lines);
+                prop_assert_eq!(&whole.bytes, &cut.bytes);
                 prop_assert_eq!(shown_rejects(&whole), shown_rejects(&cut));
             }
             (Err(whole), Err(cut)) => prop_assert_eq!(shown(&whole), shown(&cut)),
@@ -583,7 +587,7 @@ proptest! {
         settings["max_record"] = json!(limit);
         let format = csv(settings);
         let request = ParseRequest {
-            lines: true, batch_rows: 3, on_drift: OnDrift::Null, ..ParseRequest::all(Arc::new(Schema::new(vec![
+            lines: true, bytes: true, batch_rows: 3, on_drift: OnDrift::Null, ..ParseRequest::all(Arc::new(Schema::new(vec![
                 Field::new("a", TEXT, true), Field::new("b", DataType::Int64, true),
             ])))
         };

@@ -52,6 +52,7 @@ struct RowMaker {
     rows: usize,
     bytes: usize,
     lines: Option<Vec<i64>>,
+    starts: Option<Vec<i64>>,
     scratch: String,
 }
 
@@ -151,6 +152,7 @@ impl RowMaker {
             rows: 0,
             bytes: 0,
             lines: request.lines.then(Vec::new),
+            starts: request.bytes.then(Vec::new),
             scratch: String::new(),
         })
     }
@@ -168,6 +170,9 @@ impl RowMaker {
         self.bytes += record.text.len();
         if let Some(lines) = &mut self.lines {
             lines.push(i64::try_from(record.line).unwrap_or(i64::MAX));
+        }
+        if let Some(starts) = &mut self.starts {
+            starts.push(i64::try_from(record.byte).unwrap_or(i64::MAX));
         }
         if self.rows == self.batch_rows || self.bytes >= BATCH_BYTES {
             self.flush(parsed)?;
@@ -202,12 +207,11 @@ impl RowMaker {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
             .map_err(|cause| Error::internal("the columns of a json batch do not fit together").cause(cause))?;
-        let lines = self.lines.as_mut().map(|lines| {
-            let lines: ArrayRef = Arc::new(Int64Array::from(std::mem::take(lines)));
-            lines
-        });
+        let numbers = |numbers: &mut Vec<i64>| -> ArrayRef { Arc::new(Int64Array::from(std::mem::take(numbers))) };
+        let lines = self.lines.as_mut().map(numbers);
+        let bytes = self.starts.as_mut().map(numbers);
         debug_assert!(lines.as_ref().is_none_or(|lines| lines.len() == rows));
-        parsed.rows.push(Rows { batch, lines });
+        parsed.rows.push(Rows { batch, lines, bytes });
         Ok(())
     }
 }

@@ -27,7 +27,7 @@ fn schema(columns: &[(&str, &str)]) -> SchemaRef {
 fn try_read(settings: Value, text: &[u8]) -> Result<Outcome> {
     let format = format(settings);
     let schema = format.declared().unwrap_or_else(|| schema(&[("id", "int64"), ("name", "utf8")]));
-    conformance::parse(&format, text, &ParseRequest { lines: true, ..ParseRequest::all(schema) }, &[])
+    conformance::parse(&format, text, &ParseRequest { lines: true, bytes: true, ..ParseRequest::all(schema) }, &[])
 }
 
 fn read(settings: Value, text: &[u8]) -> Outcome {
@@ -337,7 +337,11 @@ fn layouts_are_found() {
         assert!(outcome.rejects.is_empty());
         assert_eq!(ids(&outcome), (1..=lines.len() as i64).collect::<Vec<_>>());
         let format = format(json!({}));
-        let request = ParseRequest { lines: true, ..ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")])) };
+        let request = ParseRequest {
+            lines: true,
+            bytes: true,
+            ..ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")]))
+        };
         for cut in 0..text.len() {
             let again = conformance::parse(&format, text, &request, &[cut]).expect("readable");
             assert_eq!((again.rows, again.lines), (outcome.rows.clone(), outcome.lines.clone()), "cut at {cut}");
@@ -397,7 +401,11 @@ fn records_that_are_too_long_are_passed_over() {
         ("objects", format!("{{\"id\": 1}}\n{long}\n{{\"id\": 3}}")),
     ] {
         let format = format(json!({"layout": layout, "max_record": 50}));
-        let request = ParseRequest { lines: true, ..ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")])) };
+        let request = ParseRequest {
+            lines: true,
+            bytes: true,
+            ..ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")]))
+        };
         for cuts in [Vec::new(), vec![60], (1..text.len()).collect()] {
             let outcome = conformance::parse(&format, text.as_bytes(), &request, &cuts).expect("readable");
             assert_eq!(ids(&outcome), [1, 3], "{layout}");
@@ -416,7 +424,8 @@ fn records_that_are_too_long_are_passed_over() {
 
 #[test]
 fn blanks_before_the_first_record_are_counted_and_not_kept() {
-    let request = ParseRequest { lines: true, ..ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")])) };
+    let request =
+        ParseRequest { lines: true, bytes: true, ..ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")])) };
     let format = format(json!({"max_record": 50}));
     let lines = " \r\n\t \n".repeat(30);
     let long = " ".repeat(51);
@@ -815,7 +824,7 @@ proptest! {
         let format = format(json!({"columns": columns, "layout": layout}));
         let schema = format.declared().expect("columns");
         let projection = (unused..schema.fields().len()).collect();
-        let request = ParseRequest { lines: true, on_drift, projection, ..ParseRequest::all(schema) };
+        let request = ParseRequest { lines: true, bytes: true, on_drift, projection, ..ParseRequest::all(schema) };
         let cuts: Vec<usize> = (0..text.len()).step_by(size).skip(1).collect();
         let plain = told(conformance::parse(&format, text.as_bytes(), &request, &cuts));
         prop_assert_eq!(told(conformance::parse(&format, text.as_bytes(), &request, &[])), plain);
@@ -891,7 +900,7 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
         cuts.sort_unstable();
         let format = format(json!({"layout": layout, "max_record": max_record}));
-        let request = ParseRequest { lines: true, ..ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")])) };
+        let request = ParseRequest { lines: true, bytes: true, ..ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")])) };
         let apart = conformance::same_apart(&format, &text, &request, &cuts, size);
         let utf16 = [&b"\xff\xfe"[..], b"\xfe\xff"].iter().any(|mark| text.starts_with(mark));
         prop_assert!(apart || layout != "lines" || utf16, "lines can be cut");
@@ -901,6 +910,7 @@ proptest! {
             (Ok(whole), Ok(cut)) => {
                 prop_assert_eq!(&whole.rows, &cut.rows);
                 prop_assert_eq!(&whole.lines, &cut.lines);
+                prop_assert_eq!(&whole.bytes, &cut.bytes);
                 let told = |outcome: &Outcome| {
                     outcome.rejects.iter().map(|reject| (reject.raw.clone(), shown(&reject.reason))).collect::<Vec<_>>()
                 };

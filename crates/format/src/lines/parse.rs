@@ -33,6 +33,8 @@ struct Wanted {
     columns: usize,
     /// Whether the number of each line is wanted.
     lines: bool,
+    /// Whether it is wanted where each line begins.
+    bytes: bool,
     batch_rows: usize,
     /// What every wanted line has somewhere.
     required: Option<Finder<'static>>,
@@ -44,6 +46,7 @@ pub(crate) struct LineParser {
     wanted: Wanted,
     texts: Texts,
     lines: Vec<i64>,
+    starts: Vec<i64>,
     rows: usize,
     /// Bytes of the text that the batch is from.
     batch_bytes: usize,
@@ -68,6 +71,7 @@ impl LineParser {
             schema: request.output_schema(),
             columns: request.projection.len(),
             lines: request.lines,
+            bytes: request.bytes,
             batch_rows: request.batch_rows.max(1),
             // The longest is likely to be the rarest, and is found in the longest strides.
             required: request
@@ -85,6 +89,7 @@ impl LineParser {
             texts: Texts::new(if wanted.columns == 0 { 0 } else { wanted.batch_rows.min(1 << 16) }),
             wanted,
             lines: Vec::new(),
+            starts: Vec::new(),
             rows: 0,
             batch_bytes: 0,
             waiting: VecDeque::new(),
@@ -110,7 +115,7 @@ impl LineParser {
         if !text.is_empty() {
             self.waiting.push_front(text);
         }
-        if self.wanted.columns == 0 && !self.wanted.lines {
+        if self.wanted.columns == 0 && !self.wanted.lines && !self.wanted.bytes {
             return self.count(&piece, parsed);
         }
         let taken = self.piece(&piece, parsed)?;
@@ -244,6 +249,9 @@ impl LineParser {
             if self.wanted.lines {
                 self.lines.push(self.line.cast_signed());
             }
+            if self.wanted.bytes {
+                self.starts.push(self.offset.cast_signed());
+            }
             self.rows += 1;
         }
         self.line += 1;
@@ -282,7 +290,9 @@ impl LineParser {
             .map_err(|cause| Error::internal("the columns of a batch do not fit together").cause(cause))?;
         let lines = std::mem::take(&mut self.lines);
         let lines = self.wanted.lines.then(|| Arc::new(Int64Array::from(lines)) as ArrayRef);
-        parsed.rows.push(Rows { batch, lines });
+        let starts = std::mem::take(&mut self.starts);
+        let bytes = self.wanted.bytes.then(|| Arc::new(Int64Array::from(starts)) as ArrayRef);
+        parsed.rows.push(Rows { batch, lines, bytes });
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ fn lines(settings: Value) -> Lines {
 }
 
 fn request() -> ParseRequest {
-    ParseRequest { lines: true, ..ParseRequest::all(lines(json!({})).declared().unwrap()) }
+    ParseRequest { lines: true, bytes: true, ..ParseRequest::all(lines(json!({})).declared().unwrap()) }
 }
 
 fn read(settings: Value, text: &[u8], cuts: &[usize]) -> Result<Outcome> {
@@ -52,7 +52,7 @@ fn line_ends() {
     ] {
         let outcome = read(json!({}), text, &[]).unwrap();
         assert_eq!(values(&outcome), expected);
-        let count = ParseRequest { projection: Vec::new(), lines: false, ..request() };
+        let count = ParseRequest { projection: Vec::new(), lines: false, bytes: false, ..request() };
         let counted = parse_text(&lines(json!({})), text, &count, &[]).unwrap();
         assert_eq!(counted.rows.num_rows(), expected.len());
     }
@@ -67,7 +67,7 @@ fn bad_bytes_are_rejected_unless_only_line_ends_count() {
     assert_eq!(reason.to_string(), "line 2, byte 3: these bytes are not UTF-8");
     assert_eq!(outcome.rejects[0].raw, &b"b\xe4"[..]);
     assert_eq!(values(&read(json!({"encoding": "latin1"}), text, &[]).unwrap()), ["a", "bä", "c"]);
-    let count = ParseRequest { projection: Vec::new(), lines: false, ..request() };
+    let count = ParseRequest { projection: Vec::new(), lines: false, bytes: false, ..request() };
     assert_eq!(parse_text(&lines(json!({})), text, &count, &[]).unwrap().rows.num_rows(), 3);
 }
 
@@ -81,7 +81,7 @@ fn a_line_has_a_longest_length() {
         for count in [true, false] {
             let mut request = request();
             if count {
-                request = ParseRequest { projection: Vec::new(), lines: false, ..request };
+                request = ParseRequest { projection: Vec::new(), lines: false, bytes: false, ..request };
             }
             let error = parse_text(&lines(settings.clone()), text, &request, cuts).unwrap_err();
             assert_eq!(error.to_string(), "line 3, byte 8: the line is longer than 5 B", "cut at {cuts:?}");
@@ -146,7 +146,7 @@ proptest! {
         cuts.sort_unstable();
         let mut request = ParseRequest { batch_rows: 3, ..request() };
         if count {
-            request = ParseRequest { projection: Vec::new(), lines: false, ..request };
+            request = ParseRequest { projection: Vec::new(), lines: false, bytes: false, ..request };
         }
         let apart = same_apart(&lines(json!({"max_record": limit})), &text, &request, &cuts, size);
         prop_assert!(apart, "lines can be cut");

@@ -47,6 +47,7 @@ struct Plan {
     output: SchemaRef,
     batch_rows: usize,
     lines: bool,
+    bytes: bool,
     /// The row groups to read.
     groups: Vec<Group>,
 }
@@ -56,6 +57,8 @@ struct Group {
     index: usize,
     /// The numbers of its rows, from 1.
     rows: Range<i64>,
+    /// Bytes of the groups before it.
+    byte: i64,
 }
 
 /// Reads the groups of a plan, one after the other.
@@ -75,7 +78,7 @@ impl Reader {
             let first_row = group.rows.start + self.row;
             let left = group.rows.end - first_row;
             let rows = if self.plan.decoded.is_empty() {
-                self.plan.count(first_row, left)?
+                self.plan.count(group, first_row, left)?
             } else {
                 let batches = match &mut self.batches {
                     Some(batches) => batches,
@@ -85,7 +88,7 @@ impl Reader {
                     Some(batch) if batch.num_rows() as i64 > left => {
                         return Err(damaged("a row group has more rows than its directory says"));
                     }
-                    Some(batch) => Some(self.plan.finish_rows(batch.num_rows(), batch.columns(), first_row)?),
+                    Some(batch) => Some(self.plan.finish_rows(group, batch.num_rows(), batch.columns(), first_row)?),
                     None if left > 0 => return Err(damaged(&format!("a row group ends {left} rows too early"))),
                     None => None,
                 }
@@ -133,6 +136,7 @@ impl Plan {
             output: request.output_schema(),
             batch_rows: request.batch_rows.max(1),
             lines: request.lines,
+            bytes: request.bytes,
             groups,
         })
     }
@@ -149,13 +153,13 @@ impl Plan {
     }
 
     /// The next rows where nothing needs to be decoded: the file has none of the columns, or none are wanted.
-    fn count(&self, first_row: i64, left: i64) -> Result<Option<Rows>> {
+    fn count(&self, group: &Group, first_row: i64, left: i64) -> Result<Option<Rows>> {
         let rows = usize::try_from(left).unwrap_or(usize::MAX).min(self.batch_rows);
-        if rows == 0 { Ok(None) } else { self.finish_rows(rows, &[], first_row).map(Some) }
+        if rows == 0 { Ok(None) } else { self.finish_rows(group, rows, &[], first_row).map(Some) }
     }
 
     /// The output's columns from those that were decoded.
-    fn finish_rows(&self, rows: usize, decoded: &[ArrayRef], first_row: i64) -> Result<Rows> {
+    fn finish_rows(&self, group: &Group, rows: usize, decoded: &[ArrayRef], first_row: i64) -> Result<Rows> {
         let column = |(place, field): (&Option<usize>, &arrow::datatypes::FieldRef)| match place {
             None => Ok(new_null_array(field.data_type(), rows)),
             Some(place) => convert(&decoded[*place], field.data_type()).map_err(|error| error.column(field.name())),
@@ -168,7 +172,11 @@ impl Plan {
             let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(first_row..first_row + rows as i64));
             numbers
         });
-        Ok(Rows { batch, lines })
+        let bytes = self.bytes.then(|| {
+            let places: ArrayRef = Arc::new(Int64Array::from(vec![group.byte; rows]));
+            places
+        });
+        Ok(Rows { batch, lines, bytes })
     }
 }
 
@@ -188,14 +196,15 @@ fn check_types(file: &SchemaRef, matched: &[Option<usize>], request: &ParseReque
 /// The row groups of which `kept` is true, with the numbers of their rows.
 fn groups(metadata: &ArrowReaderMetadata, kept: &[bool]) -> Result<Vec<Group>> {
     let mut groups = Vec::new();
-    let mut first = 1_i64;
+    let (mut first, mut byte) = (1_i64, 0_i64);
     for (index, group) in metadata.metadata().row_groups().iter().enumerate() {
         let end = Some(group.num_rows()).filter(|rows| *rows >= 0).and_then(|rows| first.checked_add(rows));
         let end = end.ok_or_else(|| damaged(&format!("row group {index} has {} rows", group.num_rows())))?;
         if kept.get(index).copied().unwrap_or(true) {
-            groups.push(Group { index, rows: first..end });
+            groups.push(Group { index, rows: first..end, byte });
         }
         first = end;
+        byte = byte.saturating_add(group.total_byte_size().max(0));
     }
     let rows = metadata.metadata().file_metadata().num_rows();
     if first - 1 != rows {
