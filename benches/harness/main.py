@@ -8,15 +8,18 @@ import tempfile
 from pathlib import Path
 
 from harness import tools
+from harness.curve import curves
+from harness.loading import LOADS
 from harness.measure import Results, Watch, check
 from harness.report import Done, Report
 from harness.sorting import SORTS
 from harness.store import Made, Store, warm
-from harness.techniques import TECHNIQUES
+from harness.techniques import TECHNIQUES as TABLES
 from harness.works import Context
 from harness.works import WORKS as READS
 
-WORKS = {**READS, **SORTS}
+WORKS = {**READS, **SORTS, **LOADS}
+TECHNIQUES = {**TABLES, "loading-curve": curves}
 ALL = [*WORKS, *TECHNIQUES]
 
 

@@ -4,6 +4,7 @@ A work is run several times, each time by all in turn, so that what the machine 
 works there are is `works.py`'s.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -56,6 +57,7 @@ class Contender:
     """Someone who does the work: `role` is ours, peer or limit.
 
     `expected` is its answer where that is not the answer of all. `before` runs before each run, `after` gives a note.
+    `rows` are told where contenders are compared by rows a second, `most` is how often a slow one runs.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Contender:
     expected: Answer = None
     before: Callable[[], None] | None = None
     after: Callable[[], str] | None = None
+    rows: int = 0
+    most: int | None = None
 
 
 @dataclass
@@ -75,11 +79,17 @@ class Results:
     roles: dict[str, str] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
     def wall(self, name: str) -> float | None:
         """The least time of a contender."""
         return min((sample.wall for sample in self.samples.get(name, [])), default=None)
+
+    def seconds_a_row(self, name: str) -> float | None:
+        """The least time of a contender for one of its rows."""
+        wall, rows = self.wall(name), self.rows.get(name)
+        return wall / rows if wall is not None and rows else None
 
     def median(self, name: str) -> float:
         """The middle of a contender's times."""
@@ -107,12 +117,18 @@ def busy_seconds() -> float:
 
 
 def process_seconds(pids: Sequence[int]) -> float:
-    """Processor time that some processes have spent."""
+    """Processor time that some processes have spent, with their children that live and those that they waited for."""
     total = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
+    for pid in {*pids, *(child for pid in pids for child in children(pid))}:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += sum(map(int, fields[11:15]))
     return total / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @dataclass(frozen=True)
@@ -169,12 +185,17 @@ class Watch:
 
     def compare(self, contenders: Sequence[Contender], repetitions: int, servers: Sequence[int] = ()) -> Results:
         """Runs all contenders in turn, as often as asked; the one who begins changes."""
-        results = Results(roles={contender.name: contender.role for contender in contenders})
+        results = Results(
+            roles={contender.name: contender.role for contender in contenders},
+            rows={contender.name: contender.rows for contender in contenders},
+        )
         left = list(contenders)
         for repetition in range(repetitions):
             turn = repetition % len(left) if left else 0
             for contender in left[turn:] + left[:turn]:
                 samples = results.samples.get(contender.name, [])
+                if contender.most is not None and len(samples) >= contender.most:
+                    continue
                 if len(samples) >= 2 and sum(sample.wall for sample in samples) > ENOUGH:
                     continue
                 try:

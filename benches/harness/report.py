@@ -118,7 +118,7 @@ class Report:
                 "load": self.load,
                 "others": self.others(),
                 "works": works,
-                "techniques": [asdict(techniques) for techniques in self.techniques],
+                "techniques": [{**asdict(techniques), "drawing": ""} for techniques in self.techniques],
             },
             indent=1,
         )
@@ -128,6 +128,9 @@ class Report:
         folder.mkdir(parents=True, exist_ok=True)
         name = f"{datetime.date.today().isoformat()}-{machine.slug()}-scale-{self.scale:g}"
         (folder / f"{name}.json").write_text(self.json() + "\n")
+        for techniques in self.techniques:
+            if techniques.drawing:
+                (folder / drawing_name(techniques)).write_text(techniques.drawing)
         path = folder / f"{name}.md"
         path.write_text(self.markdown())
         return path
@@ -151,7 +154,6 @@ def verdict(value: float | None, target: Target) -> str:
 def details(done: Done) -> str:
     """All contenders of a work, those with the least time first."""
     results = done.results
-    mine = results.wall(OURS)
     rows = []
     for name in sorted(results.samples, key=lambda name: results.wall(name) or 0.0):
         runs = results.samples[name]
@@ -166,7 +168,7 @@ def details(done: Done) -> str:
                 f"{results.cpu(name):.2f}",
                 f"{served:.2f}" if served else "",
                 f"{max(run.peak_rss for run in runs) / MEGABYTE:.0f}",
-                f"{mine / wall:.2f}" if mine else "",
+                ratio(results, name),
                 results.notes.get(name, ""),
             )
         )
@@ -179,12 +181,26 @@ def details(done: Done) -> str:
     return table(head, rows, title)
 
 
+def ratio(results: Results, name: str) -> str:
+    """Our time divided by theirs: for each row where somebody has loaded fewer of them."""
+    each = results.seconds_a_row if results.rows.get(name) else results.wall
+    mine, theirs = each(OURS), each(name)
+    return f"{mine / theirs:.3g}" if mine and theirs else ""
+
+
 def technique_table(techniques: Techniques) -> str:
     """A table of techniques."""
     first = techniques.rows[0][1]
     rows = [(what, f"{seconds:.2f}", f"{first / seconds:.1f} ×", note) for what, seconds, note in techniques.rows]
     title = f"## {techniques.title}\n\n{techniques.source}"
+    if techniques.drawing:
+        title += f"\n\n![{techniques.title}]({drawing_name(techniques)})"
     return table(["what", "seconds", "faster than the first", ""], rows, title)
+
+
+def drawing_name(techniques: Techniques) -> str:
+    """The file of a drawing."""
+    return techniques.title.lower().replace(" ", "-") + ".svg"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> str:

@@ -22,11 +22,12 @@ CONNECT = 40  # milliseconds to connect: two ways there and back, as for TLS
 
 @dataclasses.dataclass(frozen=True)
 class Techniques:
-    """A table of techniques: what was done, seconds, a note."""
+    """A table of techniques: what was done, seconds, a note; and a drawing (SVG), if there is one."""
 
     title: str
     source: str
     rows: list[tuple[str, float, str]]
+    drawing: str = ""
 
 
 @dataclasses.dataclass

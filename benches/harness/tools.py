@@ -11,7 +11,10 @@ from pathlib import Path
 
 REPO = Path(__file__).parents[2]
 REQUIREMENTS = REPO / "benches" / "requirements.txt"
-DEBIAN = ["bash", "curl", "igzip", "nginx", "parallel", "pigz", "unzip", "wget", "wrk", "xargs", "zcat", "zstd"]
+DEBIAN = [
+    "bash", "curl", "igzip", "mariadbd", "nginx", "parallel", "pigz", "redis-server", "sqlite3", "unzip", "wget", "wrk",
+    "xargs", "zcat", "zstd",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def peers(cache: Path) -> Path:
     python = folder / "bin" / "python"
     stamp = folder / "complete"
     if not stamp.exists():
-        print("installing the peers: DuckDB, Polars, rapidgzip", flush=True)
+        print("installing the peers: DuckDB, Polars, rapidgzip, Celery, dlt", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         subprocess.run([str(python), "-m", "pip", "install", "-q", "-r", str(REQUIREMENTS)], check=True)

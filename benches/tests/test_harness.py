@@ -16,7 +16,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import data, main, measure, report, store, works  # noqa: E402
+from harness import curve, data, loading, main, measure, posts, report, store, works  # noqa: E402
 
 SMALLEST = "0.0005"
 
@@ -34,6 +34,7 @@ class Data(unittest.TestCase):
         self.assertEqual(digest("".join(data.trades_json(500))), "7d4562c09c75ce33")
         self.assertEqual(digest("".join(data.places(7, 122))), "8d3ca9556252d22a")
         self.assertEqual(digest(str(data.zstd_rows(2_600))), "993cd4ad21897cf9")
+        self.assertEqual(digest("".join(map(posts.json_line, posts.posts(1, 500)))), "5e83f1b5c071ed20")
 
     def test_the_shape_of_full_scale(self) -> None:
         self.assertEqual(len(data.trading_days()), data.DAYS)
@@ -49,6 +50,27 @@ class Data(unittest.TestCase):
             months = [len(task[1][1]) for task in store.tasks_zips(Path(), scale)]
             self.assertEqual(len(months), 12)
             self.assertGreater(min(months), 0)
+
+
+class Posts(unittest.TestCase):
+    """What is loaded into databases."""
+
+    def test_sums_tell_a_row_that_is_changed(self) -> None:
+        (before,), (after,) = posts.posts(7, 8), posts.posts(7, 8, 1)
+        self.assertNotEqual(posts.sums(before), posts.sums(after))
+        self.assertEqual(posts.sums(before).ids, 7)
+        self.assertEqual(posts.sums(before) + posts.sums(after), posts.sums(after) + posts.sums(before))
+
+    def test_values_are_escaped_for_whom_reads_them(self) -> None:
+        self.assertEqual(posts.tsv_value('a"\t\n\\'), 'a"\\t\\n\\\\')
+        self.assertEqual(posts.csv_line((1, True, 'a "b"', "c,d", "e")), '1,1,"a ""b""","c,d",e\n')
+
+    def test_a_curve_is_flat_where_more_brings_little(self) -> None:
+        line = curve.Line(1, [10.0, 50.0, 91.0, 100.0, 95.0])
+        self.assertEqual(line.flat(), 2)
+        drawing = curve.drawn("X", [curve.Line(count, [float(10 + step) for step in range(len(curve.BATCHES))])
+                                    for count in curve.CONNECTIONS])  # fmt: skip
+        self.assertEqual(drawing.count("<circle"), len(curve.CONNECTIONS))
 
 
 class Answers(unittest.TestCase):
@@ -87,7 +109,7 @@ class SmallestScale(unittest.TestCase):
 
     def test_it_runs_and_all_answers_are_right(self) -> None:
         programs = Path(os.environ["PROGRAMS"])
-        chosen = [name for name in works.WORKS if name not in ("memory",)]
+        chosen = [name for name in works.WORKS if name not in ("memory",)] + list(loading.LOADS)
         with tempfile.TemporaryDirectory() as folder:
             line = ["benches/run", *chosen, "--scale", SMALLEST, "--repetitions", "1", "--without-peers"]
             line += ["--millstream", str(programs / "millstream"), "--programs", str(programs)]
