@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// How many bytes may be held, and how many are.
 #[derive(Debug)]
 pub struct Budget {
+    process: u64,
     limit: AtomicUsize,
     used: AtomicUsize,
     peak: AtomicUsize,
@@ -26,7 +27,13 @@ pub struct Budget {
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Arc<Self> {
+        Budget::of_process(limit as u64, limit)
+    }
+
+    /// A budget of `limit` bytes for a process that may hold `process` bytes, with what nobody reserves.
+    pub fn of_process(process: u64, limit: usize) -> Arc<Self> {
         Arc::new(Budget {
+            process,
             limit: AtomicUsize::new(limit),
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
@@ -34,6 +41,11 @@ impl Budget {
             held_back: AtomicBool::new(false),
             freed: Notify::new(),
         })
+    }
+
+    /// Bytes that the process may hold. They do not move with the limit.
+    pub fn process(&self) -> u64 {
+        self.process
     }
 
     /// The limit in bytes, as it stands now.

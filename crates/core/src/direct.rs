@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -19,7 +20,12 @@ use rustix::fs::OFlags;
 pub const ALIGNMENT: usize = 4096;
 
 /// The most that is kept of buffers that nobody uses, in bytes.
-const KEPT: usize = 8 << 20;
+static KEPT: AtomicUsize = AtomicUsize::new(8 << 20);
+
+/// Has no more than `bytes` kept of buffers that nobody uses, from now on.
+pub fn keep_at_most(bytes: usize) {
+    KEPT.store(bytes, Ordering::Relaxed);
+}
 
 /// Has `file` read and written past the page cache: `false` where the file system cannot do that.
 pub fn bypass_cache(file: &File) -> bool {
@@ -92,7 +98,7 @@ impl Aligned {
 impl Drop for Aligned {
     fn drop(&mut self) {
         let mut free = free();
-        if free.iter().map(|map| map.len()).sum::<usize>() + self.held() <= KEPT {
+        if free.iter().map(|map| map.len()).sum::<usize>() + self.held() <= KEPT.load(Ordering::Relaxed) {
             free.extend(self.map.take());
         }
     }

@@ -78,7 +78,7 @@ impl Disks {
     pub fn one(folder: PathBuf) -> Self {
         Disks {
             disks: vec![Disk { folder, pools: Vec::new() }],
-            compression: Compression::None,
+            compression: Compression::default(),
             block: None,
             buffer: false,
         }
@@ -115,6 +115,7 @@ impl Disks {
             (true, true) => vec![everything(std::env::temp_dir())],
         };
         let compression = match file.compression {
+            RunCompression::Auto => Compression::Auto,
             RunCompression::None => Compression::None,
             RunCompression::Lz4 => Compression::Lz4,
             RunCompression::Zstd => Compression::Zstd,
@@ -133,7 +134,8 @@ impl fmt::Display for Disks {
         };
         f.write_str(&self.disks.iter().map(shown).collect::<Vec<_>>().join(", "))?;
         match self.compression {
-            Compression::None => {}
+            Compression::Auto => {}
+            Compression::None => f.write_str(", runs as they are")?,
             Compression::Lz4 => f.write_str(", runs packed with lz4")?,
             Compression::Zstd => f.write_str(", runs packed with zstd")?,
         }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use millstream_core::Budget;
+use millstream_core::direct;
 use millstream_core::spec::Size;
 
 /// Left free for what nobody declares: batches in flight, decoder windows, the allocator's own.
@@ -143,8 +144,18 @@ impl MemoryPool for BudgetPool {
     }
 }
 
+/// The part of the budget, and the most bytes, that may be kept of buffers for disks that nobody uses.
+const KEPT: (u64, u64) = (32, 8 << 20);
+
+/// The budget of a process that may hold `memory` bytes, given what it holds already.
+pub fn budget(memory: u64) -> Arc<Budget> {
+    let kept = (memory / KEPT.0).min(KEPT.1) as usize;
+    direct::keep_at_most(kept);
+    Budget::of_process(memory, pool_size(memory).saturating_sub(kept))
+}
+
 /// What the pool may hold of a budget of `memory` bytes, given what the process holds already.
-pub fn pool_size(memory: u64) -> usize {
+fn pool_size(memory: u64) -> usize {
     let free = memory.saturating_sub(Resident::now().counted(memory));
     let pool = (free as f64 * (1.0 - SLACK)) as u64;
     pool.max(memory / 8) as usize

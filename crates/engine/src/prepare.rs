@@ -15,11 +15,12 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use millstream_core::format::{BATCH_ROWS, Format};
 use millstream_core::source::{CacheUse, SourceContext};
 use millstream_core::{Budget, Error, Registry, Result, StepKind, Steps};
-use millstream_job::{AddColumn, Job, Lint, SinkStep, SortKey, SourceStep, Transform};
+use millstream_job::{AddColumn, Job, Lint, SinkStep, SortKey, SourceStep, Transform, TransformStep};
 
 use crate::fault;
 use crate::machine::Machine;
 use crate::memory::{self, BudgetPool, Governor};
+use crate::plan::ordered::RowsInOrder;
 use crate::plan::shared::{LogicalStep, Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::steps::{StepFault, StepPlanner};
@@ -95,7 +96,7 @@ impl Base {
     /// A base on `machine`.
     pub fn new(machine: Machine) -> Result<Self> {
         let runtimes = Runtimes::new(machine.cores)?;
-        let budget = Budget::new(memory::pool_size(machine.memory));
+        let budget = memory::budget(machine.memory);
         let scratch = Arc::new(Scratch::new(&machine.scratch));
         let session = session(&machine, &scratch, &budget)?;
         Ok(Base {
@@ -277,7 +278,7 @@ impl Prepared<'_> {
         let reader = reader(self.base, source).await?;
         // What could not be opened before it is told with it.
         let columns = sample::columns(&reader).await.map_err(|error| several(reader.unopened.before(error)))?;
-        let lints = check_order(job, source, &columns);
+        let lints = check_order(job, &source.sorted_by, &columns);
         Failure { lints, errors: Vec::new() }.none()?;
         self.warnings.extend(no_columns_warning(job, source, &reader, &columns));
         self.warnings.extend(delimiter_warning(job, source, &reader, &columns).await);
@@ -300,7 +301,7 @@ impl Prepared<'_> {
             let name = step.name.value.as_str();
             let known = !step.uses.iter().any(|used| self.unknown.contains(used));
             let planned = match known {
-                true => self.plan_transform(&step.transform).await.map_err(|fault| Failure::from(lint(job, fault))),
+                true => self.plan_step(job, step).await,
                 false => Err(Failure::default()),
             };
             let added = planned.and_then(|plan| Ok(self.add(name, plan)?));
@@ -319,6 +320,17 @@ impl Prepared<'_> {
         let Transform::Sort { pool: Some(pool), .. } = transform else { return None };
         let hint = self.base.machine.scratch.no_such_pool(&pool.value)?;
         Some(job.text.error(pool.span, format!("this machine has no scratch in a pool `{}`", pool.value)).hint(hint))
+    }
+
+    /// The plan of a transform, which has the order that it says.
+    async fn plan_step(&self, job: &Job, step: &TransformStep) -> Result<LogicalPlan, Failure> {
+        let plan = self.plan_transform(&step.transform).await.map_err(|fault| Failure::from(lint(job, fault)))?;
+        if step.sorted_by.is_empty() {
+            return Ok(plan);
+        }
+        let lints = check_order(job, &step.sorted_by, plan.schema().inner());
+        Failure { lints, errors: Vec::new() }.none()?;
+        Ok(RowsInOrder::plan(plan, step.sorted_by.iter().map(sorted_by).collect(), &step.name.value))
     }
 
     async fn plan_transform<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, StepFault<'job>> {
@@ -499,10 +511,10 @@ fn sorted_by(key: &SortKey) -> SortedBy {
     SortedBy { column: key.expression.value.clone(), options }
 }
 
-/// A source is in the order of columns that it has.
-fn check_order(job: &Job, source: &SourceStep, columns: &SchemaRef) -> Vec<Lint> {
+/// What is `sorted_by` something has a column for it.
+fn check_order(job: &Job, sorted_by: &[SortKey], columns: &SchemaRef) -> Vec<Lint> {
     let names: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
-    let unknown = source.sorted_by.iter().filter(|key| !names.contains(&key.expression.value.as_str()));
+    let unknown = sorted_by.iter().filter(|key| !names.contains(&key.expression.value.as_str()));
     let lint = |key: &SortKey| {
         let what = format!("there is no column `{}` to be sorted by", key.expression.value);
         let hint = millstream_core::hint::did_you_mean(&key.expression.value, "columns", &names);

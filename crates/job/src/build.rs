@@ -13,7 +13,7 @@ use millstream_core::{Registry, redact};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::entries::{DedupeKeys, SortSpec, SourceKeys, UnionForm};
+use crate::entries::{DedupeKeys, SORTED_BY, SortSpec, SourceKeys, UnionForm};
 use crate::graph::{Distinct, Located, SelectColumn, SinkStep, SortKey, SourceStep, Transform};
 use crate::lint::Lint;
 use crate::schema::{SOURCE, TRANSFORM, compressions, sink_definition};
@@ -476,8 +476,16 @@ impl<'a> Builder<'a> {
         without(node, &shared)
     }
 
-    /// An entry of `transforms`.
-    pub fn transform(&mut self, entry: &Entry) -> Option<Transform> {
+    /// An entry of `transforms`, and the order that its rows are said to have.
+    pub fn transform(&mut self, entry: &Entry) -> Option<(Transform, Vec<SortKey>)> {
+        let before = self.found.lints.len();
+        let sorted_by = self.keys_of(entry.value.get(SORTED_BY));
+        let is_sound = !self.found.lints[before..].iter().any(Lint::is_error);
+        let transform = self.transform_itself(entry)?;
+        is_sound.then_some((transform, sorted_by))
+    }
+
+    fn transform_itself(&mut self, entry: &Entry) -> Option<Transform> {
         let before = self.found.lints.len();
         self.walk(entry, TRANSFORM);
         self.one_kind(entry, before);
@@ -485,7 +493,7 @@ impl<'a> Builder<'a> {
         if self.found.lints[before..].iter().any(Lint::is_error) || entry.value.has_unknown() {
             return None;
         }
-        let kind = entry.value.entries().first()?;
+        let kind = entry.value.entries().iter().find(|one| one.key != SORTED_BY)?;
         let from = text(kind.value.get("from"));
         Some(match kind.key.as_str() {
             "sql" => Transform::Sql(text(Some(&kind.value))?),
@@ -527,7 +535,8 @@ impl<'a> Builder<'a> {
     fn one_kind(&mut self, entry: &Entry, before: usize) {
         let Some(schema) = self.definitions.get(TRANSFORM) else { return };
         let properties = schema["properties"].as_object();
-        let kinds: Vec<&str> = properties.into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+        let keys = properties.into_iter().flatten().map(|(key, _)| key.as_str());
+        let kinds: Vec<&str> = keys.filter(|key| *key != SORTED_BY).collect();
         let Kind::Block(entries) = &entry.value.kind else { return };
         // The schema counts keys; this tells which.
         self.found.lints.retain({
@@ -535,7 +544,7 @@ impl<'a> Builder<'a> {
             move |lint| {
                 index += 1;
                 index <= before
-                    || !lint.what.ends_with("s, and needs at most 1") && !lint.what.ends_with("s, and needs at least 1")
+                    || !lint.what.ends_with("s, and needs at most 2") && !lint.what.ends_with("s, and needs at least 1")
             }
         });
         let known: Vec<&Entry> = entries.iter().filter(|one| kinds.contains(&one.key.as_str())).collect();
@@ -545,7 +554,7 @@ impl<'a> Builder<'a> {
                 format!("`{}` does two things: `{}` and `{}`", entry.key, first.key, second.key),
                 "make two entries of it, of which one reads the other",
             );
-        } else if entries.is_empty() {
+        } else if entries.iter().all(|one| one.key == SORTED_BY) {
             self.error(
                 entry.key_span,
                 format!("`{}` is empty", entry.key),

@@ -272,10 +272,10 @@ pub enum Keep {
     Last,
 }
 
-/// An entry of `transforms`: exactly one of these keys.
+/// An entry of `transforms`: exactly one of these keys, beside which `sorted_by` may stand.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 2))]
 pub struct TransformKeys {
     /// A SQL query; the other entries are its tables.
     #[serde(default)]
@@ -301,4 +301,12 @@ pub struct TransformKeys {
     #[serde(default)]
     #[schemars(with = "DedupeKeys")]
     pub dedupe: Option<DedupeKeys>,
+    /// The order that the rows have already, written as in `sort`, but of columns only. What needs an order that begins so
+    /// is then sorted only where these columns are equal. The sources are read in order, by one task each, and a row that
+    /// is not in order ends the run.
+    #[serde(default)]
+    pub sorted_by: Texts,
 }
+
+/// The key of a transform that says nothing of what it does.
+pub const SORTED_BY: &str = "sorted_by";

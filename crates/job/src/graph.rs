@@ -177,6 +177,8 @@ pub struct TransformStep {
     pub name: Located<String>,
     /// What it does.
     pub transform: Transform,
+    /// The order that its rows have already: keys that are columns.
+    pub sorted_by: Vec<SortKey>,
     /// The names of the sources and transforms that it uses, each once.
     pub uses: Vec<String>,
 }

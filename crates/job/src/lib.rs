@@ -205,9 +205,10 @@ impl Loader<'_> {
         let transforms = transforms
             .into_iter()
             .filter(|(entry, _)| !links.broken.contains(&entry.key))
-            .map(|(entry, transform)| TransformStep {
+            .map(|(entry, (transform, sorted_by))| TransformStep {
                 name: build::name_of(entry),
                 transform,
+                sorted_by,
                 uses: links.uses.remove(&entry.key).unwrap_or_default(),
             })
             .collect();

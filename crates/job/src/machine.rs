@@ -108,8 +108,10 @@ pub struct PooledDiskKeys {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunCompression {
-    /// They are written as they are.
+    /// With lz4, if the beginning of a run shows that it becomes less by a quarter.
     #[default]
+    Auto,
+    /// They are written as they are.
     None,
     /// A little smaller, in little time.
     Lz4,
@@ -265,7 +267,7 @@ mod tests {
             empty.memory.is_none()
                 && !empty.buffer
                 && empty.disks.is_empty()
-                && empty.compression == RunCompression::None
+                && empty.compression == RunCompression::Auto
         );
     }
 

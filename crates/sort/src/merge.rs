@@ -21,7 +21,7 @@ use millstream_core::Result;
 use millstream_core::buffers::Pool;
 
 use crate::memory::{Held, Memory};
-use crate::piece::{Keep, Sorted, entry, order, place, unique};
+use crate::piece::{Gathered, Keep, Sorted, Wanted, entry, order, place, unique};
 use crate::rows::Layout;
 use crate::scratch::{Chunk, Run, RunReader};
 
@@ -40,8 +40,10 @@ pub(crate) const SHARE: usize = 4;
 /// The least and most bytes that are read at once.
 pub(crate) const EXTENT: (usize, usize) = (16 << 10, 1 << 20);
 
-/// So many extents are read at once: a disk behind a queue is only busy while something waits in it.
-const DEPTH: usize = 8;
+/// The least and most extents that are read at once, and their bytes in between: a disk behind a queue is only busy while
+/// something waits in it.
+const DEPTH: (usize, usize) = (8, 64);
+const AHEAD: usize = 2 << 20;
 
 /// In so many parts a run is looked at to find where a slice ends.
 const SAMPLES: usize = 16;
@@ -141,13 +143,15 @@ pub struct Merge {
 
 impl Merge {
     /// Merges `pieces`, of which equal rows keep the order, with `workers` at once. What is read of all of them takes
-    /// `share` bytes, and what is being merged as much again.
+    /// `share` bytes, and what is being merged as much again. Of each, `extent` bytes are read at once; if that is not
+    /// given, as many as there is memory for.
     pub(crate) fn new(
         layout: Arc<Layout>,
         memory: Arc<Memory>,
         keep: Option<Keep>,
         pieces: Vec<Piece>,
         share: usize,
+        extent: Option<usize>,
         workers: usize,
     ) -> Self {
         let mut cursors = Vec::with_capacity(pieces.len());
@@ -162,9 +166,9 @@ impl Merge {
         Merge {
             keep,
             cursors,
-            extent: (share / going_on.len().max(1)).clamp(EXTENT.0, EXTENT.1),
+            extent: extent.unwrap_or((share / going_on.len().max(1)).clamp(EXTENT.0, EXTENT.1)),
             going_on,
-            slice: (share / (workers + 2)).clamp(SLICE.0, SLICE.1),
+            slice: (share / (workers + 3)).clamp(SLICE.0, SLICE.1),
             fresh: 0,
             layout,
             memory,
@@ -223,7 +227,8 @@ impl Merge {
 
     /// Has read what is wanted next, as far as there is memory for it.
     fn read_ahead(&mut self) {
-        for run in self.going_on.iter().rev().take(DEPTH) {
+        let depth = (AHEAD / self.extent).clamp(DEPTH.0, DEPTH.1);
+        for run in self.going_on.iter().rev().take(depth) {
             let reader = self.cursors[*run].reader.as_mut();
             if !reader.is_none_or(|reader| reader.read_ahead(self.extent)) {
                 return;
@@ -446,6 +451,31 @@ impl Slice {
         PLACES.give_back(places);
         Ok(())
     }
+}
+
+/// The first rows of two pieces together, as many as are wanted. Equal rows of `earlier` come before those of `later`.
+pub(crate) fn first_of(
+    layout: &Arc<Layout>,
+    memory: &Arc<Memory>,
+    wanted: &Wanted,
+    earlier: Arc<Sorted>,
+    later: Arc<Sorted>,
+) -> Result<Sorted> {
+    let rows = earlier.rows() + later.rows();
+    let all = |records: Arc<Sorted>| Part { from: 0, to: records.rows(), records: Records::Sorted(records) };
+    let slice = Slice {
+        layout: Arc::clone(layout),
+        keep: wanted.keep,
+        parts: vec![all(earlier), all(later)],
+        rows,
+        held: memory.take(rows * BESIDE),
+    };
+    let mut gathered = Gathered::new(Arc::clone(layout), Arc::clone(memory));
+    slice.in_order(|records| {
+        let left = wanted.first - gathered.rows();
+        records.iter().take(left).try_for_each(|record| gathered.add(entry(layout, layout.key(record), 0), record))
+    })?;
+    Ok(gathered.done())
 }
 
 /// Memory of slices, used again.

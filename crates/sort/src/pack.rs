@@ -3,8 +3,10 @@
 /// Whether what is written to scratch is made smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// As it is.
+    /// LZ4 for each run whose first block shows that it is worth it.
     #[default]
+    Auto,
+    /// As it is.
     None,
     /// LZ4, in blocks of its own.
     Lz4,
@@ -15,12 +17,25 @@ pub enum Compression {
 /// Of 1 to 22, the less the faster.
 const ZSTD_LEVEL: i32 = 1;
 
+/// With [`Compression::Auto`] a run is packed if that leaves no more than this of its first block: less of a gain is not
+/// worth the processor's time.
+const WORTH_IT: f64 = 0.75;
+
 impl Compression {
+    /// How a run is written whose first block is `records`.
+    pub(crate) fn for_run(self, records: &[u8], room: &mut Vec<u8>) -> Self {
+        if self != Compression::Auto {
+            return self;
+        }
+        let packed = Compression::Lz4.pack(records, room).len();
+        if packed as f64 <= WORTH_IT * records.len() as f64 { Compression::Lz4 } else { Compression::None }
+    }
+
     /// What becomes of `records`, in `room`; they themselves where that is not less.
     pub(crate) fn pack<'a>(self, records: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
         // Each fails only where the room is too small.
         let length = match self {
-            Compression::None => None,
+            Compression::Auto | Compression::None => None,
             Compression::Lz4 => {
                 room.resize(lz4_flex::block::get_maximum_output_size(records.len()), 0);
                 lz4_flex::block::compress_into(records, room).ok()
@@ -37,7 +52,7 @@ impl Compression {
     /// enough of it for `room`.
     pub(crate) fn unpack(self, packed: &[u8], room: &mut [u8]) -> Option<()> {
         let length = match self {
-            Compression::None => None,
+            Compression::Auto | Compression::None => None,
             Compression::Lz4 => lz4_flex::block::decompress_into(packed, room).ok(),
             Compression::Zstd => zstd::bulk::decompress_to_buffer(packed, room).ok(),
         };
@@ -67,6 +82,22 @@ mod tests {
                     assert!(compression.unpack(&packed[..packed.len() / 2], &mut back).is_none());
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_run_is_packed_by_itself_where_that_is_worth_it() {
+        let random: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(5000).collect();
+        let half: Vec<u8> = [&random[..], &[0; 5000]].concat();
+        let hardly: Vec<u8> = [&random[..], &[0; 500]].concat();
+        let chosen = |compression: Compression, records: &[u8]| compression.for_run(records, &mut Vec::new());
+        for (records, expected) in
+            [(&random, Compression::None), (&half, Compression::Lz4), (&hardly, Compression::None)]
+        {
+            assert_eq!(chosen(Compression::Auto, records), expected);
+        }
+        for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+            assert_eq!(chosen(compression, &half), compression);
         }
     }
 }

@@ -203,8 +203,8 @@ impl Filling {
         true
     }
 
-    /// Puts the records in order.
-    pub(crate) fn sort(mut self, keep: Option<Keep>) -> Sorted {
+    /// Puts the records in order; of these, those that `wanted` says are left.
+    pub(crate) fn sort(mut self, wanted: &Wanted) -> Result<Sorted> {
         let mut entries = Vec::with_capacity(self.rows);
         for (index, segment) in self.segments.iter().enumerate() {
             let records = segment.filled();
@@ -222,16 +222,45 @@ impl Filling {
         let mut sorted =
             Sorted { layout: self.layout, segments: self.segments, entries, bytes: self.bytes, held: self.held };
         let mut entries = std::mem::take(&mut sorted.entries);
+        wanted.leave_out_later(&sorted.layout, &mut entries);
         let key = |place: u32| sorted.layout.key(sorted.record_at(place));
         order(&sorted.layout, &mut entries, false, &key);
-        if let Some(keep) = keep {
+        if let Some(keep) = wanted.keep {
             unique(&sorted.layout, &mut entries, keep, &|place| sorted.record_at(place));
         }
+        entries.truncate(wanted.first);
         sorted.entries = entries;
-        match keep {
-            Some(_) => sorted.without_gaps(&self.memory),
-            None => sorted,
+        match wanted.all() {
+            true => Ok(sorted),
+            false => sorted.without_gaps(&self.memory),
         }
+    }
+}
+
+/// Which rows of a sort are wanted.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// Of the same rows one.
+    pub(crate) keep: Option<Keep>,
+    /// Of what is left so many, the first in order.
+    pub(crate) first: usize,
+    /// The first of those that came before.
+    pub(crate) before: Option<Arc<Sorted>>,
+}
+
+impl Wanted {
+    fn all(&self) -> bool {
+        self.keep.is_none() && self.first == usize::MAX
+    }
+
+    /// Leaves out those `entries` that come behind the last row wanted, which is known where there were enough before.
+    fn leave_out_later(&self, layout: &Layout, entries: &mut Vec<u128>) {
+        let Some(before) = self.before.as_ref().filter(|before| before.rows() >= self.first) else { return };
+        let Some(last) = self.first.checked_sub(1).map(|last| before.entry(last)) else { return entries.clear() };
+        // A later one of the same rows may take the place of that which is there.
+        let compared = if self.keep == Some(Keep::Last) { layout.same_bytes().min(PREFIX) } else { PREFIX };
+        let compared = !u128::MAX.checked_shr(8 * compared as u32).unwrap_or(0);
+        entries.retain(|entry| entry & compared <= last & compared);
     }
 }
 
@@ -248,32 +277,24 @@ pub(crate) struct Sorted {
 
 impl Sorted {
     /// The same records, in as little memory as they need where they are few of those that came.
-    fn without_gaps(mut self, memory: &Arc<Memory>) -> Self {
-        let length = |entry: &u128| self.layout.measure(self.record_at(place(*entry))).end;
-        self.bytes = self.entries.iter().map(length).sum();
+    fn without_gaps(mut self, memory: &Arc<Memory>) -> Result<Self> {
+        self.bytes = self.entries.iter().map(|entry| self.record_length(place(*entry))).sum();
         if let Some(held) = &mut self.held {
             held.shrink_to(self.entries.len() * size_of::<u128>());
         }
         let had: usize = self.segments.iter().map(|segment| segment.filled().len()).sum();
         if self.bytes > had / 4 {
-            return self;
+            return Ok(self);
         }
-        let mut segments: Vec<Segment> = Vec::new();
-        let mut entries = Vec::with_capacity(self.entries.len());
+        let mut gathered = Gathered::new(Arc::clone(&self.layout), Arc::clone(memory));
         for entry in &self.entries {
-            let record = self.record_at(place(*entry));
-            let record = &record[..self.layout.measure(record).end];
-            if segments.last().is_none_or(|segment| segment.room() < record.len()) {
-                // What it comes from is given back soon, and has more.
-                let Ok(Some(segment)) = memory.segment(record.len(), true) else { return self };
-                segments.push(segment);
-            }
-            let Some(segment) = segments.last_mut() else { return self };
-            let at = segment.filled().len();
-            segment.next(record.len()).copy_from_slice(record);
-            entries.push((entry & !PLACE) | ((segments.len() - 1) * SEGMENT + at) as u128);
+            gathered.add(*entry, self.record_at(place(*entry)))?;
         }
-        Sorted { layout: self.layout, segments, entries, bytes: self.bytes, held: self.held }
+        Ok(gathered.done())
+    }
+
+    fn record_length(&self, place: u32) -> usize {
+        self.layout.measure(self.record_at(place)).end
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -297,5 +318,45 @@ impl Sorted {
 
     fn record_at(&self, place: u32) -> &[u8] {
         &self.segments[place as usize / SEGMENT].filled()[place as usize % SEGMENT..]
+    }
+}
+
+/// Records that come in order, each copied.
+pub(crate) struct Gathered {
+    memory: Arc<Memory>,
+    sorted: Sorted,
+}
+
+impl Gathered {
+    pub(crate) fn new(layout: Arc<Layout>, memory: Arc<Memory>) -> Self {
+        let sorted = Sorted { layout, segments: Vec::new(), entries: Vec::new(), bytes: 0, held: None };
+        Gathered { memory, sorted }
+    }
+
+    /// Adds the record with which `bytes` begins, and whose entry has the first bytes of its key. What it comes from is given
+    /// back soon, so memory is taken whether it is free or not.
+    pub(crate) fn add(&mut self, entry: u128, bytes: &[u8]) -> Result<()> {
+        let Sorted { layout, segments, entries, bytes: all, .. } = &mut self.sorted;
+        let record = &bytes[..layout.measure(bytes).end];
+        if segments.last().is_none_or(|segment| segment.room() < record.len()) {
+            segments.extend(self.memory.segment(record.len(), true)?);
+        }
+        let index = segments.len().saturating_sub(1);
+        let Some(segment) = segments.last_mut() else { return Ok(()) };
+        let at = segment.filled().len();
+        segment.next(record.len()).copy_from_slice(record);
+        *all += record.len();
+        entries.push((entry & !PLACE) | (index * SEGMENT + at) as u128);
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(crate) fn rows(&self) -> usize {
+        self.sorted.entries.len()
+    }
+
+    pub(crate) fn done(mut self) -> Sorted {
+        self.sorted.held = Some(self.memory.take(self.sorted.entries.len() * size_of::<u128>()));
+        self.sorted
     }
 }

@@ -1,6 +1,7 @@
 //! The plan of a sort from the size of its data: runs, passes, memory and scratch.
 //!
-//! A sort that holds a memory M sorts pieces of M/2 (one half is filled while the other is written), so D bytes make
+//! A sort that holds a memory M sorts pieces of M/2 (one half is filled while the other is written; where there are more
+//! disks than inputs, smaller ones, so that each disk has one to write), so D bytes make
 //! 2·D/M runs. A merge of all of them at once holds a block of b bytes of each: 2·D/M · b ≤ M, and so M ≥ √(2·b·D).
 //! With b = 128 KiB that is the rule of IBM's best-practice paper on sorting in DataStage, √(MB) / 2. Since D stands
 //! under a root, an estimate that is wrong by a factor of two does no harm where memory is not on the edge.
@@ -42,14 +43,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for `data` bytes in `rows` rows, as far as they are known, which come through `inputs` at once.
+    /// The plan for `data` bytes in `rows` rows, as far as they are known, which come through `inputs` at once, with one
+    /// disk.
     pub fn new(data: Option<u64>, rows: Option<u64>, memory: u64, inputs: u64) -> Self {
-        Plan::with_block(data, rows, memory, inputs, block(memory))
+        Plan::with_block(data, rows, memory, inputs, 1, block(memory))
     }
 
-    /// As [`Plan::new`] with blocks of `block` bytes.
-    pub fn with_block(data: Option<u64>, rows: Option<u64>, memory: u64, inputs: u64, block: u64) -> Self {
-        let piece = (memory / (2 * inputs.max(1))).clamp(1, PIECE_IN_MEMORY);
+    /// As [`Plan::new`] with so many `disks`, and blocks of `block` bytes.
+    pub fn with_block(data: Option<u64>, rows: Option<u64>, memory: u64, inputs: u64, disks: u64, block: u64) -> Self {
+        let piece = piece(memory, inputs, disks);
         let fan_in = fan_in(memory, block);
         // In memory each row has an entry beside its record.
         let entries = |data: u64| rows.unwrap_or(data / ROW).saturating_mul(size_of::<u128>() as u64);
@@ -90,9 +92,19 @@ impl Plan {
     }
 }
 
-/// Bytes of a block in scratch: so small that hundreds of runs are merged at once.
+/// How many pieces of one input are sorted and written at once: all inputs together keep all disks busy.
+pub(crate) fn jobs(inputs: u64, disks: u64) -> u64 {
+    disks.div_ceil(inputs.max(1)).max(1)
+}
+
+/// Bytes of a piece, of which each input fills one while others are sorted and written.
+pub(crate) fn piece(memory: u64, inputs: u64, disks: u64) -> u64 {
+    (memory / ((1 + jobs(inputs, disks)) * inputs.max(1))).clamp(1, PIECE_IN_MEMORY)
+}
+
+/// Bytes of a block in scratch: so small that about a thousand runs are merged at once, where memory is not less than 64 MiB.
 pub fn block(memory: u64) -> u64 {
-    (memory / SHARE as u64 / 256).clamp(EXTENT.0 as u64, 64 << 10)
+    (memory / SHARE as u64 / 1024).clamp(EXTENT.0 as u64, 64 << 10)
 }
 
 /// The most runs that are merged at once with `memory` bytes, if `block` bytes of each are held.

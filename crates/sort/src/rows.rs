@@ -22,12 +22,12 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, FixedSizeBinaryBuilder, GenericBinaryArray,
-    GenericBinaryBuilder, LargeStringArray, NullArray, OffsetSizeTrait, PrimitiveArray, RecordBatch,
+    Array, ArrayRef, AsArray, BooleanArray, FixedSizeBinaryBuilder, GenericBinaryArray, GenericBinaryBuilder,
+    GenericByteViewArray, LargeStringArray, NullArray, OffsetSizeTrait, PrimitiveArray, RecordBatch,
     RecordBatchOptions, StringArray, UInt8Array, downcast_primitive, downcast_primitive_array, make_view,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, SchemaRef};
+use arrow::datatypes::{ArrowPrimitiveType, BinaryViewType, ByteViewType, DataType, SchemaRef, StringViewType};
 use arrow_row::{RowConverter, SortField};
 use millstream_core::buffers;
 use millstream_core::spec::Size;
@@ -244,6 +244,7 @@ impl Layout {
     }
 
     /// The record at the beginning of `bytes`: where its key begins and ends, and where it ends.
+    #[inline]
     pub(crate) fn measure(&self, bytes: &[u8]) -> Measure {
         let mut at = 0;
         let mut length = |length: Length| match length {
@@ -289,6 +290,7 @@ impl Layout {
     }
 
     /// The key of the record at the beginning of `bytes`.
+    #[inline]
     pub(crate) fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let measure = self.measure(bytes);
         &bytes[measure.key..measure.rest]
@@ -755,13 +757,8 @@ impl Field {
                 }
                 Arc::new(builder.finish())
             }
-            _ => {
-                let values = collect_views(rows, nulls, fill)?;
-                match self.data_type {
-                    DataType::Utf8View => Arc::new(values.to_string_view().map_err(damaged)?),
-                    _ => Arc::new(values),
-                }
-            }
+            DataType::Utf8View => Arc::new(collect_views::<StringViewType>(rows, nulls, fill)?),
+            _ => Arc::new(collect_views::<BinaryViewType>(rows, nulls, fill)?),
         })
     }
 }
@@ -788,11 +785,16 @@ fn each(
     }
 }
 
-fn collect_views(
+/// An array of texts, or of bytes. Whether texts are that is looked at block by block: those that are sound as a whole are so
+/// in each part that begins where a character does.
+fn collect_views<T: ByteViewType>(
     rows: usize,
     nulls: Option<&NullBuffer>,
     mut fill: impl FnMut(usize, &mut Vec<u8>),
-) -> Result<BinaryViewArray> {
+) -> Result<GenericByteViewArray<T>> {
+    let is_text = T::DATA_TYPE == DataType::Utf8View;
+    let is_sound = |text: &[u8]| !is_text || simdutf8::basic::from_utf8(text).is_ok();
+    let mut sound = true;
     let mut views = Vec::with_capacity(rows);
     let mut blocks = Vec::new();
     let mut block = Vec::new();
@@ -800,6 +802,7 @@ fn collect_views(
         if block.capacity() - block.len() < VIEW_BLOCK / 4 {
             let full = std::mem::replace(&mut block, buffers::take(VIEW_BLOCK));
             if !full.is_empty() {
+                sound &= is_sound(&full);
                 blocks.push(Buffer::from(buffers::share(full)));
             }
         }
@@ -808,13 +811,27 @@ fn collect_views(
         if nulls.is_some_and(|nulls| nulls.is_null(row)) {
             block.truncate(start);
         }
-        views.push(make_view(&block[start..], blocks.len() as u32, start as u32));
-        if block.len() - start <= INLINE {
+        let text = &block[start..];
+        views.push(make_view(text, blocks.len() as u32, start as u32));
+        if text.len() <= INLINE {
+            sound &= is_sound(text);
             block.truncate(start);
+        } else {
+            sound &= !is_text || begins_character(text[0]);
         }
     }
+    sound &= is_sound(&block);
     blocks.push(Buffer::from(buffers::share(block)));
-    BinaryViewArray::try_new(views.into(), blocks, nulls.cloned()).map_err(damaged)
+    if !sound {
+        return Err(damaged("a text is no UTF-8"));
+    }
+    // SAFETY: each view was made of bytes of the block that it names, or holds them itself; texts are UTF-8.
+    Ok(unsafe { GenericByteViewArray::new_unchecked(views.into(), blocks, nulls.cloned()) })
+}
+
+/// Whether a character of UTF-8 can begin with `byte`.
+fn begins_character(byte: u8) -> bool {
+    byte & 0b1100_0000 != 0b1000_0000
 }
 
 fn collect_binary<O: OffsetSizeTrait>(
@@ -881,6 +898,7 @@ fn write_number(place: &mut [u8], mut number: u32) -> usize {
 }
 
 /// Reads what [`write_number`] wrote at `at`, and moves `at` behind it.
+#[inline]
 fn read_number(bytes: &[u8], at: &mut usize) -> usize {
     let first = bytes[*at] as usize;
     *at += 1;

@@ -112,6 +112,11 @@ impl Scratch {
         Arc::new(Scratch { disks, compression, block, written, runs, waited: Arc::default() })
     }
 
+    /// How many disks there are.
+    pub(crate) fn disks(&self) -> usize {
+        self.disks.len()
+    }
+
     /// Runs that were sorted and written.
     pub(crate) fn runs(&self) -> u64 {
         self.runs.load(Ordering::Relaxed)
@@ -144,9 +149,10 @@ impl Scratch {
 pub(crate) struct Writer {
     scratch: Arc<Scratch>,
     layout: Arc<Layout>,
+    memory: Arc<Memory>,
     /// By the disk: the file, and where it ends.
     files: Vec<Option<(Arc<File>, u64)>>,
-    /// The records of a block, and what LZ4 makes of them.
+    /// The records of a block, and what packing makes of them.
     block: Vec<u8>,
     packed: Vec<u8>,
 }
@@ -174,9 +180,9 @@ struct Block {
 }
 
 impl Writer {
-    pub(crate) fn new(scratch: Arc<Scratch>, layout: Arc<Layout>) -> Self {
+    pub(crate) fn new(scratch: Arc<Scratch>, layout: Arc<Layout>, memory: Arc<Memory>) -> Self {
         let files = scratch.disks.iter().map(|_| None).collect();
-        Writer { scratch, layout, files, block: Vec::new(), packed: Vec::new() }
+        Writer { scratch, layout, memory, files, block: Vec::new(), packed: Vec::new() }
     }
 
     /// Writes `sorted` to the disk that will have it soonest. A disk that is full is left for another one.
@@ -256,11 +262,14 @@ impl Writer {
         };
         self.block.clear();
         let piece = (WRITTEN * self.scratch.block).clamp(WRITE.0, WRITE.1);
+        // There is no other way to make memory free.
+        let _held = self.memory.take(Appender::held(piece) + 2 * self.scratch.block);
         let mut open = OpenRun {
             layout: &self.layout,
             place,
             waited: &self.scratch.waited,
-            compression: self.scratch.compression,
+            asked: self.scratch.compression,
+            compression: None,
             most: self.scratch.block,
             appender: Appender::new(Arc::clone(&file), start, piece).map_err(|cause| place.fault(&cause))?,
             block: &mut self.block,
@@ -269,10 +278,10 @@ impl Writer {
             blocks: Vec::new(),
         };
         write(&mut open)?;
-        let (end, blocks) = open.close()?;
+        let (end, blocks, compression) = open.close()?;
         self.files[disk] = Some((Arc::clone(&file), end));
         let (folder, layout) = (place.folder.clone(), Arc::clone(&self.layout));
-        let (compression, waited) = (self.scratch.compression, Arc::clone(&self.scratch.waited));
+        let waited = Arc::clone(&self.scratch.waited);
         Ok(Run { file, folder, layout, compression, waited, start, blocks })
     }
 }
@@ -282,7 +291,9 @@ struct OpenRun<'a> {
     layout: &'a Layout,
     place: &'a Disk,
     waited: &'a Waited,
-    compression: Compression,
+    asked: Compression,
+    /// Once there is a first block.
+    compression: Option<Compression>,
     /// Bytes after which a block is sealed.
     most: usize,
     appender: Appender,
@@ -307,7 +318,11 @@ impl OpenRun<'_> {
         if self.block.is_empty() {
             return Ok(());
         }
-        let stored = self.compression.pack(self.block, self.packed);
+        let compression = match self.compression {
+            Some(known) => known,
+            None => *self.compression.insert(self.asked.for_run(self.block, self.packed)),
+        };
+        let stored = compression.pack(self.block, self.packed);
         let (length, check) = (stored.len() as u32, crc32fast::hash(stored));
         let (appender, waited) = (&mut self.appender, self.waited);
         waited.count(|| appender.append(stored)).map_err(|cause| self.place.fault(&cause))?;
@@ -317,11 +332,11 @@ impl OpenRun<'_> {
         Ok(())
     }
 
-    fn close(mut self) -> Result<(u64, Vec<Block>)> {
+    fn close(mut self) -> Result<(u64, Vec<Block>, Compression)> {
         self.seal()?;
         let (appender, waited) = (&mut self.appender, self.waited);
         waited.count(|| appender.fill_page()).map_err(|cause| self.place.fault(&cause))?;
-        Ok((self.appender.end(), self.blocks))
+        Ok((self.appender.end(), self.blocks, self.compression.unwrap_or(self.asked)))
     }
 }
 
@@ -343,23 +358,91 @@ impl Run {
             .hint("nothing was written to the target; look at the disk, and start the run again")
     }
 
+    fn unreadable(&self, cause: &std::io::Error) -> Error {
+        Error::io(format!("scratch in {} cannot be read", self.folder.display()), cause)
+    }
+
+    /// An error if `content` is not what was written as `blocks`.
+    fn check(&self, blocks: &[Block], content: &[u8]) -> Result<()> {
+        let mut at = 0;
+        for block in blocks {
+            let stored = &content[at..at + block.stored as usize];
+            at += stored.len();
+            if crc32fast::hash(stored) != block.check {
+                return Err(self.damaged());
+            }
+        }
+        Ok(())
+    }
+
+    /// The records of `blocks`, of which `content` is what is on disk: `raw` bytes.
+    fn unpacked(&self, blocks: &[Block], content: &[u8], raw: usize) -> Result<Aligned> {
+        let mut records = Aligned::new(raw).map_err(|cause| no_memory(&cause))?;
+        let (mut from, mut to) = (0, 0);
+        for block in blocks {
+            let stored = &content[from..from + block.stored as usize];
+            let room = &mut records[to..to + block.raw as usize];
+            (from, to) = (from + stored.len(), to + room.len());
+            match stored.len() == room.len() {
+                true => room.copy_from_slice(stored),
+                false => self.compression.unpack(stored, room).ok_or_else(|| self.damaged())?,
+            }
+        }
+        Ok(records)
+    }
+
+    /// Where the `rows` records begin that fill `bytes` from byte `start` on.
+    fn places(&self, bytes: &[u8], start: usize, rows: usize) -> Vec<u32> {
+        let mut places = Vec::with_capacity(rows);
+        let mut record = start;
+        while record < bytes.len() {
+            places.push(record as u32);
+            record += self.layout.measure(&bytes[record..]).end;
+        }
+        places
+    }
+
     /// Reads the run from its beginning.
     pub(crate) fn reader(self: Arc<Self>, memory: &Arc<Memory>) -> RunReader {
         RunReader { at: self.start, next: 0, memory: Arc::clone(memory), page: Vec::new(), ahead: None, run: self }
     }
 }
 
-/// Blocks that are read at once: up to which, their bytes on disk and in memory, their rows.
+/// Blocks that are read at once: from which up to which, where they begin, their bytes on disk and in memory, their rows.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
+    from: usize,
     to: usize,
+    at: u64,
     stored: usize,
     raw: usize,
     rows: usize,
 }
 
-/// A buffer, and how many bytes of it are filled.
-type Filled = std::io::Result<(Aligned, usize)>;
+impl Extent {
+    /// The first and the last byte of the file in whose pages something of it is, and its own first byte in these.
+    fn pages(&self) -> (u64, u64, usize) {
+        let (first, last) = (direct::align_down(self.at), direct::align_up(self.at + self.stored as u64));
+        (first, last, (self.at - first) as usize)
+    }
+
+    /// Bytes of memory for its records and their places.
+    fn size(&self) -> usize {
+        let (first, last, _) = self.pages();
+        let bytes = if self.is_packed() { self.raw } else { (last - first) as usize };
+        bytes + self.rows * size_of::<u32>()
+    }
+
+    /// Bytes of memory that it takes beside these while it is unpacked.
+    fn size_packed(&self) -> usize {
+        let (first, last, _) = self.pages();
+        if self.is_packed() { (last - first) as usize } else { 0 }
+    }
+
+    fn is_packed(&self) -> bool {
+        self.stored != self.raw
+    }
+}
 
 /// Reads the blocks of a run one after the other.
 #[derive(Debug)]
@@ -371,8 +454,14 @@ pub(crate) struct RunReader {
     /// The page of the file in which `at` is, if it was read with what came before; else empty.
     page: Vec<u8>,
     /// What is being read already.
-    ahead: Option<(Extent, Pending<Filled>, Held)>,
+    ahead: Option<(Extent, Pending<Result<Taken>>)>,
 }
+
+/// A buffer, and how many bytes of it are filled.
+type Filled = std::io::Result<(Aligned, usize)>;
+
+/// What was read of a run: its records, and the page in which it ended, if that goes on.
+type Taken = (Chunk, Vec<u8>);
 
 impl RunReader {
     /// Whether there are more.
@@ -380,11 +469,11 @@ impl RunReader {
         self.next < self.run.blocks.len()
     }
 
-    /// The next blocks that make up `bytes` on disk, but one at least.
+    /// The next blocks that make up `bytes` in memory, but one at least.
     fn extent(&self, bytes: usize) -> Extent {
-        let mut extent = Extent { to: self.next, stored: 0, raw: 0, rows: 0 };
+        let mut extent = Extent { from: self.next, to: self.next, at: self.at, stored: 0, raw: 0, rows: 0 };
         for block in &self.run.blocks[self.next..] {
-            if extent.to > self.next && extent.stored >= bytes {
+            if extent.to > self.next && extent.raw + block.raw as usize > bytes {
                 break;
             }
             extent.to += 1;
@@ -397,13 +486,12 @@ impl RunReader {
 
     /// Bytes of memory that the next `bytes` take.
     pub(crate) fn size(&self, bytes: usize) -> usize {
-        let extent = self.ahead.as_ref().map_or_else(|| self.extent(bytes), |(extent, ..)| *extent);
-        extent.stored.max(extent.raw) + extent.rows * size_of::<u32>()
+        self.ahead.as_ref().map_or_else(|| self.extent(bytes), |(extent, ..)| *extent).size()
     }
 
     /// Bytes of memory that reading the next `bytes` takes beyond what is read already.
     pub(crate) fn cost(&self, bytes: usize) -> usize {
-        self.size(bytes) - self.ahead.as_ref().map_or(0, |(extent, ..)| extent.stored)
+        if self.ahead.is_some() { 0 } else { self.extent(bytes).size() }
     }
 
     /// Has the next `bytes` read, if there is memory for them.
@@ -412,92 +500,89 @@ impl RunReader {
             return true;
         }
         let extent = self.extent(bytes);
-        let buffer = self.window(&extent);
+        let size = extent.size() + extent.size_packed();
         // It is not a refusal: all goes on without it.
-        if self.memory.left() < 2 * buffer {
+        if self.memory.left() < 2 * size {
             return false;
         }
-        let Some(held) = self.memory.try_take(buffer) else { return false };
-        self.ahead = Some((extent, direct::wait_elsewhere(self.reading(buffer)), held));
+        let Some(held) = self.memory.try_take(size) else { return false };
+        let reading = self.reading(extent, held);
+        let taking = move || {
+            let content = reading.content();
+            reading.take(content)
+        };
+        self.ahead = Some((extent, direct::wait_elsewhere(taking)));
         true
     }
 
-    /// Bytes of all pages in which something of `extent` is.
-    fn window(&self, extent: &Extent) -> usize {
-        (direct::align_up(self.at + extent.stored as u64) - direct::align_down(self.at)) as usize
+    fn reading(&self, extent: Extent, held: Held) -> Reading {
+        Reading { run: Arc::clone(&self.run), extent, page: self.page.clone(), held }
     }
 
-    /// What reads `length` bytes of pages, of which the first may be there already.
-    fn reading(&self, length: usize) -> impl FnOnce() -> Filled + use<> {
-        let (file, at, page) = (Arc::clone(&self.run.file), direct::align_down(self.at), self.page.clone());
-        move || {
-            let known = page.len();
-            let mut buffer = Aligned::new(length)?;
-            buffer[..known].copy_from_slice(&page);
-            let count = direct::read_at(&file, &mut buffer[known..], at + known as u64)?;
-            Ok((buffer, known + count))
-        }
-    }
-
-    /// The next records: what was read ahead, or blocks of about `bytes` bytes on disk.
+    /// The next records: what was read ahead, or blocks of about `bytes` bytes.
     pub(crate) fn read(&mut self, bytes: usize) -> Result<Chunk> {
-        let (extent, content) = match self.ahead.take() {
-            Some((extent, pending, _)) => (extent, self.run.waited.count(|| pending.wait().flatten())),
+        let (extent, taken) = match self.ahead.take() {
+            Some((extent, pending)) => {
+                let taken = self.run.waited.count(|| pending.wait());
+                (extent, taken.map_err(|cause| self.run.unreadable(&cause))?)
+            }
             None => {
                 let extent = self.extent(bytes);
-                (extent, self.run.waited.count(self.reading(self.window(&extent))))
+                let held = self.memory.take(extent.size() + extent.size_packed());
+                let reading = self.reading(extent, held);
+                let content = self.run.waited.count(|| reading.content());
+                (extent, reading.take(content))
             }
         };
-        let (content, length) = content
-            .map_err(|cause| Error::io(format!("scratch in {} cannot be read", self.run.folder.display()), &cause))?;
-        let start = (self.at % ALIGNMENT as u64) as usize;
-        let end = start + extent.stored;
-        if length < end {
-            return Err(self.run.damaged());
-        }
-        self.page.clear();
-        if !end.is_multiple_of(ALIGNMENT) {
-            self.page.extend_from_slice(&content[end - end % ALIGNMENT..end.next_multiple_of(ALIGNMENT)]);
-        }
-        let blocks = &self.run.blocks[self.next..extent.to];
-        let mut at = start;
-        for block in blocks {
-            let stored = &content[at..at + block.stored as usize];
-            at += stored.len();
-            if crc32fast::hash(stored) != block.check {
-                return Err(self.run.damaged());
-            }
-        }
-        let (bytes, start) = match extent.stored == extent.raw {
-            true => (content, start),
-            false => (self.unpacked(blocks, &content[start..end], extent.raw)?, 0),
-        };
-        let mut places = Vec::with_capacity(extent.rows);
-        let (mut record, end) = (start, start + extent.raw);
-        while record < end {
-            places.push(record as u32);
-            record += self.run.layout.measure(&bytes[record..end]).end;
-        }
+        let chunk;
+        (chunk, self.page) = taken?;
         self.at += extent.stored as u64;
         self.next = extent.to;
-        let held = self.memory.take(bytes.held() + places.len() * size_of::<u32>());
-        Ok(Chunk { layout: Arc::clone(&self.run.layout), bytes, places, _held: held })
+        Ok(chunk)
+    }
+}
+
+/// An extent that is to be read and unpacked, by any thread.
+struct Reading {
+    run: Arc<Run>,
+    extent: Extent,
+    /// The first page, if that has been read.
+    page: Vec<u8>,
+    held: Held,
+}
+
+impl Reading {
+    /// What is in its pages, and how many bytes of them there are.
+    fn content(&self) -> Filled {
+        let ((first, last, _), known) = (self.extent.pages(), self.page.len());
+        let mut content = Aligned::new((last - first) as usize)?;
+        content[..known].copy_from_slice(&self.page);
+        let count = direct::read_at(&self.run.file, &mut content[known..], first + known as u64)?;
+        Ok((content, known + count))
     }
 
-    /// The records of `blocks`, of which `content` is what is on disk.
-    fn unpacked(&self, blocks: &[Block], content: &[u8], raw: usize) -> Result<Aligned> {
-        let mut records = Aligned::new(raw).map_err(|cause| no_memory(&cause))?;
-        let (mut from, mut to) = (0, 0);
-        for block in blocks {
-            let stored = &content[from..from + block.stored as usize];
-            let room = &mut records[to..to + block.raw as usize];
-            (from, to) = (from + stored.len(), to + room.len());
-            match stored.len() == room.len() {
-                true => room.copy_from_slice(stored),
-                false => self.run.compression.unpack(stored, room).ok_or_else(|| self.run.damaged())?,
-            }
+    /// Takes the records out of its pages.
+    fn take(mut self, content: Filled) -> Result<Taken> {
+        let (run, extent) = (Arc::clone(&self.run), self.extent);
+        let (_, _, start) = extent.pages();
+        let end = start + extent.stored;
+        let (content, length) = content.map_err(|cause| run.unreadable(&cause))?;
+        if length < end {
+            return Err(run.damaged());
         }
-        Ok(records)
+        let mut page = Vec::new();
+        if !end.is_multiple_of(ALIGNMENT) {
+            page.extend_from_slice(&content[end - end % ALIGNMENT..end.next_multiple_of(ALIGNMENT)]);
+        }
+        let blocks = &run.blocks[extent.from..extent.to];
+        run.check(blocks, &content[start..end])?;
+        let (bytes, start) = match extent.is_packed() {
+            true => (run.unpacked(blocks, &content[start..end], extent.raw)?, 0),
+            false => (content, start),
+        };
+        let places = run.places(&bytes[..start + extent.raw], start, extent.rows);
+        self.held.shrink_to(extent.size());
+        Ok((Chunk { layout: Arc::clone(&run.layout), bytes, places, _held: self.held }, page))
     }
 }
 
@@ -538,7 +623,7 @@ mod tests {
     use millstream_core::Budget;
 
     use super::*;
-    use crate::piece::Filling;
+    use crate::piece::{Filling, Wanted};
     use crate::{Key, KeyValues, Order};
 
     #[test]
@@ -551,11 +636,12 @@ mod tests {
             let layout = Layout::new(&batch.schema(), &[Key { values: KeyValues::Column(0), order }]);
             let layout = Arc::new(layout.expect("a layout"));
             let memory = Memory::new(Budget::new(1 << 30), 1 << 28);
+            let wanted = Wanted { keep: None, first: usize::MAX, before: None };
             let mut filling = Filling::new(Arc::clone(&layout), Arc::clone(&memory), 1 << 24);
             filling.add(&layout.prepare(&batch, &[]).expect("prepared"), 0, false).expect("memory");
-            let sorted = filling.sort(None);
+            let sorted = filling.sort(&wanted).expect("memory");
             let scratch = Scratch::new(&[folder.path().to_owned()], compression, 4096);
-            let run = Arc::new(Writer::new(scratch, layout).write(&sorted).expect("written"));
+            let run = Arc::new(Writer::new(scratch, layout, Arc::clone(&memory)).write(&sorted).expect("written"));
             let length = run.stored();
             // The same file through the cache, so that single bytes can be written.
             let path = format!("/proc/self/fd/{}", run.file.as_raw_fd());

@@ -31,6 +31,8 @@ struct Shape {
     keep: Option<Keep>,
     /// In how many of the first keys the same rows are equal.
     same: usize,
+    /// How many rows are wanted.
+    first: Option<usize>,
 }
 
 const AMPLE: Shape = Shape {
@@ -41,6 +43,7 @@ const AMPLE: Shape = Shape {
     block: 64 << 10,
     keep: None,
     same: usize::MAX,
+    first: None,
 };
 
 /// So little that everything is written in small runs.
@@ -76,10 +79,11 @@ fn try_sort(
         scratch: folders.to_vec(),
         compression: shape.compression,
         block: shape.block,
+        extent: None,
         workers: 2,
     };
     let layout = Arc::new(Layout::with_same(&batches[0].schema(), keys, shape.same).expect("a layout"));
-    let sort = Sort::new(Arc::clone(&layout), shape.keep, &resources, shape.inputs);
+    let sort = Sort::first_rows(Arc::clone(&layout), shape.keep, shape.first, &resources, shape.inputs);
     let sorted = runtime.block_on(async {
         let mut finished = Vec::new();
         let share = batches.len().div_ceil(shape.inputs);
@@ -132,6 +136,10 @@ fn reference(batches: &[RecordBatch], keys: &[Key], keep: Option<Keep>, same: us
     take_record_batch(&all, &UInt32Array::from(order)).expect("taken")
 }
 
+fn first_rows(batch: &RecordBatch, first: usize) -> RecordBatch {
+    batch.slice(0, first.min(batch.num_rows()))
+}
+
 fn column(key: &Key) -> usize {
     match key.values {
         KeyValues::Column(index) => index,
@@ -148,6 +156,11 @@ fn check(batches: &[RecordBatch], keys: &[Key], shape: Shape) -> Outcome {
     let outcome = sort(batches, keys, shape);
     let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
     let expected = reference(batches, keys, shape.keep, shape.same);
+    let (sorted, expected) = match shape.first {
+        // Others that came through another input may follow.
+        Some(first) => (first_rows(&sorted, first), first_rows(&expected, first)),
+        None => (sorted, expected),
+    };
     assert_eq!(sorted.num_rows(), expected.num_rows(), "{keys:?} {shape:?}");
     assert!(sorted == expected, "{keys:?} {shape:?}");
     assert_eq!(outcome.left, 0, "all memory is given back");
@@ -303,7 +316,7 @@ proptest! {
         keys in proptest::collection::vec((0_usize..5, any::<bool>(), any::<bool>()), 1..4),
         sizes in proptest::collection::vec(2_000_usize..3_000, 3..5),
         seed: u64,
-        compression in prop_oneof![Just(Compression::None), Just(Compression::Lz4), Just(Compression::Zstd)],
+        compression in prop_oneof![Just(Compression::Auto), Just(Compression::None), Just(Compression::Lz4), Just(Compression::Zstd)],
         keep in prop_oneof![Just(None), Just(Some(Keep::First)), Just(Some(Keep::Last))],
         same in 1_usize..4,
         inputs in 1_usize..3,
@@ -321,7 +334,7 @@ fn what_does_not_fit_is_written_and_merged() {
     for kinds in [&[(5, false), (0, true)][..], &[(0, false), (6, true), (3, true), (13, true)]] {
         let batches = batches(kinds, &[8192; 40], 7);
         for keep in [None, Some(Keep::First), Some(Keep::Last)] {
-            for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+            for compression in [Compression::Auto, Compression::None, Compression::Lz4, Compression::Zstd] {
                 for keys in [&[key(0, false, true)][..], &[key(0, true, true), key(1, false, false)]] {
                     let outcome = check(&batches, keys, Shape { keep, compression, ..STARVED });
                     assert!(outcome.usage.written > 0, "it was written");
@@ -360,6 +373,57 @@ fn what_is_dropped_early_is_not_written() {
     assert!(usage.written < 64 << 10, "there are six different values: {usage:?}");
     let usage = check(&batches, &keys, STARVED).usage;
     assert!(usage.written > 4 << 20, "{usage:?}");
+}
+
+#[test]
+fn of_first_rows_none_is_written() {
+    let batches = batches(&[(2, true), (5, true), (1, false)], &[8192; 40], 31);
+    // Six values, texts of which many are equal, and all rows different.
+    let orders: [&[Key]; 3] = [
+        &[key(0, false, true), key(3, true, true)],
+        &[key(1, true, false), key(3, false, true)],
+        &[key(3, true, true)],
+    ];
+    for keys in orders {
+        for keep in [None, Some(Keep::First), Some(Keep::Last)] {
+            for (first, inputs) in [(0, 1), (3, 2), (1000, 1), (9000, 2)] {
+                let shape = Shape { keep, same: 1, first: Some(first), inputs, ..STARVED };
+                let usage = check(&batches, keys, shape).usage;
+                assert_eq!(usage.written, 0, "{shape:?} {usage:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn more_first_rows_than_fit_are_written() {
+    let batches = batches(&[(5, true), (0, false)], &[8192; 30], 37);
+    for keep in [None, Some(Keep::Last)] {
+        for inputs in [1, 2] {
+            let shape = Shape { keep, first: Some(150_000), inputs, ..STARVED };
+            let usage = check(&batches, &[key(0, false, true), key(1, true, true)], shape).usage;
+            assert!(usage.written > 0, "{usage:?}");
+        }
+    }
+}
+
+#[test]
+fn one_input_keeps_several_disks_busy() {
+    let (one, other) = (Mount::tmpfs("size=64m"), Mount::tmpfs("size=64m"));
+    let (Some(one), Some(other)) = (one, other) else { return };
+    let folders = [one.path().to_owned(), other.path().to_owned()];
+    let used = || {
+        let disks = folders.iter().map(|folder| rustix::fs::statvfs(folder).expect("a disk"));
+        disks.map(|disk| (disk.f_blocks - disk.f_bfree) * disk.f_frsize).collect::<Vec<_>>()
+    };
+    let between = std::cell::Cell::new(Vec::new());
+    let (batches, keys) = (eight_megabytes(), [key(0, false, true)]);
+    let outcome = try_sort(&batches, &keys, STARVED, &folders, || between.set(used())).expect("it is sorted");
+    let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
+    assert!(sorted == reference(&batches, &keys, None, usize::MAX), "in the order in which they came");
+    let used = between.take();
+    // One that seems twice as fast gets nearly all, so not how much.
+    assert!(used.iter().all(|bytes| *bytes > outcome.usage.written / 20), "{used:?} {:?}", outcome.usage);
 }
 
 #[test]
@@ -499,11 +563,10 @@ fn each_byte_is_written_once_and_hardly_more_than_the_data() {
     let batches: Vec<RecordBatch> = (0..10).map(|part| batch.slice(part * 8000, 8000)).collect();
     // With their line ends.
     let data = 80_000 * 100;
-    let usage = check(&batches, &[key(0, false, true)], Shape { block: 64 << 10, ..STARVED }).usage;
-    assert!(usage.written as f64 <= 1.02 * f64::from(data), "{usage:?}");
-    let packed = Shape { block: 64 << 10, compression: Compression::Lz4, ..STARVED };
-    let usage = check(&batches, &[key(0, false, true)], packed).usage;
-    assert!(usage.written as f64 <= 0.6 * f64::from(data), "{usage:?}");
+    for (compression, share) in [(Compression::None, 1.02), (Compression::Auto, 0.6), (Compression::Lz4, 0.6)] {
+        let usage = check(&batches, &[key(0, false, true)], Shape { block: 64 << 10, compression, ..STARVED }).usage;
+        assert!(usage.written as f64 <= share * f64::from(data), "{compression:?} {usage:?}");
+    }
 }
 
 #[test]
@@ -578,7 +641,9 @@ fn memory_that_is_a_disk_is_used_first() {
     let look = || after.set((used(little.path()), used(memory.path())));
     let outcome = try_sort(&batches, &[key(0, false, true)], STARVED, &folders, look).expect("it is sorted");
     let (little, memory) = after.get();
-    assert!(little + memory >= outcome.usage.written && memory > 4 << 20, "{little}, {memory}: {:?}", outcome.usage);
+    // What was in memory until the merge began went there later.
+    let seen = little + memory + STARVED.memory as u64;
+    assert!(seen >= outcome.usage.written && memory > 4 << 20, "{little}, {memory}: {:?}", outcome.usage);
 }
 
 #[test]

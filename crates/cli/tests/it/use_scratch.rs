@@ -101,6 +101,22 @@ fn what_is_left_goes_with_the_next_run(lab: &Lab) {
     assert_eq!(names(&lab.path("scratch")), [""; 0]);
 }
 
+/// As a disk that gives up: what is larger than this cannot be written.
+#[test]
+fn a_write_that_fails_is_told_and_leaves_nothing() {
+    let lab = lab("in.txt", "out.txt");
+    lab.file("in.txt", lines(400_000));
+    let run = lab.command(&with_scratch("scratch"));
+    let mut limited = std::process::Command::new("bash");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\""]).arg(run.get_program());
+    limited.args(run.get_args()).envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited.current_dir(run.get_current_dir().expect("the folder of the lab"));
+    let ran = finish(limited, None);
+    ran.ended(1).tells(&["rows to sort cannot be written to scratch in ", "file too large"]);
+    assert_eq!(names(&lab.path("scratch")), [""; 0], "nothing is left in scratch");
+    assert!(!lab.path("out.txt").exists());
+}
+
 #[test]
 fn a_kill_in_the_sorting_phase_leaves_nothing() {
     let lab = lab("-", "-");
@@ -188,8 +204,11 @@ fn a_machine_file_says_where_and_how() {
     let text = lines(400_000);
     lab.file("in.txt", &text);
     let expected = sorted(text.lines().collect::<Vec<_>>());
-    let plain = spilled(&lab, &["--scratch", "scratch"]);
+    lab.file("plain.yaml", "scratch: {disks: [scratch], compression: none}\n");
+    let plain = spilled(&lab, &["--machine", "plain.yaml"]);
     assert!(plain > 10 << 20, "{plain}");
+    let packed = spilled(&lab, &["--scratch", "scratch"]);
+    assert!(packed < plain * 6 / 10, "as nothing is said: {packed} of {plain}");
     for compression in ["lz4", "zstd"] {
         lab.file(
             "machine.yaml",
@@ -263,7 +282,7 @@ fn a_sort_names_its_pool() {
     let Some(small) = Mount::tmpfs("size=2m") else { return };
     let lab = lab("-", "out.txt");
     let text = lines(300_000);
-    let machine = |disks: &str| lab.file("machine.yaml", format!("scratch:\n  disks:\n{disks}"));
+    let machine = |disks: &str| lab.file("machine.yaml", format!("scratch:\n  compression: none\n  disks:\n{disks}"));
     let small = small.path().display();
     machine(&format!("    - {small}\n    - {{folder: scratch, pools: [large]}}\n"));
     let run = [&RUN[..], &["--machine", "machine.yaml"]].concat();
@@ -274,7 +293,11 @@ fn a_sort_names_its_pool() {
     assert!(lab.read("out.txt").lines().eq(sorted(text.lines().collect::<Vec<_>>())));
     let plan = lab.run(&[&["explain"], &run[1..]].concat());
     assert!(plan.ok().stdout.contains("pool=large"), "{}", plan.stdout);
-    assert!(plan.stdout.contains(&format!("scratch in {small} (in memory), scratch for large")), "{}", plan.stdout);
+    assert!(
+        plan.stdout.contains(&format!("scratch in {small} (in memory), scratch for large, runs as")),
+        "{}",
+        plan.stdout
+    );
     // A pool that the machine has not is a slip; a machine without pools has none to choose from.
     lab.file("job.yaml", lab.read("job.yaml").replace("pool: large", "pool: larg"));
     lab.run_with_input(&run, b"b\na\n").ended(2).tells(&[
@@ -292,10 +315,13 @@ fn another_disk_is_used_when_one_is_full() {
     let lab = lab("-", "out.txt");
     let text = lines(300_000);
     let small = small.path().display().to_string();
-    let ran = lab.run_with_input(&with_scratch(&small), text.as_bytes());
+    // Packed, all of it would fit.
+    lab.file("plain.yaml", "scratch: {compression: none}\n");
+    let run = [&with_scratch(&small)[..], &["--machine", "plain.yaml"]].concat();
+    let ran = lab.run_with_input(&run, text.as_bytes());
     ran.ended(1).tells(&["rows to sort cannot be written to scratch in", &small, "no space left", "was to be written"]);
     assert!(names(Path::new(&small)).is_empty() && !lab.path("out.txt").exists());
-    let both = [&with_scratch(&small)[..], &["--scratch", "scratch"]].concat();
+    let both = [&run[..], &["--scratch", "scratch"]].concat();
     lab.run_with_input(&both, text.as_bytes()).ok();
     assert!(lab.read("out.txt").lines().eq(sorted(text.lines().collect::<Vec<_>>())));
     assert!(names(Path::new(&small)).is_empty() && names(&lab.path("scratch")).is_empty());

@@ -284,6 +284,58 @@ fn an_order_that_rows_do_not_have_is_told_with_its_place() {
 }
 
 #[test]
+fn a_transform_says_the_order_of_its_rows() {
+    let (lab, mut rows) = days();
+    let job = lab.read("job.yaml").replace("    sorted_by: [day]\n", "").replace(
+        "transforms:\n  o: {sort: {from: s,",
+        "transforms:\n  even: {filter: {from: s, where: 'id % 2 = 0'}, sorted_by: day}\n  o: {sort: {from: even,",
+    );
+    lab.file("job.yaml", &job);
+    let plan = lab.run(&["explain", "job.yaml", "--memory", "64MiB", "--cores", "2"]);
+    assert!(plan.ok().stdout.contains("within groups of equal [day@0]"), "{}", plan.stdout);
+    lab.report(&["--cores", "2"]);
+    rows.retain(|row| row[1] % 2 == 0);
+    rows.sort_by_key(|row| (row[0], std::cmp::Reverse(row[2]), row[1]));
+    let out: Vec<[u64; 3]> =
+        csv_rows(&lab.read("out.csv")).iter().map(|row| [0, 1, 2].map(|column| number(&row[column]) as u64)).collect();
+    assert!(out == rows);
+    // One that it has not is told with its step.
+    lab.file("job.yaml", job.replace("sorted_by: day}", "sorted_by: [n desc, day]}"));
+    let told = ["`sorted_by` says", "even", "the row before it has"];
+    lab.run(&["run", "job.yaml", "--cores", "2"]).ended(1).tells(&told);
+    lab.file("job.yaml", job.replace("sorted_by: day}", "sorted_by: dya}"));
+    lab.run(&["check", "job.yaml"]).ended(2).tells(&["there is no column `dya` to be sorted by", "`day`"]);
+}
+
+#[test]
+fn first_rows_of_any_sort_never_go_to_scratch() {
+    type Order = fn(&mut Vec<Vec<String>>);
+    let sorts: [(&str, Order); 3] = [
+        ("by: name, stable: true", |rows| rows.sort_by_key(|row| row[3].clone())),
+        ("by: [g, id], dedupe: {by: g, keep: last}", |rows| {
+            rows.sort_by_key(|row| (number(&row[1]) as u64, std::cmp::Reverse(number(&row[0]) as u64)));
+            rows.dedup_by_key(|row| row[1].clone());
+        }),
+        ("by: [name, id], stable: true, dedupe: {by: name}", |rows| {
+            rows.sort_by_key(|row| (row[3].clone(), number(&row[0]) as u64));
+            rows.dedup_by_key(|row| row[3].clone());
+        }),
+    ];
+    for (sort, order) in sorts {
+        let (lab, plan) = with_transform(&format!("{{sort: {{from: s, {sort}, limit: 1000}}}}"));
+        assert!(matches!(&plan[..], [sort] if sort.contains("fetch=1000")), "{plan:?}");
+        let report = lab.report(&LEAST);
+        let spilled =
+            report["steps"].as_array().expect("steps").iter().filter_map(|step| step["spilled_bytes"].as_u64());
+        assert_eq!(spilled.sum::<u64>(), 0, "{report:#}");
+        let mut expected = rows_as_they_stand(&lab);
+        order(&mut expected);
+        expected.truncate(1000);
+        assert!(csv_rows(&lab.read("out.csv")) == expected, "{sort}");
+    }
+}
+
+#[test]
 fn an_order_that_a_window_has_made_is_made_use_of() {
     let job = "transforms:\n  w: {sql: 'SELECT id, g, row_number() OVER (PARTITION BY g ORDER BY id) AS n, name, row_number() \
                OVER (PARTITION BY g ORDER BY name, id DESC) AS m FROM s'}\nsinks:\n  out: {from: w, write: out.csv}\n";
@@ -327,7 +379,7 @@ fn the_plan_is_told_before() {
 
 #[test]
 fn scratch_that_is_too_small_is_told_before_anything_is_read_or_when_it_is_full() {
-    let Some(small) = Mount::tmpfs("size=3m") else { return };
+    let Some(small) = Mount::tmpfs("size=1m") else { return };
     let scratch = small.path().display().to_string();
     let lab = lab("transforms:\n  o: {sort: {from: s, by: name}}\nsinks:\n  out: {from: o, write: out.csv}\n");
     let arguments = [&["run", "job.yaml", "--scratch", &scratch][..], &LEAST].concat();

@@ -13,6 +13,7 @@ pub mod blame;
 mod buffer;
 pub mod joins;
 pub(crate) mod node;
+pub mod ordered;
 pub mod shared;
 pub mod sort;
 pub mod sorted;

@@ -247,9 +247,25 @@ impl ExternalSort {
     /// How one of its sorts will go.
     fn plan(&self) -> Plan {
         let (sorts, inputs) = self.sorts_and_inputs();
-        let share = |all: Option<u64>| all.map(|all| all / sorts);
         let memory = self.sorting.memory() / sorts;
-        Plan::with_block(share(self.size.1), share(self.size.0), memory, inputs, self.sorting.block(memory))
+        let (rows, bytes) = self.held_of_each();
+        let disks = self.sorting.scratch.folders(self.shape.pool.as_deref()).len() as u64;
+        Plan::with_block(bytes, rows, memory, inputs, disks, self.sorting.block(memory))
+    }
+
+    /// Rows and bytes that one of its sorts cannot drop as they come, as far as known: of each input no more than are
+    /// wanted.
+    fn held_of_each(&self) -> (Option<u64>, Option<u64>) {
+        let (sorts, inputs) = self.sorts_and_inputs();
+        let (rows, bytes) = (self.size.0.map(|rows| rows / sorts), self.size.1.map(|bytes| bytes / sorts));
+        let wanted = self.shape.fetch.map(|fetch| (fetch as u64).saturating_mul(inputs));
+        match (wanted, rows, bytes) {
+            (Some(wanted), Some(rows), Some(bytes)) if wanted < rows => {
+                let share = wanted as f64 / rows as f64;
+                (Some(wanted), Some((bytes as f64 * share) as u64))
+            }
+            _ => (rows, bytes),
+        }
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
@@ -338,6 +354,16 @@ impl ExecutionPlan for ExternalSort {
         vec![false]
     }
 
+    fn fetch(&self) -> Option<usize> {
+        self.shape.fetch
+    }
+
+    fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        let mut limited = self.with_input(Arc::clone(&self.input));
+        limited.shape.fetch = fetch;
+        Some(Arc::new(limited))
+    }
+
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
@@ -367,6 +393,7 @@ impl ExecutionPlan for ExternalSort {
             scratch: self.sorting.scratch.folders(self.shape.pool.as_deref()),
             compression: self.sorting.scratch.compression(),
             block: self.sorting.block(plan.memory) as usize,
+            extent: self.sorting.scratch.block().map(|block| block as usize),
             workers: self.sorting.workers,
         };
         if self.certain && self.sorted == 0 {
@@ -389,6 +416,7 @@ impl ExecutionPlan for ExternalSort {
         let work = Work {
             layout: Arc::clone(&self.layout),
             keep: self.shape.one_of.map(|one_of| one_of.keep),
+            first: self.shape.fetch,
             resources,
             computed: self.shape.order.iter().filter(is_computed).map(|key| Arc::clone(&key.expr)).collect(),
             busy: MetricBuilder::new(&self.metrics).elapsed_compute(partition),
@@ -445,6 +473,8 @@ type Sorted = DataFusionResult<RecordBatch>;
 struct Work {
     layout: Arc<Layout>,
     keep: Option<Keep>,
+    /// How many rows are wanted.
+    first: Option<usize>,
     resources: Resources,
     /// The keys that are no columns.
     computed: Vec<Arc<dyn PhysicalExpr>>,
@@ -454,7 +484,7 @@ struct Work {
 
 impl Work {
     fn sort(&self, inputs: usize) -> Arc<Sort> {
-        Sort::new(Arc::clone(&self.layout), self.keep, &self.resources, inputs)
+        Sort::first_rows(Arc::clone(&self.layout), self.keep, self.first, &self.resources, inputs)
     }
 
     /// The rows of all `streams` in one order.
@@ -601,7 +631,8 @@ async fn beside<T: Send + 'static>(
     SpawnedTask::spawn_blocking(work).join_unwind().await.map_err(broken)?.map_err(fault::carry)
 }
 
-/// The merged slices of `merge` in order; `workers` are merged at once, beside whoever takes them.
+/// The merged slices of `merge` in order. As many are merged at once as there are `workers`, beside whoever takes them; one
+/// more waits, so that nobody waits for it to be cut.
 fn slices(merge: Merge, workers: usize, busy: Time) -> impl Stream<Item = DataFusionResult<Merged>> {
     let cut = futures::stream::try_unfold(merge, async |mut merge| {
         let (slice, merge) = beside(move || Ok((merge.next_slice()?, merge))).await?;
@@ -620,7 +651,7 @@ fn slices(merge: Merge, workers: usize, busy: Time) -> impl Stream<Item = DataFu
     });
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     let sending = SpawnedTask::spawn(async move {
-        let mut merged = std::pin::pin!(merged.buffered(workers.max(1)));
+        let mut merged = std::pin::pin!(merged.buffered(workers.max(1) + 1));
         while let Some(slice) = merged.next().await {
             if sender.send(slice).await.is_err() {
                 return;

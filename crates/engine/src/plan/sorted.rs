@@ -24,6 +24,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use millstream_sort::Keep;
 
+use super::ordered::{RowsInOrder, RowsInOrderPlanner};
 use super::sort::{ExternalSort, Sorting};
 
 /// One row stays of those that are equal in the first keys.
@@ -66,7 +67,7 @@ impl SortedRows {
     pub fn needs_order_of_arrival(plan: &LogicalPlan) -> DataFusionResult<bool> {
         let mut found = false;
         plan.apply_with_subqueries(|node| {
-            found |= SortedRows::of(node).is_some_and(|sorted| sorted.stable);
+            found |= SortedRows::of(node).is_some_and(|sorted| sorted.stable) || RowsInOrder::is(node);
             Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })?;
         Ok(found)
@@ -151,7 +152,8 @@ impl QueryPlanner for SortingPlanner {
         session: &dyn Session,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let nodes = SortedRowsPlanner(self.0.clone());
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(nodes)]);
+        let planner =
+            DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(nodes), Arc::new(RowsInOrderPlanner)]);
         planner.create_physical_plan(plan, session).await
     }
 }

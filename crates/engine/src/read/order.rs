@@ -1,4 +1,4 @@
-//! The order that a source says its rows have: held against the rows before anything is made of it.
+//! The order that a source or a transform says its rows have: held against the rows before anything is made of it.
 
 use std::cmp::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use millstream_core::{Error, Result};
 
 /// One key of the order: a column, and its direction.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SortedBy {
     /// The column's name.
     pub column: String,

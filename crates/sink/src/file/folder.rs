@@ -140,31 +140,43 @@ struct StagedFile {
 }
 
 impl StagedFile {
-    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.length += bytes.len() as u64;
+        match self.large.is_none() && self.length >= LARGE && !self.rested {
+            true => self.write_first_of_large(bytes),
+            false => self.write_on(bytes),
+        }
+    }
+
+    /// Writes `bytes` as the rest was written.
+    fn write_on(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.large {
+            Some((appender, _)) => appender.append(bytes),
+            None => self.opened()?.write_all(bytes),
+        }
+    }
+
+    /// Writes `bytes`, with which the file is large: from the last page on that begins in them past the cache.
+    fn write_first_of_large(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let page = direct::align_down(self.length);
+        let Some(before) = bytes.len().checked_sub((self.length - page) as usize) else { return self.write_on(bytes) };
+        let (before, behind) = bytes.split_at(before);
+        self.write_on(before)?;
+        let mut charge = Charge::new(&self.budget, 0);
+        if charge.set(Appender::held(PIECE)) {
+            let file = Arc::new(self.opened()?.file().try_clone()?);
+            self.large = Some((Appender::new(file, page, PIECE)?, charge));
+        }
+        self.write_on(behind)
+    }
+
+    /// The file, opened again if it rested.
+    fn opened(&mut self) -> io::Result<&mut fs_err::File> {
         let file = match self.file.take() {
             Some(file) => file,
             None => fs_err::OpenOptions::new().append(true).open(&self.staged)?,
         };
-        let file = self.file.insert(file);
-        self.length += bytes.len() as u64;
-        if self.large.is_none() {
-            let is_large = self.length >= LARGE && !self.rested;
-            let beyond = self.length - direct::align_down(self.length);
-            let behind = if is_large { bytes.len().min(beyond as usize) } else { 0 };
-            let before;
-            (before, bytes) = bytes.split_at(bytes.len() - behind);
-            file.write_all(before)?;
-            let mut charge = Charge::new(&self.budget, 0);
-            if is_large && beyond == bytes.len() as u64 && charge.set(Appender::held(PIECE)) {
-                let file = Arc::new(file.file().try_clone()?);
-                let appender = Appender::new(file, direct::align_down(self.length), PIECE)?;
-                self.large = Some((appender, charge));
-            }
-        }
-        match &mut self.large {
-            Some((appender, _)) => appender.append(bytes),
-            None => file.write_all(bytes),
-        }
+        Ok(self.file.insert(file))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -40,8 +40,8 @@ const AHEAD: u64 = 4 << 20;
 /// What is read past the page cache is read in pieces of this size.
 const PIECE: u64 = 512 << 10;
 
-/// So many of them at once: nobody else reads ahead there.
-const PIECES: usize = 4;
+/// So many of them at once, or wait to be decoded: nobody else reads ahead there.
+const PIECES: usize = 8;
 
 /// A pipe hands over at most this at a time.
 const PIPE_BLOCK: usize = 64 << 10;
@@ -191,7 +191,7 @@ pub(crate) fn stream_file(
     range: Range<u64>,
 ) -> ByteStream {
     // Larger than all that the run may hold: to keep it in the cache would take memory that nobody has granted.
-    if stamp.size > context.budget.limit() as u64
+    if stamp.size > context.budget.process()
         && let Some(direct) = past_the_cache(&file)
     {
         return stream_large(context, path, file, direct, stamp, range);
