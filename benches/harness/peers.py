@@ -46,7 +46,8 @@ def duckdb_sort(work: dict) -> Callable[[], None]:
     if work["memory"]:
         duckdb.sql(f"SET memory_limit = '{work['memory']}'")
     sorted_rows = f"SELECT * FROM {duckdb_table(work)} ORDER BY {work['by']}"
-    shape = "FORMAT csv, HEADER false, QUOTE '', ESCAPE '', DELIMITER '\x01'"
+    quote = "QUOTE '', ESCAPE '', " if work["delimiter"] == "\x01" else ""
+    shape = f"FORMAT csv, HEADER false, {quote}DELIMITER '{work['delimiter']}'"
     return lambda: duckdb.sql(f"COPY ({sorted_rows}) TO '{work['into']}' ({shape})")
 
 

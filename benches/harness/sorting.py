@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import json
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,17 +24,28 @@ ORDERS = ["random", "nearly", "reversed", "few", "equal"]
 TYPED_ROWS = 20_000_000
 
 
-def records(context: Context, size: int, order: str = "random") -> DataSet:
-    """A file of records, made once by `benches/limit`'s `records`."""
-    folder = context.store.cache / "data" / f"records-{order}-{size}"
-    path, stamp = folder / "records.txt", folder / "set.json"
-    if not stamp.exists():
-        print(f"making data: {size:,} bytes of records, {order}", flush=True)
-        folder.mkdir(parents=True, exist_ok=True)
+@contextlib.contextmanager
+def records(context: Context, size: int, *orders: str) -> Iterator[list[DataSet]]:
+    """Files of records, or of rows, made by `benches/limit`'s `records`. They are large, so they go with the work."""
+    with contextlib.ExitStack() as kept:
+        yield [kept.enter_context(record_file(context, size, order)) for order in orders or ("random",)]
+
+
+@contextlib.contextmanager
+def record_file(context: Context, size: int, order: str) -> Iterator[DataSet]:
+    """One of them."""
+    print(f"making data: {size:,} bytes of records, {order}", flush=True)
+    with tempfile.TemporaryDirectory(dir=context.scratch) as folder:
+        path = Path(folder) / "records.txt"
         with path.open("wb") as file:
             subprocess.run([context.tools.limit("records"), "make", str(size), order], stdout=file, check=True)
-        stamp.write_text(json.dumps(dataclasses.asdict(Made(1, size, size, size // RECORD))))
-    return DataSet(folder, Made(**json.loads(stamp.read_text())))
+        stored = path.stat().st_size
+        yield DataSet(Path(folder), Made(1, stored, stored, size // RECORD))
+
+
+def piped(context: Context, size: int) -> DataSet:
+    """Records that are nowhere on a disk."""
+    return DataSet(context.scratch / "piped", Made(1, size, size, size // RECORD))
 
 
 def scaled_size(context: Context, gigabytes: float) -> int:
@@ -42,16 +54,39 @@ def scaled_size(context: Context, gigabytes: float) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
+class Shape:
+    """What the lines are, and by what they are sorted: for a job of ours, and for a database."""
+
+    format: dict
+    by: list[str]
+    query: dict
+    sql: str
+    check: str
+
+
+LINES = Shape({"lines": {}}, ["line"], works.lines_query(""), "line", "check")
+TYPED_COLUMNS = {
+    "a": "int64", "b": "utf8", "id": "int64", "price": "float64", "kind": "utf8", "count": "int64", "share": "float64",
+    "remark": "utf8",
+}  # fmt: skip
+CSV = {"delimiter": ",", "header": False, "columns": TYPED_COLUMNS}
+TYPED = Shape({"csv": CSV}, ["a desc", "b"], {"format": "csv", **CSV}, "a DESC, b", "check-typed")
+
+
+@dataclasses.dataclass(frozen=True)
 class Sorting:
-    """One file that is sorted into another by whoever takes part."""
+    """One file, or what `feed` prints, that is sorted into a file by whoever takes part."""
 
     context: Context
     source: DataSet
     memory: str = BUDGET
+    shape: Shape = LINES
+    feed: str = ""
 
     def expected(self) -> int:
         """What stands for all lines of the source."""
-        command = [self.context.tools.limit("records"), "sum", str(self.source.files()[0])]
+        read = self.feed or f"cat {self.source.files()[0]}"
+        command = shell(f"{read} | {self.context.tools.limit('records')} sum")
         return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     def target(self, name: str) -> Path:
@@ -67,7 +102,7 @@ class Sorting:
                 evict(self.source.files())
 
         def read(output: str) -> Outcome:
-            command = [self.context.tools.limit("records"), "check", str(self.target(name))]
+            command = [self.context.tools.limit("records"), self.shape.check, str(self.target(name))]
             told = subprocess.run(command, check=False, capture_output=True, text=True)
             self.target(name).unlink(missing_ok=True)
             if told.returncode != 0:
@@ -78,18 +113,25 @@ class Sorting:
         role = "ours" if name.startswith(OURS) else "peer"
         return Contender(name, role, command, read, self.expected(), before=before)
 
-    def ours(self, name: str = OURS, *, options: str = "", **more: bool) -> Contender:
-        """Millstream sorts lines."""
-        job = self.context.scratch / f"{name.replace(' ', '-')}.yaml"
-        job.write_text(json.dumps({
-            "sources": {"input": {"read": str(self.source.files()[0]), "lines": {}}},
-            "transforms": {"sorted": {"sort": {"from": "input", "by": "line"}}},
-            "sinks": {"result": {"from": "sorted", "write": str(self.target(name)), "lines": {}}},
+    def ours(self, name: str = OURS, *, scratch: dict | None = None, **more: bool) -> Contender:
+        """Millstream sorts, with these settings of its scratch."""
+        base = self.context.scratch / name.replace(" ", "-")
+        files = {what: base.with_suffix(f".{what}") for what in ("job", "machine", "report")}
+        [(name_of_format, settings)] = self.shape.format.items()
+        write = {name_of_format: {key: value for key, value in settings.items() if key != "columns"}}
+        files["job"].write_text(json.dumps({
+            "sources": {"input": {"read": "-" if self.feed else str(self.source.files()[0]), **self.shape.format}},
+            "transforms": {"sorted": {"sort": {"from": "input", "by": self.shape.by}}},
+            "sinks": {"result": {"from": "sorted", "write": str(self.target(name)), **write}},
         }))  # fmt: skip
-        binary, target = self.context.tools.millstream, self.target(name)
-        scratch = f"--scratch {self.context.scratch}"
-        script = f"{binary} run --quiet --memory {self.memory} {scratch} {options} {job} && sync {target}"
-        return self.checked(name, shell(script), **more)
+        files["machine"].write_text(json.dumps({"scratch": scratch or {}}))
+        options = f"--memory {self.memory} --scratch {self.context.scratch} --machine {files['machine']}"
+        script = (
+            f"{self.context.tools.millstream} run --quiet --json {options} {files['job']} > {files['report']} && "
+            f"sync {self.target(name)}"
+        )
+        contender = self.checked(name, shell(f"{self.feed} | {{ {script}; }}" if self.feed else script), **more)
+        return dataclasses.replace(contender, after=lambda: scratch_used(files["report"]))
 
     def gnu(self) -> list[Contender]:
         """GNU sort on all cores."""
@@ -105,11 +147,22 @@ class Sorting:
         """DuckDB or Polars sort lines."""
         if not self.context.tools.python:
             return []
-        shape = works.lines_query(str(self.source.files()[0]))
-        sort = {"into": str(self.target(name)), "by": "line", "memory": memory, "scratch": str(self.context.scratch)}
+        shape = {**self.shape.query, "paths": str(self.source.files()[0])}
+        scratch = str(self.context.scratch)
+        sort = {"into": str(self.target(name)), "by": self.shape.sql, "memory": memory, "scratch": scratch}
         script = str(works.HERE / "peers.py")
         command = [str(self.context.tools.python), script, engine, json.dumps({**shape, **sort})]
         return [self.checked(name, command, cold=cold, times=True)]
+
+
+def scratch_used(report: Path) -> str:
+    """What a run says of its sort: bytes to and from scratch, and the share of its time that it waited for it."""
+    steps = json.loads(report.read_text())["steps"]
+    sort = next(step for step in steps if "sort" in step["detail"])
+    written, again = sort["spilled_bytes"] / GIGABYTE, sort["spilled_for_want"] / GIGABYTE
+    waiting = sort["waiting_scratch"] / (sort["busy"] + sort["waiting_scratch"] or 1)
+    merged = f", {again:.2f} GB of it again" if again else ""
+    return f"{written:.2f} GB to scratch and back{merged}, {waiting:.0%} of the sort's time waiting for it"
 
 
 def peak(bound: float) -> Target:
@@ -125,24 +178,21 @@ def peak(bound: float) -> Target:
 @contextlib.contextmanager
 def lines(context: Context) -> Iterator[Plan]:
     """2 GB within 256 MB, from file to file."""
-    sorting = Sorting(context, records(context, scaled_size(context, 2)))
-    contenders = [
-        sorting.ours(),
-        *sorting.gnu(),
-        *sorting.peer("duckdb", "DuckDB", memory=BUDGET),
-    ]
-    targets = [within(0.25, "GNU sort"), within(0.5, "DuckDB"), peak(256)]
-    yield Plan(contenders, targets, [sorting.source])
+    with records(context, scaled_size(context, 2)) as [source]:
+        sorting = Sorting(context, source)
+        contenders = [sorting.ours(), *sorting.gnu(), *sorting.peer("duckdb", "DuckDB", memory=BUDGET)]
+        yield Plan(contenders, [within(0.25, "GNU sort"), within(0.5, "DuckDB"), peak(256)], [source])
 
 
 @contextlib.contextmanager
 def larger(context: Context) -> Iterator[Plan]:
-    """8 GB against 2 GB, within 256 MB."""
-    small = Sorting(context, records(context, scaled_size(context, 2)))
-    large = Sorting(context, records(context, scaled_size(context, 8)))
-    contenders = [small.ours("2 GB"), large.ours(OURS)]
-    targets = [within(4.3, "2 GB"), peak(256)]
-    yield Plan(contenders, targets, [large.source])
+    """8 GB against 2 GB, within 256 MB, both from a pipe: a disk need not hold input, scratch and output at once."""
+    contenders = []
+    for name, gigabytes in (("2 GB", 2), (OURS, 8)):
+        source = piped(context, scaled_size(context, gigabytes))
+        feed = f"{context.tools.limit('records')} make {source.made.stored} random"
+        contenders.append(Sorting(context, source, feed=feed).ours(name, cold=False))
+    yield Plan(contenders, [within(4.3, "2 GB"), peak(256)], [source])
 
 
 @contextlib.contextmanager
@@ -161,32 +211,34 @@ def stream(context: Context) -> Iterator[Plan]:
     run = f"{context.tools.millstream} run --quiet --memory {BUDGET} --scratch {context.scratch} {job}"
     contender = Contender(OURS, "ours", shell(f"{make} | {run} | {check}"))
     unsorted = Contender("made, and sorted by nobody", "limit", shell(f"{make} | {total}"))
-    made = DataSet(context.scratch, Made(1, size, size, size // RECORD))
-    yield Plan([contender, unsorted], [peak(256)], [made])
+    yield Plan([contender, unsorted], [peak(256)], [piped(context, size)])
+
+
+@contextlib.contextmanager
+def typed(context: Context) -> Iterator[Plan]:
+    """20 million rows of eight columns by a number, falling, and a text."""
+    with records(context, scaled_size(context, TYPED_ROWS * RECORD / GIGABYTE), "typed") as [source]:
+        sorting = Sorting(context, source, shape=TYPED)
+        contenders = [sorting.ours(), *sorting.peer("duckdb", "DuckDB", memory=BUDGET)]
+        yield Plan(contenders, [within(0.7, "DuckDB"), peak(256)], [source])
 
 
 @contextlib.contextmanager
 def in_memory(context: Context) -> Iterator[Plan]:
     """512 MB within 2 GB."""
-    sorting = Sorting(context, records(context, scaled_size(context, 0.512)), memory="2GB")
-    contenders = [
-        sorting.ours(cold=False),
-        *sorting.peer("duckdb", "DuckDB", memory="2GB", cold=False),
-        *sorting.peer("polars", "Polars", cold=False),
-    ]
-    yield Plan(contenders, [within(1.0, "Polars", "DuckDB"), peak(2_000)], [sorting.source])
+    with records(context, scaled_size(context, 0.512)) as [source]:
+        sorting = Sorting(context, source, memory="2GB")
+        contenders = [
+            sorting.ours(cold=False),
+            *sorting.peer("duckdb", "DuckDB", memory="2GB", cold=False),
+            *sorting.peer("polars", "Polars", cold=False),
+        ]
+        yield Plan(contenders, [within(1.0, "Polars", "DuckDB"), peak(2_000)], [source])
 
 
 @contextlib.contextmanager
 def orders(context: Context) -> Iterator[Plan]:
     """Orders that a sort can stumble over, against a random one."""
-    size = scaled_size(context, 2)
-    contenders, sets = [], []
-    for order in ORDERS:
-        sorting = Sorting(context, records(context, size, order))
-        name = OURS if order == "random" else order
-        contenders.append(sorting.ours(name))
-        sets.append(sorting.source)
 
     def slower(order: str) -> Target:
         def value(results: Results) -> float | None:
@@ -195,7 +247,36 @@ def orders(context: Context) -> Iterator[Plan]:
 
         return Target(f"{order}, against random", 1.0, value)
 
-    yield Plan(contenders, [slower(order) for order in ORDERS[1:]], sets)
+    with records(context, scaled_size(context, 1), *ORDERS) as sources:
+        named = zip([OURS, *ORDERS[1:]], sources, strict=True)
+        contenders = [Sorting(context, source).ours(name) for name, source in named]
+        yield Plan(contenders, [slower(order) for order in ORDERS[1:]], sources)
+
+
+@contextlib.contextmanager
+def levers(context: Context) -> Iterator[Plan]:
+    """What the paper on DataStage measured on its sort, on ours: memory as planned, read-ahead, a buffer, real lengths.
+
+    Runs are written as they are: packed, neither the disk nor padding would show.
+    """
+    plain = {"compression": "none"}
+    blocks = {**plain, "block": "128KiB"}
+    size, less = scaled_size(context, 2), scaled_size(context, 1)
+    with records(context, size) as [source], records(context, less, "typed", "padded") as rows:
+        lines, small = Sorting(context, source), Sorting(context, source, memory="64MiB")
+        real, padded = (Sorting(context, source, shape=TYPED) for source in rows)
+        feed = f"{context.tools.limit('records')} make {source.made.stored} random"
+        fed = Sorting(context, source, feed=feed)
+        contenders = [
+            lines.ours(scratch=plain),
+            small.ours("64 MiB and 128 KiB of each run: merged twice", scratch=blocks),
+            lines.ours("128 KiB of each run read ahead", scratch=blocks),
+            fed.ours("from a pipe", scratch=plain),
+            fed.ours("from a pipe, a buffer before", scratch={**plain, "buffer": True}),
+            real.ours("rows at their real length", scratch=plain),
+            padded.ours("rows filled up", scratch=plain),
+        ]
+        yield Plan(contenders, [], [source])
 
 
 SORTS: dict[str, Work] = {
@@ -203,5 +284,7 @@ SORTS: dict[str, Work] = {
     "sort-larger": Work("sort 8 GB within 256 MB", larger),
     "sort-stream": Work("sort 20 GB from a pipe within 256 MB", stream),
     "sort-memory": Work("sort 512 MB in memory", in_memory),
-    "sort-orders": Work("sort 2 GB that are nearly sorted, reversed, of few keys, all equal", orders),
+    "sort-typed": Work("sort 20 million rows of 8 columns by a number and a text", typed),
+    "sort-orders": Work("sort 1 GB that are nearly sorted, reversed, of few keys, all equal", orders),
+    "sort-levers": Work("sort 2 GB with and without what makes it fast", levers),
 }

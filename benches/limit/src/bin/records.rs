@@ -1,12 +1,15 @@
-//! Records of 100 bytes to be sorted, and what checks that they were.
+//! Records to be sorted, and what checks that they were.
 //!
 //! ```text
-//! records make BYTES ORDER      to standard output; ORDER is random, sorted, nearly, reversed, few or equal
+//! records make BYTES ORDER      to standard output, 100 bytes each; ORDER is random, sorted, nearly, reversed, few or equal
+//! records make BYTES typed      rows of eight columns, as many as there would be records; `padded`: their texts filled up
 //! records sum [FILE]            a number that stands for all lines, whatever their order
 //! records check [FILE]          the same; fails if they are not in order
+//! records check-typed [FILE]    the same; fails if not the first column falls, or is equal and the second rises
 //! ```
 //! A record is a key of 10 letters, its number and filler, as in the sort benchmarks (sortbenchmark.org), all of them
-//! printable. `few` and `equal` have no number: with few keys, or one, whole lines are equal.
+//! printable. `few` and `equal` have no number: with few keys, or one, whole lines are equal. A row has two keys, a number that
+//! is there some times and a text; then its number, a price, a kind, a count, a share and a remark.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::process::ExitCode;
@@ -23,11 +26,14 @@ fn main() -> ExitCode {
     let done = match arguments[..] {
         ["make", bytes, order] => match (bytes.parse::<u64>(), order) {
             (Ok(bytes), "random" | "sorted" | "nearly" | "reversed" | "few" | "equal") => make(bytes, order),
+            (Ok(bytes), "typed" | "padded") => make_typed(bytes, order == "padded"),
             _ => return usage(),
         },
-        [does @ ("sum" | "check")] => sum(BufReader::with_capacity(1 << 20, io::stdin().lock()), does == "check"),
-        [does @ ("sum" | "check"), path] => {
-            fs_err::File::open(path).and_then(|file| sum(BufReader::with_capacity(1 << 20, file), does == "check"))
+        [does @ ("sum" | "check" | "check-typed")] => {
+            sum(BufReader::with_capacity(1 << 20, io::stdin().lock()), order_of(does))
+        }
+        [does @ ("sum" | "check" | "check-typed"), path] => {
+            fs_err::File::open(path).and_then(|file| sum(BufReader::with_capacity(1 << 20, file), order_of(does)))
         }
         _ => return usage(),
     };
@@ -41,7 +47,10 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: records make BYTES random|sorted|nearly|reversed|few|equal\n       records sum|check [FILE]");
+    eprintln!(
+        "usage: records make BYTES random|sorted|nearly|reversed|few|equal|typed|padded\n       records \
+         sum|check|check-typed [FILE]"
+    );
     ExitCode::FAILURE
 }
 
@@ -81,7 +90,50 @@ fn make(bytes: u64, order: &str) -> io::Result<()> {
     output.flush()
 }
 
-fn sum(mut input: impl BufRead, in_order: bool) -> io::Result<()> {
+const KINDS: [&str; 6] = ["book", "garden", "kitchen", "music", "stationery", "toy"];
+const WORDS: [&str; 8] = ["as ordered", "broken", "for the boss", "gift", "late", "urgent", "wrapped", "paid"];
+
+fn make_typed(bytes: u64, padded: bool) -> io::Result<()> {
+    let rows = bytes / RECORD as u64;
+    let mut output = BufWriter::with_capacity(1 << 20, io::stdout().lock());
+    for row in 0..rows {
+        let (one, other) = (random(row), random(row ^ (1 << 40)));
+        // About four rows have the same first key.
+        let first = (one % (rows / 4).max(1)) as i64 - (rows / 8) as i64;
+        let letters: String =
+            (0..8 + other % 9).map(|place| char::from(LETTERS[(other >> (3 * place) & 63) as usize])).collect();
+        let kind = KINDS[(one >> 40) as usize % KINDS.len()];
+        let remark = format!("{} {}", WORDS[(one >> 48) as usize % 8], WORDS[(one >> 52) as usize % 8]);
+        let (letters, kind, remark) = match padded {
+            true => (format!("{letters:16}"), format!("{kind:10}"), format!("{remark:25}")),
+            false => (letters, kind.to_owned(), remark),
+        };
+        // Everybody prints a quarter in the same way.
+        let (price, count, share) = (other >> 50, one >> 58, (other >> 44) & 63);
+        writeln!(output, "{first},{letters},{row},{price}.25,{kind},{count},0.{share}5,{remark}")?;
+    }
+    output.flush()
+}
+
+/// Whether a line may not follow another.
+type IsWrong = fn(&[u8], &[u8]) -> bool;
+
+fn order_of(does: &str) -> IsWrong {
+    match does {
+        "check" => |before, line| line < before,
+        "check-typed" => |before, line| !before.is_empty() && typed_key(line) < typed_key(before),
+        _ => |_, _| false,
+    }
+}
+
+/// The first column, falling, and the second.
+fn typed_key(line: &[u8]) -> (std::cmp::Reverse<i64>, &[u8]) {
+    let mut fields = line.split(|byte| *byte == b',');
+    let first = fields.next().and_then(|field| std::str::from_utf8(field).ok()?.parse().ok());
+    (std::cmp::Reverse(first.unwrap_or(i64::MIN)), fields.next().unwrap_or_default())
+}
+
+fn sum(mut input: impl BufRead, is_wrong: IsWrong) -> io::Result<()> {
     let (mut line, mut before) = (Vec::new(), Vec::new());
     let mut sum = 0_u64;
     let mut rows = 0_u64;
@@ -90,7 +142,7 @@ fn sum(mut input: impl BufRead, in_order: bool) -> io::Result<()> {
         if input.read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        if in_order && line < before {
+        if is_wrong(&before, &line) {
             return Err(io::Error::other(format!("line {} comes before the one above it", rows + 1)));
         }
         rows += 1;
