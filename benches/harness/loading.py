@@ -156,7 +156,11 @@ def mariadb(context: Context) -> Iterator[Plan]:
             loading.contender(both, "limit", together([client(database, load_data(part)) for part in (one, two)]),
                               loading.data.all),
         ]  # fmt: skip
-        ours = [loading.ours(), loading.ours(f"{OURS}, append by one connection", mode="append", key=[])]
+        ours = [
+            loading.ours(),
+            loading.ours(f"{OURS}, key at the end", defer_key=True),
+            loading.ours(f"{OURS}, append by one connection", mode="append", key=[]),
+        ]
         peers = [*loading.loader("Celery, one row (sample)", "one"), *loading.loader(batches, "batches")]
         targets = [within(1.4, both), at_least(250, batches)]
         yield plan(loading, [*ours, *limit, *peers], targets, database.pids)
@@ -174,7 +178,11 @@ def postgres(context: Context) -> Iterator[Plan]:
             loading.contender(both, "limit", together([client(database, copy(part)) for part in (one, two)]),
                               loading.data.all),
         ]  # fmt: skip
-        ours = [loading.ours(), loading.ours(f"{OURS}, append by one connection", mode="append", key=[])]
+        ours = [
+            loading.ours(),
+            loading.ours(f"{OURS}, key at the end", defer_key=True),
+            loading.ours(f"{OURS}, append by one connection", mode="append", key=[]),
+        ]
         yield plan(loading, [*ours, *limit, *dlt_loading(loading, database, dlt)],
                    [within(1.4, both), at_least(25, dlt)], database.pids)  # fmt: skip
 

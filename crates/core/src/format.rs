@@ -307,6 +307,8 @@ pub enum Reading<'a> {
     Stream(&'a dyn StreamFormat),
     /// By the ranges it needs.
     Ranges(&'a dyn RangeFormat),
+    /// Not at all: the place gives rows.
+    Rows,
 }
 
 /// A format that is parsed as its text arrives.

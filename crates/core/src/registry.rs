@@ -24,6 +24,8 @@ pub struct SourceEntry {
     /// What is wrong with a path or URL pattern of one of these schemes, braces and wildcards included, as far as it
     /// can be told without looking at the world. Its place and text are the caller's to add.
     pub check: fn(&str) -> Result<(), Fault>,
+    /// Whether it gives rows, and no bytes.
+    pub rows: bool,
     /// Makes the source. Does no I/O.
     pub build: fn(&Value) -> Built<dyn Source>,
 }

@@ -8,12 +8,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::format::{ParseRequest, Rows};
 use crate::{Budget, Result, Unit};
 
 /// The bytes of one unit, in order, in chunks of any size above zero. After an error the stream ends.
@@ -124,4 +126,20 @@ pub trait Source: Debug + Send + Sync {
 
     /// The unit's size in bytes, asked for if it is not known yet. `None` if the place cannot tell.
     async fn size(&self, context: &SourceContext, unit: &Unit) -> Result<Option<u64>>;
+
+    /// Itself as a place of rows, if it is one. Then it gives no bytes.
+    fn rows(&self) -> Option<&dyn RowSource> {
+        None
+    }
+}
+
+/// A place that rows come from, with their types: a database. What it lists are parts of the rows.
+#[async_trait]
+pub trait RowSource: Send + Sync {
+    /// The columns of what `pattern` (one URL) stands for.
+    async fn columns(&self, context: &SourceContext, pattern: &str) -> Result<SchemaRef>;
+
+    /// The rows of `unit`: of the columns that the request projects, in batches as large as it asks for. Lines are the
+    /// rows' numbers in the unit. The units of one pattern show the data as of one moment, where the place can do that.
+    fn read(&self, context: &SourceContext, unit: &Unit, request: &ParseRequest) -> BoxStream<'static, Result<Rows>>;
 }

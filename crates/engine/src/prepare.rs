@@ -28,7 +28,7 @@ use crate::read::order::SortedBy;
 use crate::read::queue::no_match;
 use crate::read::table::SourceTable;
 use crate::read::unopened::Unopened;
-use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, sample};
+use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, sample, stored};
 use crate::report::Skipped;
 use crate::runtime::Runtimes;
 use crate::scratch::Scratch;
@@ -467,7 +467,7 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         .collect();
     let given = match &source.format {
         Some(format) => Some(Arc::clone(format)),
-        None => format_by_name(&base.registry, &patterns),
+        None => stored::format(&base.registry, &patterns).or_else(|| format_by_name(&base.registry, &patterns)),
     };
     let reader = Reader {
         name: source.name.value.clone(),

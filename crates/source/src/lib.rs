@@ -1,4 +1,4 @@
-//! Where Millstream reads from: files, standard input, HTTP, FTP, SFTP, buckets.
+//! Where Millstream reads from: files, standard input, HTTP, FTP, SFTP, buckets, databases.
 //!
 //! ```text
 //!  pattern ─expand─▶ paths and URLs ─list─▶ units ─open─▶ bytes
@@ -9,6 +9,7 @@
 //! mean is the codec's matter. A source is one folder: `mod.rs` the wiring, `spec.rs` what the job file may say, then
 //! the work, then `tests.rs`. To add one, add a folder and a line in [`SOURCES`].
 
+pub mod database;
 mod feed;
 pub mod file;
 pub mod ftp;
@@ -33,8 +34,19 @@ use millstream_core::spec::{Duration, Fault, Spec, parse};
 use serde_json::Value;
 
 /// All sources.
-pub const SOURCES: &[SourceEntry] =
-    &[file::ENTRY, stdin::ENTRY, http::ENTRY, ftp::ENTRY, sftp::ENTRY, object::S3, object::GCS, object::AZURE];
+pub const SOURCES: &[SourceEntry] = &[
+    file::ENTRY,
+    stdin::ENTRY,
+    http::ENTRY,
+    ftp::ENTRY,
+    sftp::ENTRY,
+    object::S3,
+    object::GCS,
+    object::AZURE,
+    database::MYSQL,
+    database::POSTGRES,
+    database::SQLITE,
+];
 
 /// All places that objects can be written to as well.
 pub const STORES: &[StoreEntry] = &[object::S3_STORE, object::GCS_STORE, object::AZURE_STORE];

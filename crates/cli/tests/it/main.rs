@@ -10,6 +10,7 @@ mod transcript;
 mod use_archives;
 mod use_buckets;
 mod use_commands;
+mod use_database_sources;
 mod use_databases;
 mod use_demo;
 mod use_formats;

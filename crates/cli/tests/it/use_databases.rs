@@ -175,5 +175,5 @@ fn what_is_wrong_with_the_settings_is_told_at_once() {
     );
     lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&["`order_by` without a mode that goes by a key"]);
     lab.file("job.yaml", lab.read("job.yaml").replace(", order_by: [id sideways up]", ""));
-    lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&["the target names no user"]);
+    lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&["the URL names no user"]);
 }

@@ -1,4 +1,4 @@
-//! The dependency direction of the workspace: core ← {job, source, codec, format, sink, sort} ← engine ← cli.
+//! The dependency direction of the workspace: core ← database ← {source, sink}, core ← {job, codec, format, sort}; all ← engine ← cli.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,11 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-core", &[]),
     ("millstream-job", &["millstream-core"]),
-    ("millstream-source", &["millstream-core"]),
+    ("millstream-database", &["millstream-core"]),
+    ("millstream-source", &["millstream-core", "millstream-database"]),
     ("millstream-codec", &["millstream-core"]),
     ("millstream-format", &["millstream-core"]),
-    ("millstream-sink", &["millstream-core"]),
+    ("millstream-sink", &["millstream-core", "millstream-database"]),
     ("millstream-sort", &["millstream-core"]),
     (
         "millstream-engine",

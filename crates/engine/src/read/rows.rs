@@ -63,6 +63,7 @@ pub fn rows(
     async_stream::try_stream! {
         let uri = open.unit.uri.clone();
         let mut parsed_rows = match open.bytes {
+            UnitBytes::Rows => stored_rows(Arc::clone(&reader), Arc::clone(&request), open.unit),
             UnitBytes::Ranged => ranged_rows(Arc::clone(&reader), Arc::clone(&request), open.unit, open.pace),
             _ => {
                 let text = UnitText::new(Arc::clone(&reader), open, worker)
@@ -168,6 +169,7 @@ impl MemberReader {
         Ok(match reader.format.reading() {
             Reading::Stream(format) => MemberReader::Parse(format.parser(request)?, false),
             Reading::Ranges(_) => MemberReader::Collect { pieces: Vec::new(), _reservation: Vec::new() },
+            Reading::Rows => return Err(Error::internal("rows are not parsed")),
         })
     }
 
@@ -279,6 +281,25 @@ fn refuse(reader: &Reader, rejects: Vec<Reject>, unit: &Unit, member: Option<&st
         return Err(over.hint("mend the data, or raise `max_rejects` of the source"));
     }
     Ok(())
+}
+
+/// The rows of a unit of a place that gives rows.
+fn stored_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> MemberRows {
+    async_stream::try_stream! {
+        let source = Arc::clone(reader.source_of(&unit.uri)?);
+        let place = source.rows().ok_or_else(|| Error::internal("the place gives no rows"))?;
+        let mut read = place.read(&reader.context, &unit, &request.parse);
+        loop {
+            let start = Instant::now();
+            let next = read.next().await;
+            reader.steps.decode.add_waiting_input(start.elapsed());
+            let Some(rows) = next.transpose()? else { break };
+            reader.steps.fetch.add_bytes(rows.batch.get_array_memory_size() as u64);
+            yield (rows, None);
+        }
+        reader.steps.fetch.add_units(1);
+    }
+    .boxed()
 }
 
 /// The rows of a unit whose format asks for ranges.
@@ -415,14 +436,14 @@ fn constant(value: Option<&str>, rows: usize) -> ArrayRef {
 pub fn stream_format(reader: &Reader) -> Option<&dyn StreamFormat> {
     match reader.format.reading() {
         Reading::Stream(format) => Some(format),
-        Reading::Ranges(_) => None,
+        Reading::Ranges(_) | Reading::Rows => None,
     }
 }
 
 /// The range format of `reader`, if it has one.
 pub fn range_format(reader: &Reader) -> Option<&dyn RangeFormat> {
     match reader.format.reading() {
-        Reading::Stream(_) => None,
+        Reading::Stream(_) | Reading::Rows => None,
         Reading::Ranges(format) => Some(format),
     }
 }

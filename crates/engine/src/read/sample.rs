@@ -14,6 +14,7 @@ use super::Reader;
 use super::archive;
 use super::queue::no_match;
 use super::rows::{Collected, range_format, ranged_file, stream_format};
+use super::stored;
 use super::table::Estimate;
 
 /// Decoded bytes of one unit that are looked at.
@@ -51,6 +52,9 @@ pub async fn columns(reader: &Arc<Reader>) -> Result<SchemaRef> {
     if let Some(declared) = reader.format.declared() {
         return Ok(declared);
     }
+    if matches!(reader.format.reading(), Reading::Rows) {
+        return stored::columns(reader).await;
+    }
     let first = units(reader, SAMPLE_UNITS).await?;
     if first.is_empty() {
         return match reader.allow_empty {
@@ -65,6 +69,7 @@ pub async fn columns(reader: &Arc<Reader>) -> Result<SchemaRef> {
     match reader.format.reading() {
         Reading::Stream(_) => stream_columns(reader, units).await,
         Reading::Ranges(_) => range_columns(reader, units).await,
+        Reading::Rows => Err(Error::internal("rows have their columns already")),
     }
 }
 

@@ -42,6 +42,8 @@ pub enum UnitBytes {
     Stream(ByteStream),
     /// Those of a part of an archive, as they come.
     Part(Part, ByteStream),
+    /// None: the place gives rows.
+    Rows,
     /// None: the unit cannot be opened, and is left out.
     Missing,
 }
@@ -76,7 +78,10 @@ pub async fn open(reader: Arc<Reader>, unit: Unit, pace: Arc<Pace>) -> Result<Re
 }
 
 async fn found(reader: &Arc<Reader>, unit: &Unit) -> Result<Found> {
-    let ranged = matches!(reader.format.reading(), Reading::Ranges(_));
+    let ranged = match reader.format.reading() {
+        Reading::Rows => return Ok(Found::Bytes(UnitBytes::Rows)),
+        reading => matches!(reading, Reading::Ranges(_)),
+    };
     if !ranged && let Some((bytes, reservation)) = reader.read_now(unit, WHOLE) {
         return Ok(Found::Bytes(UnitBytes::Whole(bytes, reservation)));
     }
@@ -150,7 +155,7 @@ impl UnitText {
         let missing = matches!(bytes, UnitBytes::Missing);
         let mut part = None;
         let input = match bytes {
-            UnitBytes::Ranged | UnitBytes::Missing => Input::Nothing,
+            UnitBytes::Ranged | UnitBytes::Rows | UnitBytes::Missing => Input::Nothing,
             UnitBytes::Stream(stream) => {
                 let crew = Arc::clone(worker.crew());
                 unpack = unpack.with_crew(crew);

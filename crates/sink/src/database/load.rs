@@ -189,7 +189,8 @@ pub(crate) async fn ready_target(
     if let Some(facts) = fitting(server, session, spec, schema).await? {
         return Ok(facts);
     }
-    let create = server.create_table(&server.table(spec), &spec.table, spec, schema);
+    let made = DatabaseSpec { defer_key: false, ..spec.clone() };
+    let create = server.create_table(&server.table(spec), &spec.table, &made, schema);
     let made = session.execute(&create).await;
     // Another run of the same load may have made it just now.
     match fitting(server, session, spec, schema).await? {
@@ -233,7 +234,9 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     let columns = bulk_columns(server.as_ref(), &spec, &context.schema, facts.as_ref());
     let column_names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
     spec.name_like(&column_names);
-    let create = |name: &str| server.create_table(name, &names.new_name, &spec, &context.schema);
+    // Only what is loaded into before it is seen can wait for its key.
+    let made = DatabaseSpec { defer_key: spec.defer_key && route == Route::New, ..spec.clone() };
+    let create = |name: &str| server.create_table(name, &names.new_name, &made, &context.schema);
     let (made, into) = match route {
         Route::Direct => (vec![], &names.target),
         Route::New if spec.mode == Mode::Truncate && exists => (like.into_iter().collect(), &names.new),
@@ -392,6 +395,13 @@ impl DatabaseLoad {
         }
     }
 
+    /// The statement that builds the key of the new table, if that was made without it. A copy of the target has its keys.
+    fn deferred_key(&self) -> Option<String> {
+        let Shared { server, spec, .. } = self.shared.as_ref();
+        let is_copy = spec.mode == Mode::Truncate && self.exists;
+        (spec.defer_key && !is_copy).then(|| server.add_key(&self.names.new, &self.names.new_name, spec))
+    }
+
     /// The statements that make everything ready up to the last one, and those that make it visible.
     fn publishing(&self) -> Publishing {
         let (server, names) = (self.shared.server.as_ref(), &self.names);
@@ -403,8 +413,11 @@ impl DatabaseLoad {
         let mut publishing = Publishing::default();
         match self.route {
             Route::Direct => {}
-            Route::New if together => publishing.transaction = swap(),
-            Route::New => publishing.last = swap(),
+            Route::New if together => publishing.transaction = self.deferred_key().into_iter().chain(swap()).collect(),
+            Route::New => {
+                publishing.first.extend(self.deferred_key());
+                publishing.last = swap();
+            }
             Route::Staged(how) => {
                 let into = if self.exists { &names.target } else { &names.new };
                 let facts = self.facts.as_ref();
@@ -460,6 +473,8 @@ impl DatabaseLoad {
 /// What happens between the last row and the commit.
 #[derive(Debug, Default)]
 struct Publishing {
+    /// Statements before the transaction, on tables that nobody sees.
+    first: Vec<String>,
     /// Statements of a transaction that is left open.
     transaction: Vec<String>,
     /// Which of them tells how many rows were written.
@@ -543,11 +558,14 @@ impl Load for DatabaseLoad {
                 return Ok(());
             }
             drop(shared.lanes.close());
+            let mut control = control.lock().await;
+            let session = control.as_mut().ok_or_else(no_control)?.as_mut();
+            for statement in &publishing.first {
+                session.execute(statement).await.map_err(Failure::into_error)?;
+            }
             if publishing.transaction.is_empty() {
                 return Ok(());
             }
-            let mut control = control.lock().await;
-            let session = control.as_mut().ok_or_else(no_control)?.as_mut();
             let (statements, counted) = (&publishing.transaction, publishing.counted);
             let rows = run_transaction(session, statements, counted, shared.spec.retries).await?;
             published.store(rows, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! What the sinks of database servers share: settings, the way of a load, the search for bad rows, the comparison of a
 //! table with the rows, and rows as text. What a kind of server does differently it brings as a [`server::Server`].
 //!
-//! `spec.rs` what the job file may say, `place.rs` and `tls.rs` where the server is, `table.rs` whether a table fits,
+//! `spec.rs` what the job file may say, `table.rs` whether a table fits,
 //! `cells.rs`, `encode.rs` and `text.rs` from Arrow to bytes, `group.rs` the rows of one statement, `narrow.rs` which of
 //! them are bad, `lanes.rs` connections, `load.rs` from begin to commit, `ledger.rs` rows chunk by chunk.
 
@@ -14,14 +14,12 @@ pub(crate) mod ledger;
 mod ledger_tests;
 pub(crate) mod load;
 pub(crate) mod narrow;
-pub(crate) mod place;
 pub(crate) mod server;
 pub(crate) mod spec;
 pub(crate) mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod text;
-pub(crate) mod tls;
 
 use std::sync::Arc;
 

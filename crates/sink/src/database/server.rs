@@ -8,9 +8,9 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
 use millstream_core::{Error, Result};
+use millstream_database::Place;
 
 use super::group::{Group, Rows};
-use super::place::Place;
 use super::spec::DatabaseSpec;
 use super::table::{ColumnFacts, Family, TableFacts};
 
@@ -151,8 +151,11 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// What can hold all values of a column type that is made by [`Server::column_type`].
     fn family(&self, field: &FieldRef, is_key: bool) -> Family;
 
-    /// The statement that makes a table with the columns of `schema` and the key.
+    /// The statement that makes a table with the columns of `schema` and the key, unless that is deferred.
     fn create_table(&self, table: &str, name: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String;
+
+    /// The statement that gives a table the key which [`Server::create_table`] has deferred.
+    fn add_key(&self, table: &str, name: &str, spec: &DatabaseSpec) -> String;
 
     /// The statements that make a staging table with columns of the target's types.
     fn create_staging(

@@ -2,6 +2,7 @@
 //! MySQL and PostgreSQL have in common, which are all of them.
 
 use millstream_core::spec::{Duration, Fault, Secret, Size, TextOrSecret};
+use millstream_database::{Access, Tls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,10 @@ pub struct DatabaseSpec {
     /// `[changed_at desc]`. Without it the last to arrive stays in `merge`, and the first in `ignore`.
     #[serde(default)]
     pub order_by: Vec<String>,
+    /// Whether the primary key of a table that is made is built when all rows are in it. That is quicker where rows come in
+    /// no order; of rows with one key the load then fails at its end, and the database names the key and not the row.
+    #[serde(default)]
+    pub defer_key: bool,
     /// What happens if the table that is there does not fit the rows.
     #[serde(default)]
     pub schema: SchemaChange,
@@ -130,16 +135,6 @@ pub enum SchemaChange {
     Evolve,
 }
 
-/// Encryption of the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Tls {
-    /// Encrypted; the server's certificate must be signed by an authority that is trusted, for the host's name.
-    Verify,
-    /// Not encrypted.
-    Off,
-}
-
 impl DatabaseSpec {
     /// Faults that the types do not show.
     pub(crate) fn faults(&self) -> Vec<Fault> {
@@ -152,6 +147,12 @@ impl DatabaseSpec {
             self.mode.needs_key(),
             if self.mode == Mode::Merge { "merge" } else { "ignore" },
         ));
+        if self.defer_key && (self.key.is_empty() || self.mode.needs_key()) {
+            faults
+                .push(Fault::new("defer_key", "`defer_key` without a key that can wait").hint(
+                    "name a `key`; `mode: merge` and `mode: ignore` go by it, so there it is kept while loading",
+                ));
+        }
         if !self.order_by.is_empty() && !self.mode.needs_key() {
             faults.push(
                 Fault::new("order_by", "`order_by` without a mode that goes by a key")
@@ -176,6 +177,17 @@ impl DatabaseSpec {
             }
         }
         faults
+    }
+
+    /// What it says of access to the server.
+    pub(crate) fn access(&self) -> Access {
+        Access {
+            key: "write",
+            user: self.user.clone(),
+            password: self.password.clone(),
+            tls: self.tls,
+            ca: self.ca.clone(),
+        }
     }
 
     /// Whether a column is in the key.

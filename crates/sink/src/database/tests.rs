@@ -266,6 +266,7 @@ for_both!(
     ignore_leaves_out_what_is_there,
     a_declared_order_says_which_row_stays,
     a_new_table_is_made_like_the_rows,
+    a_key_can_wait_for_the_rows,
     all_faults_of_a_table_are_told_at_once,
     a_table_evolves_if_it_may,
     bad_rows_are_found_among_many,
@@ -347,6 +348,26 @@ async fn a_new_table_is_made_like_the_rows(kind: Kind) {
     assert!(error.hint_text().is_some_and(|hint| hint.contains("`mode: ignore`")), "{error:?}");
     assert_eq!(error.offending_text().map(|text| text.replace('\'', "")).as_deref(), Some("id=9, name=name 9"));
     assert_eq!(database.count(), 10);
+}
+
+async fn a_key_can_wait_for_the_rows(kind: Kind) {
+    let database = Database::new(kind, "");
+    let sink = database.sink(json!({"key": ["id"], "defer_key": true, "mode": "replace"}));
+    assert!(!sink.describe(schema()).contains("PRIMARY KEY"), "{}", sink.describe(schema()));
+    load(&sink, &[many(0..10), many(20..30)]).await.expect("it loads");
+    let key = "SELECT column_name FROM information_schema.key_column_usage WHERE table_name = 't'";
+    let has_key = || database.query(&format!("{key} AND table_schema IN ('public', '{}')", database.name));
+    assert_eq!((database.count(), has_key()), (20, vec!["id".to_owned()]));
+    let error = load(&sink, &[many(0..10), many(9..12)]).await.expect_err("9 is there twice");
+    assert!(error.cause_text().is_some_and(|cause| cause.contains("9")), "{error:?}");
+    assert_eq!((database.count(), database.tables()), (20, vec!["t".to_owned()]), "nothing has changed");
+    // What is there already has its key.
+    let appending = database.sink(json!({"key": ["id"], "defer_key": true}));
+    load(&appending, &[many(40..50)]).await.expect("it loads");
+    assert_eq!((database.count(), has_key()), (30, vec!["id".to_owned()]));
+    let emptying = database.sink(json!({"key": ["id"], "defer_key": true, "mode": "truncate"}));
+    load(&emptying, &[many(0..10)]).await.expect("it loads");
+    assert_eq!((database.count(), has_key()), (10, vec!["id".to_owned()]));
 }
 
 async fn all_faults_of_a_table_are_told_at_once(kind: Kind) {

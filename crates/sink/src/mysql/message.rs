@@ -1,19 +1,14 @@
 //! What MySQL says, as Millstream's errors: what can be done about each fault, one text for each.
 
 use millstream_core::Error;
-use mysql_async::{DriverError, Error as Fault, IoError, ServerError};
+use millstream_database::Place;
+use millstream_database::mysql::lost;
+use mysql_async::{Error as Fault, ServerError};
 
-use crate::database::place::Place;
 use crate::database::server::{Failure, Refusal};
-use crate::database::tls;
 
 /// Numbers of the server's errors: "MySQL Error Message Reference", "MariaDB Error Codes".
 mod code {
-    pub(super) const ACCESS_DENIED: [u16; 3] = [1045, 1698, 1251];
-    pub(super) const NO_RIGHTS_ON_DATABASE: u16 = 1044;
-    pub(super) const UNKNOWN_DATABASE: u16 = 1049;
-    pub(super) const HOST_NOT_ALLOWED: [u16; 2] = [1129, 1130];
-    pub(super) const BUSY: [u16; 3] = [1040, 1203, 1226];
     pub(super) const DEADLOCK: [u16; 2] = [1213, 1020];
     pub(super) const LOCK_TIMEOUT: u16 = 1205;
     pub(super) const GONE: [u16; 4] = [1053, 1927, 3169, 4031];
@@ -27,58 +22,12 @@ mod code {
     pub(super) const VALUES: [u16; 10] = [1263, 1265, 1264, 1364, 1366, 1367, 1411, 1526, 3140, 4025];
 }
 
-/// A connection that cannot be made.
-pub(super) fn cannot_connect(place: &Place, fault: Fault) -> Error {
-    match fault {
-        Fault::Server(fault) => refused_login(place, &fault),
-        Fault::Io(IoError::Tls(cause)) => tls::refused(place, cause),
-        // The library tells a failed handshake as a fault of the network.
-        Fault::Io(IoError::Io(cause)) if cause.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
-            tls::refused(place, cause)
-        }
-        Fault::Io(IoError::Io(cause)) => place.unreachable(cause),
-        Fault::Driver(cause @ DriverError::NoClientSslFlagFromServer) => tls::refused(place, cause),
-        Fault::Driver(cause @ DriverError::ConnectionClosed) => place.unreachable(cause),
-        other => Error::refused(format!("{} cannot be connected to", place.shown))
-            .cause(place.without_secrets(other.to_string())),
-    }
-}
-
-fn refused_login(place: &Place, fault: &ServerError) -> Error {
-    let cause = place.without_secrets(fault.message.clone());
-    let refused = |what: &str| Error::refused(format!("{}: {what}", place.shown)).cause(cause.clone());
-    match fault.code {
-        number if code::ACCESS_DENIED.contains(&number) => refused("the login is refused")
-            .hint("check user and password: `user`, `password: {secret: env:NAME}`, or in the URL"),
-        code::NO_RIGHTS_ON_DATABASE => {
-            refused("the user may not use the database").hint("GRANT ALL ON database.* TO the user")
-        }
-        code::UNKNOWN_DATABASE => {
-            refused("there is no such database").hint("check the name in the URL, or CREATE DATABASE")
-        }
-        number if code::HOST_NOT_ALLOWED.contains(&number) => {
-            refused("this machine may not connect").hint("the server lets users in by the machine they come from")
-        }
-        number if code::BUSY.contains(&number) => Error::transient(format!("{} has no connection left", place.shown))
-            .cause(cause)
-            .hint("try again later, load by fewer `connections`, or raise the server's max_connections"),
-        _ => refused("the connection is refused"),
-    }
-}
-
 /// A statement that fails.
 pub(super) fn failure(place: &Place, fault: Fault) -> Failure {
     match fault {
         Fault::Server(fault) => server_failure(place, &fault),
         other => Failure::Lost(lost(place, other.to_string())),
     }
-}
-
-/// The connection is gone.
-fn lost(place: &Place, cause: String) -> Error {
-    Error::transient(format!("the connection to {} was lost", place.shown))
-        .cause(place.without_secrets(cause))
-        .hint("look at the server's log; the load can be started again")
 }
 
 fn server_failure(place: &Place, fault: &ServerError) -> Failure {

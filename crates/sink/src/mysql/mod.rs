@@ -18,12 +18,13 @@ use millstream_core::Result;
 use millstream_core::registry::{Built, SinkEntry};
 use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::{SpecInfo, parse};
+use millstream_database::Place;
+use millstream_database::mysql::PORT;
 use serde_json::Value;
 
 pub use self::spec::MysqlSpec;
 use crate::database::DatabaseSink;
 use crate::database::encode::{RowEncoder, TextForm};
-use crate::database::place::Place;
 use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Publish, Server, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::table::{ColumnFacts, Family, TableFacts};
@@ -38,12 +39,9 @@ pub const ENTRY: SinkEntry = SinkEntry {
     build,
 };
 
-/// The protocol's port.
-const PORT: u16 = 3306;
-
 fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let MysqlSpec(spec) = parse::<MysqlSpec>(settings)?;
-    let place = Place::parse(&parts.target, &spec, PORT).map_err(|fault| vec![fault])?;
+    let place = Place::parse(&parts.target, &spec.access(), PORT).map_err(|fault| vec![fault])?;
     Ok(Arc::new(DatabaseSink { server: Arc::new(Mysql { place }), spec }))
 }
 
@@ -89,6 +87,10 @@ impl Server for Mysql {
 
     fn create_table(&self, table: &str, _name: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
         table::create_statement(table, spec, schema)
+    }
+
+    fn add_key(&self, table: &str, _name: &str, spec: &DatabaseSpec) -> String {
+        table::key_statement(table, spec)
     }
 
     fn create_staging(

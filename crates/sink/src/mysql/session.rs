@@ -9,18 +9,17 @@ use std::ops::Range;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use millstream_core::{Error, Result};
+use millstream_core::Result;
+use millstream_database::Place;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, OptsBuilder, Row, SslOpts};
+use mysql_async::{Conn, Row};
 
 use super::message;
 use super::table::around;
 use crate::database::group::Rows;
-use crate::database::place::Place;
 use crate::database::server::{Bulk, Failure, Session};
-use crate::database::spec::{DatabaseSpec, Tls};
+use crate::database::spec::DatabaseSpec;
 use crate::database::text::NULL;
-use crate::database::tls;
 
 /// Bytes that are sent in one packet of a stream.
 const PIECE: usize = 256 << 10;
@@ -43,35 +42,10 @@ pub(super) struct MysqlSession {
 
 /// Connects and logs in.
 pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<MysqlSession> {
-    let (user, password) = place.login()?;
-    let options = OptsBuilder::default()
-        .ip_or_hostname(place.host.clone())
-        .tcp_port(place.port)
-        .user(Some(user))
-        .pass(password)
-        .db_name(Some(place.database.clone()))
-        .tcp_keepalive(Some(std::time::Duration::from_secs(30)))
-        .prefer_socket(false)
-        .stmt_cache_size(0)
-        .ssl_opts(encryption(place).await?);
-    let connecting = tokio::time::timeout(spec.connect_timeout.0, Conn::new(options)).await;
-    let connection = connecting
-        .map_err(|_| place.unreachable(format!("no connection within {}", spec.connect_timeout)))?
-        .map_err(|fault| message::cannot_connect(place, fault))?;
+    let connection = millstream_database::mysql::connect(place, spec.connect_timeout).await?;
     let mut session = MysqlSession { connection, place: place.clone(), packet: 0, detour: None };
     session.prepare(spec).await.map_err(Failure::into_error)?;
     Ok(session)
-}
-
-async fn encryption(place: &Place) -> Result<Option<SslOpts>> {
-    if place.tls == Tls::Off {
-        return Ok(None);
-    }
-    let reading = place.clone();
-    let authorities = tokio::task::spawn_blocking(move || tls::authorities(&reading)).await;
-    let authorities = authorities.map_err(|cause| Error::internal("reading certificates broke off").cause(cause))??;
-    let roots = authorities.into_iter().map(|certificate| certificate.to_vec().into()).collect();
-    Ok(Some(SslOpts::default().with_root_certs(roots).with_disable_built_in_roots(true)))
 }
 
 impl MysqlSession {

@@ -102,13 +102,18 @@ pub(super) fn create_statement(table: &str, spec: &DatabaseSpec, schema: &Schema
             format!("  {} {} {null}", quoted(field.name()), column_type(field.data_type(), is_key))
         })
         .collect();
-    if !spec.key.is_empty() {
+    if !spec.key.is_empty() && !spec.defer_key {
         lines.push(format!("  PRIMARY KEY ({})", quoted_list(&spec.key)));
     }
     format!(
         "CREATE TABLE {table} (\n{}\n) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
         lines.join(",\n")
     )
+}
+
+/// The statement that gives a table its key.
+pub(super) fn key_statement(table: &str, spec: &DatabaseSpec) -> String {
+    format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", quoted_list(&spec.key))
 }
 
 /// The statement that makes a staging table: the columns that are loaded, without the target's keys.

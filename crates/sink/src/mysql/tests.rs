@@ -8,11 +8,12 @@ use arrow::array::{
     TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt64Array,
 };
 use arrow::datatypes::{Int32Type, Int64Type};
+use millstream_database::Place;
 use millstream_testkit::{Authority, MariaDb, MariaDbOptions, PASSWORD, USER, Validity};
 use serde_json::json;
 
-use crate::database::place::Place;
 use crate::database::server::{Failure, Session};
+use crate::database::spec::DatabaseSpec;
 use crate::database::tests::{Database, Kind, checked, load, many, people, sink, whats};
 
 fn database(statements: &str) -> Database {
@@ -245,8 +246,8 @@ async fn a_user_who_may_not_make_tables_is_told_what_works() {
 async fn a_deadlock_can_be_tried_again() {
     let database =
         database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20)); INSERT INTO t VALUES (1, 'a'), (2, 'b')");
-    let spec = serde_json::from_value(json!({"table": "t"})).expect("settings");
-    let place = Place::parse(&database.url, &spec, super::PORT).expect("a place");
+    let spec: DatabaseSpec = serde_json::from_value(json!({"table": "t"})).expect("settings");
+    let place = Place::parse(&database.url, &spec.access(), super::PORT).expect("a place");
     let mut sessions = Vec::new();
     for own in [1, 2] {
         let mut session = super::session::connect(&place, &spec).await.expect("it connects");

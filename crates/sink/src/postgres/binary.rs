@@ -137,9 +137,14 @@ fn value(cells: &mut Cells, row: usize, family: Family, out: &mut Vec<u8>) -> Re
         (Cells::Date(days), Family::Timestamp { .. }) => {
             fixed((i64::from(days[row]) * 86_400_000_000 - MICROSECONDS).to_be_bytes(), out);
         }
-        (Cells::Date(days), _) => fixed(days[row].checked_sub(DAYS).ok_or(YEARS)?.to_be_bytes(), out),
+        (Cells::Date(days), _) => {
+            // The least number of all means that there is no beginning.
+            let since = days[row].checked_sub(DAYS).filter(|since| *since != i32::MIN).ok_or(YEARS)?;
+            fixed(since.to_be_bytes(), out);
+        }
         (Cells::Timestamp(values, per_second), _) => {
-            let since = microseconds(values[row], *per_second)?.checked_sub(MICROSECONDS).ok_or(YEARS)?;
+            let since = microseconds(values[row], *per_second)?.checked_sub(MICROSECONDS);
+            let since = since.filter(|since| *since != i64::MIN).ok_or(YEARS)?;
             fixed(since.to_be_bytes(), out);
         }
         (Cells::Time(values, per_second), _) => {

@@ -1,62 +1,12 @@
 //! What PostgreSQL says, as Millstream's errors: what can be done about each fault, one text for each.
 
 use millstream_core::Error;
+use millstream_database::Place;
+use millstream_database::postgres::{lost, whole};
 use tokio_postgres::Error as Fault;
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::DbError;
 
-use crate::database::place::Place;
 use crate::database::server::{Failure, Refusal};
-use crate::database::spec::Tls;
-use crate::database::tls;
-
-/// A connection that cannot be made.
-pub(super) fn cannot_connect(place: &Place, fault: &Fault) -> Error {
-    if let Some(told) = fault.as_db_error() {
-        return refused_login(place, told);
-    }
-    let cause = place.without_secrets(whole(fault));
-    if place.tls == Tls::Verify && (cause.contains("TLS") || cause.contains("certificate")) {
-        return tls::refused(place, cause);
-    }
-    place.unreachable(cause)
-}
-
-fn refused_login(place: &Place, told: &DbError) -> Error {
-    let cause = place.without_secrets(told.message().to_owned());
-    let refused = |what: &str| Error::refused(format!("{}: {what}", place.shown)).cause(cause.clone());
-    let code = told.code();
-    if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
-        return refused("the login is refused")
-            .hint("check user and password: `user`, `password: {secret: env:NAME}`, or in the URL");
-    }
-    if *code == SqlState::INVALID_CATALOG_NAME {
-        return refused("there is no such database").hint("check the name in the URL, or CREATE DATABASE");
-    }
-    if *code == SqlState::INSUFFICIENT_PRIVILEGE {
-        return refused("the user may not use the database").hint("GRANT CONNECT ON DATABASE … TO the user");
-    }
-    if [SqlState::TOO_MANY_CONNECTIONS, SqlState::CANNOT_CONNECT_NOW].contains(code) {
-        return Error::transient(format!("{} takes no connection now", place.shown))
-            .cause(cause)
-            .hint("try again later, load by fewer `connections`, or raise the server's max_connections");
-    }
-    refused("the connection is refused")
-}
-
-/// The library tells the cause apart from what failed.
-fn whole(fault: &Fault) -> String {
-    let mut text = fault.to_string();
-    let mut source = std::error::Error::source(fault);
-    while let Some(cause) = source {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        source = cause.source();
-    }
-    text
-}
 
 /// A statement that fails.
 pub(super) fn failure(place: &Place, fault: &Fault) -> Failure {
@@ -64,12 +14,6 @@ pub(super) fn failure(place: &Place, fault: &Fault) -> Failure {
         Some(told) => server_failure(place, told),
         None => Failure::Lost(lost(place, whole(fault))),
     }
-}
-
-fn lost(place: &Place, cause: String) -> Error {
-    Error::transient(format!("the connection to {} was lost", place.shown))
-        .cause(place.without_secrets(cause))
-        .hint("look at the server's log; the load can be started again")
 }
 
 fn server_failure(place: &Place, told: &DbError) -> Failure {

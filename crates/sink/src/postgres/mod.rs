@@ -1,10 +1,9 @@
 //! The sink of PostgreSQL: rows by binary `COPY`, or by `COPY` of text where a column's type has no binary form here.
 //!
-//! `session.rs` is a connection and its bulk path, `encryption.rs` its TLS, `binary.rs` the rows in binary form, `table.rs`
+//! `session.rs` is a connection and its bulk path, `binary.rs` the rows in binary form, `table.rs`
 //! knows types and writes the statements, `message.rs` says what went wrong. How a load goes is `database`'s.
 
 mod binary;
-mod encryption;
 mod message;
 mod session;
 mod spec;
@@ -20,6 +19,8 @@ use millstream_core::Result;
 use millstream_core::registry::{Built, SinkEntry};
 use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::{SpecInfo, parse};
+use millstream_database::Place;
+use millstream_database::postgres::PORT;
 use serde_json::Value;
 
 use self::binary::BinaryForm;
@@ -27,7 +28,6 @@ pub use self::spec::PostgresSpec;
 use self::table::CopyText;
 use crate::database::DatabaseSink;
 use crate::database::encode::RowEncoder;
-use crate::database::place::Place;
 use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Publish, Server, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::table::{ColumnFacts, Family, TableFacts};
@@ -42,16 +42,13 @@ pub const ENTRY: SinkEntry = SinkEntry {
     build,
 };
 
-/// The protocol's port.
-const PORT: u16 = 5432;
-
 /// How often a lock is tried for, and with which pause.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
 fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let PostgresSpec(spec) = parse::<PostgresSpec>(settings)?;
-    let place = Place::parse(&parts.target, &spec, PORT).map_err(|fault| vec![fault])?;
+    let place = Place::parse(&parts.target, &spec.access(), PORT).map_err(|fault| vec![fault])?;
     Ok(Arc::new(DatabaseSink { server: Arc::new(Postgres { place }), spec }))
 }
 
@@ -109,6 +106,10 @@ impl Server for Postgres {
 
     fn create_table(&self, table: &str, name: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
         table::create_statement(table, table::parts(name).1, spec, schema)
+    }
+
+    fn add_key(&self, table: &str, name: &str, spec: &DatabaseSpec) -> String {
+        table::key_statement(table, name, spec)
     }
 
     fn create_staging(

@@ -2,23 +2,19 @@
 
 use std::ops::Range;
 use std::pin::pin;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
-use millstream_core::{Error, Result};
+use millstream_core::Result;
+use millstream_database::Place;
 use tokio::task::JoinHandle;
-use tokio_postgres::config::SslMode;
-use tokio_postgres::{Client, Config, CopyInSink, NoTls, SimpleQueryMessage};
+use tokio_postgres::{Client, CopyInSink, SimpleQueryMessage};
 
-use super::encryption::Encryption;
 use super::{binary, message};
 use crate::database::group::Rows;
-use crate::database::place::Place;
 use crate::database::server::{Bulk, Failure, Refusal, Session};
-use crate::database::spec::{DatabaseSpec, Tls};
-use crate::database::tls;
+use crate::database::spec::DatabaseSpec;
 
 /// Bytes that are handed on at a time.
 const PIECE: usize = 256 << 10;
@@ -40,25 +36,7 @@ impl Drop for PostgresSession {
 
 /// Connects and logs in.
 pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<PostgresSession> {
-    let config = configuration(place, spec)?;
-    let connecting = tokio::time::timeout(spec.connect_timeout.0, async {
-        match place.tls {
-            Tls::Off => {
-                let (client, connection) =
-                    config.connect(NoTls).await.map_err(|fault| message::cannot_connect(place, &fault))?;
-                Ok((client, tokio::spawn(async move { drop(connection.await) })))
-            }
-            Tls::Verify => {
-                let encryption = encryption(place).await?;
-                let (client, connection) =
-                    config.connect(encryption).await.map_err(|fault| message::cannot_connect(place, &fault))?;
-                Ok((client, tokio::spawn(async move { drop(connection.await) })))
-            }
-        }
-    });
-    let connected =
-        connecting.await.map_err(|_| place.unreachable(format!("no connection within {}", spec.connect_timeout)))?;
-    let (client, mover) = connected?;
+    let (client, mover) = millstream_database::postgres::connect(place, spec.connect_timeout).await?;
     let mut session = PostgresSession { client, mover, place: place.clone() };
     // Times have no zone but UTC; what the server only mentions need not be sent.
     let settings = format!(
@@ -67,32 +45,6 @@ pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<Postgr
     );
     session.execute(&settings).await.map_err(Failure::into_error)?;
     Ok(session)
-}
-
-fn configuration(place: &Place, spec: &DatabaseSpec) -> Result<Config> {
-    let (user, password) = place.login()?;
-    let mut config = Config::new();
-    config
-        .host(&place.host)
-        .port(place.port)
-        .dbname(&place.database)
-        .user(&user)
-        .application_name("millstream")
-        .connect_timeout(spec.connect_timeout.0)
-        .keepalives_idle(std::time::Duration::from_secs(30))
-        .ssl_mode(if place.tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
-    password.into_iter().for_each(|password| {
-        config.password(password);
-    });
-    Ok(config)
-}
-
-async fn encryption(place: &Place) -> Result<Encryption> {
-    let reading = place.clone();
-    let configuration = tokio::task::spawn_blocking(move || tls::configuration(&reading)).await;
-    let configuration =
-        configuration.map_err(|cause| Error::internal("reading certificates broke off").cause(cause))?;
-    Ok(Encryption(Arc::new(configuration?)))
 }
 
 impl PostgresSession {

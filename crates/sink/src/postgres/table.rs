@@ -138,11 +138,17 @@ pub(super) fn create_statement(table: &str, name: &str, spec: &DatabaseSpec, sch
     let columns = schema.fields().iter();
     let mut lines: Vec<String> =
         columns.map(|field| format!("  {} {}", quoted(field.name()), column_type(field.data_type()))).collect();
-    if !spec.key.is_empty() {
+    if !spec.key.is_empty() && !spec.defer_key {
         // A new table with a name of ours gives its key the final name later.
         lines.push(format!("  CONSTRAINT {} PRIMARY KEY ({})", quoted(&key_name(name)), quoted_list(&spec.key)));
     }
     format!("CREATE TABLE {table} (\n{}\n)", lines.join(",\n"))
+}
+
+/// The statement that gives a table its key.
+pub(super) fn key_statement(table: &str, name: &str, spec: &DatabaseSpec) -> String {
+    let constraint = quoted(&key_name(name));
+    format!("ALTER TABLE {table} ADD CONSTRAINT {constraint} PRIMARY KEY ({})", quoted_list(&spec.key))
 }
 
 /// The statements that make a staging table: the columns that are loaded, without the target's keys. It need not
@@ -172,7 +178,7 @@ pub(super) fn staging_statements(
 pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<Option<TableFacts>, Failure> {
     let (_, name) = parts(table);
     let query = format!(
-        "SELECT c.oid, c.relkind, c.relhastriggers FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE \
+        "SELECT c.oid, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE \
          n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'i')",
         schema_of(table),
         literal(name)

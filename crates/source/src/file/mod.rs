@@ -42,6 +42,7 @@ pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<FileSpec>(),
     schemes: &["", "file"],
     check: crate::pattern::check,
+    rows: false,
     build: |settings| {
         let FileSpec {} = crate::settings(settings)?;
         Ok(Arc::new(FileSource))

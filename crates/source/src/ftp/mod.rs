@@ -30,6 +30,7 @@ pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<FtpSpec>(),
     schemes: &["ftp", "ftps"],
     check: crate::remote::check::<Ftp>,
+    rows: false,
     build: |settings| Ok(Arc::new(Remote::<Ftp>::new(crate::settings(settings)?))),
 };
 

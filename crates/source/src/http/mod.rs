@@ -37,6 +37,7 @@ pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<HttpSpec>(),
     schemes: &["http", "https"],
     check: crate::pattern::check_url,
+    rows: false,
     build: |settings| Ok(Arc::new(HttpSource::new(crate::settings(settings)?))),
 };
 

@@ -51,6 +51,7 @@ pub const S3: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<S3Spec>(),
     schemes: &["s3"],
     check: check::<S3Spec>,
+    rows: false,
     build: |settings| Ok(Arc::new(ObjectSource::<S3Spec>::new(crate::settings(settings)?))),
 };
 
@@ -62,6 +63,7 @@ pub const GCS: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<GcsSpec>(),
     schemes: &["gs"],
     check: check::<GcsSpec>,
+    rows: false,
     build: |settings| Ok(Arc::new(ObjectSource::<GcsSpec>::new(crate::settings(settings)?))),
 };
 
@@ -70,6 +72,7 @@ pub const AZURE: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<AzureSpec>(),
     schemes: &["az"],
     check: check::<AzureSpec>,
+    rows: false,
     build: |settings| Ok(Arc::new(ObjectSource::<AzureSpec>::new(crate::settings(settings)?))),
 };
 

@@ -32,6 +32,7 @@ pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<SftpSpec>(),
     schemes: &["sftp"],
     check: crate::remote::check::<Sftp>,
+    rows: false,
     build: |settings| Ok(Arc::new(Remote::<Sftp>::new(crate::settings(settings)?))),
 };
 

@@ -29,6 +29,7 @@ pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<StdinSpec>(),
     schemes: &["-"],
     check: crate::pattern::check,
+    rows: false,
     build: |settings| {
         let StdinSpec {} = crate::settings(settings)?;
         Ok(Arc::new(StdinSource { taken: &TAKEN, descriptor: || io::stdin().as_fd().try_clone_to_owned() }))

@@ -1,44 +1,72 @@
-//! Where a database is: the target's URL and the settings, put together. It owns their meaning and who may log in with
-//! what; connecting is the servers'.
+//! Where a database is: its URL and the settings, put together. It owns their meaning and who may log in with what;
+//! connecting is the servers'.
 
-use millstream_core::spec::{Fault, TextOrSecret};
+use millstream_core::spec::{Fault, Secret, TextOrSecret};
 use millstream_core::{Error, Result, redact};
 use percent_encoding::percent_decode_str;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
-use super::spec::{DatabaseSpec, Tls};
+/// Encryption of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Tls {
+    /// Encrypted; the server's certificate must be signed by an authority that is trusted, for the host's name.
+    Verify,
+    /// Not encrypted.
+    Off,
+}
+
+/// What settings say of access, beside the URL.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    /// The key of the job file under which the URL stands.
+    pub key: &'static str,
+    /// The user's name.
+    pub user: Option<TextOrSecret>,
+    /// The password.
+    pub password: Option<Secret>,
+    /// Encryption; by default it depends on the host.
+    pub tls: Option<Tls>,
+    /// The path of a PEM file.
+    pub ca: Option<String>,
+}
 
 /// A database of a server.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub struct Place {
     /// The host's name or address.
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    pub(crate) database: String,
-    pub(crate) tls: Tls,
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The database's name.
+    pub database: String,
+    /// Whether the connection is encrypted.
+    pub tls: Tls,
     /// Authorities to trust besides the system's.
-    pub(crate) ca: Option<String>,
+    pub ca: Option<String>,
     /// The URL without what must not be shown.
-    pub(crate) shown: String,
+    pub shown: String,
     user: TextOrSecret,
     password: Option<TextOrSecret>,
 }
 
 impl Place {
-    /// Reads `target`; `default_port` is the protocol's.
-    pub(crate) fn parse(target: &str, spec: &DatabaseSpec, default_port: u16) -> Result<Self, Fault> {
+    /// Reads the URL `target`; `default_port` is the protocol's.
+    pub fn parse(target: &str, access: &Access, default_port: u16) -> Result<Self, Fault> {
         let scheme = target.split(':').next().unwrap_or_default();
         let hint = format!("write {scheme}://user@host/database");
-        let fault = |what: &str| Fault::new("write", what).hint(hint.clone());
-        let url = Url::parse(target).map_err(|cause| fault(&format!("the target is no URL: {cause}")))?;
+        let fault = |what: &str| Fault::new(access.key, what).hint(hint.clone());
+        let url = Url::parse(target).map_err(|cause| fault(&format!("this is no URL: {cause}")))?;
         let host = match url.host() {
             // A scheme that the URL library does not know keeps the brackets and the escapes of its host.
             Some(Host::Ipv6(address)) => address.to_string(),
             Some(host) => host.to_string(),
-            None => return Err(fault("the target names no host")),
+            None => return Err(fault("the URL names no host")),
         };
         if host.is_empty() {
-            return Err(fault("the target names no host"));
+            return Err(fault("the URL names no host"));
         }
         let decoded = |text: &str, what: &str| {
             let text = percent_decode_str(text).decode_utf8().map_err(|_| fault(&format!("{what} is not UTF-8")))?;
@@ -46,32 +74,32 @@ impl Place {
         };
         let database = decoded(url.path().trim_start_matches('/'), "the database's name")?;
         if database.is_empty() || database.contains('/') {
-            return Err(fault("the target names no database"));
+            return Err(fault("the URL names no database"));
         }
-        let user = match (url.username(), &spec.user) {
-            ("", None) => return Err(fault("the target names no user").hint(format!("{hint}, or `user`"))),
+        let user = match (url.username(), &access.user) {
+            ("", None) => return Err(fault("the URL names no user").hint(format!("{hint}, or `user`"))),
             ("", Some(user)) => user.clone(),
             (user, _) => TextOrSecret::Text(decoded(user, "the user's name")?),
         };
         let password = match url.password() {
             Some(password) => Some(TextOrSecret::Text(decoded(password, "the password")?)),
-            None => spec.password.clone().map(TextOrSecret::Secret),
+            None => access.password.clone().map(TextOrSecret::Secret),
         };
-        let tls = match url_tls(&url)? {
+        let tls = match url_tls(&url, access.key)? {
             Some(tls) => tls,
-            None => spec.tls.unwrap_or(if is_this_machine(&host) { Tls::Off } else { Tls::Verify }),
+            None => access.tls.unwrap_or(if is_this_machine(&host) { Tls::Off } else { Tls::Verify }),
         };
         let port = url.port().unwrap_or(default_port);
-        Ok(Place { host, port, database, tls, ca: spec.ca.clone(), shown: redact::url(target), user, password })
+        Ok(Place { host, port, database, tls, ca: access.ca.clone(), shown: redact::url(target), user, password })
     }
 
     /// The user and the password, read now.
-    pub(crate) fn login(&self) -> Result<(String, Option<String>)> {
+    pub fn login(&self) -> Result<(String, Option<String>)> {
         Ok((self.user.resolve()?, self.password.as_ref().map(TextOrSecret::resolve).transpose()?))
     }
 
     /// An error's text may repeat what it was given.
-    pub(crate) fn without_secrets(&self, text: String) -> String {
+    pub fn without_secrets(&self, text: String) -> String {
         match self.password.as_ref().map(TextOrSecret::resolve) {
             Some(Ok(password)) if password.len() >= 3 => text.replace(&password, "***"),
             _ => text,
@@ -79,7 +107,7 @@ impl Place {
     }
 
     /// The server cannot be connected to.
-    pub(crate) fn unreachable(&self, cause: impl std::fmt::Display) -> Error {
+    pub fn unreachable(&self, cause: impl std::fmt::Display) -> Error {
         Error::transient(format!("{} cannot be reached", self.shown))
             .cause(cause)
             .hint(format!("check host and port, and that the server runs: {}:{}", self.host, self.port))
@@ -92,19 +120,19 @@ fn is_this_machine(host: &str) -> bool {
 }
 
 /// What the URL says of encryption, in the words of either database.
-fn url_tls(url: &Url) -> Result<Option<Tls>, Fault> {
+fn url_tls(url: &Url, key: &str) -> Result<Option<Tls>, Fault> {
     let mut tls = None;
     for (name, value) in url.query_pairs() {
         if !["sslmode", "ssl-mode"].contains(&name.to_ascii_lowercase().as_str()) {
-            let what = format!("the target has the parameter `{name}`, which means nothing here");
-            return Err(Fault::new("write", what).hint("known: sslmode; all else are settings of the sink"));
+            let what = format!("the URL has the parameter `{name}`, which means nothing here");
+            return Err(Fault::new(key, what).hint("known: sslmode; all else are settings"));
         }
         tls = Some(match value.to_ascii_lowercase().as_str() {
             "disable" | "disabled" => Tls::Off,
             "require" | "required" | "verify-ca" | "verify_ca" | "verify-full" | "verify_identity" => Tls::Verify,
             other => {
                 let what = format!("`{name}={other}` would let whoever is on the way decide whether to encrypt");
-                return Err(Fault::new("write", what).hint("write sslmode=verify-full or sslmode=disable"));
+                return Err(Fault::new(key, what).hint("write sslmode=verify-full or sslmode=disable"));
             }
         });
     }
@@ -113,20 +141,17 @@ fn url_tls(url: &Url) -> Result<Option<Tls>, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    fn spec(settings: serde_json::Value) -> DatabaseSpec {
-        let mut all = json!({"table": "t"});
-        all.as_object_mut().expect("an object").extend(settings.as_object().expect("an object").clone());
-        serde_json::from_value(all).expect("settings")
-    }
 
     #[test]
     fn a_url_says_where_and_the_settings_fill_in() {
-        let parse = |target: &str, settings| Place::parse(target, &spec(settings), 3306);
-        let place = parse("mysql://me:p%40ss@db.example/sh%C3%B6p?sslmode=disable", json!({})).expect("a place");
+        let settings = |user: Option<&str>| Access {
+            key: "write",
+            user: user.map(|user| TextOrSecret::Text(user.into())),
+            ..Access::default()
+        };
+        let parse = |target: &str, user| Place::parse(target, &settings(user), 3306);
+        let place = parse("mysql://me:p%40ss@db.example/sh%C3%B6p?sslmode=disable", None).expect("a place");
         assert_eq!((place.host.as_str(), place.port, place.database.as_str()), ("db.example", 3306, "shöp"));
         assert_eq!(place.login().expect("a login"), ("me".to_owned(), Some("p@ss".to_owned())));
         assert_eq!(
@@ -134,19 +159,19 @@ mod tests {
             (Tls::Off, "mysql://me:***@db.example/sh%C3%B6p?sslmode=disable")
         );
         assert_eq!(place.without_secrets("bad p@ss".into()), "bad ***");
-        let place = parse("mysql://[::1]:77/d", json!({"user": "u"})).expect("a place");
+        let place = parse("mysql://[::1]:77/d", Some("u")).expect("a place");
         assert_eq!((place.host.as_str(), place.port, place.tls), ("::1", 77, Tls::Off));
-        assert_eq!(parse("mysql://u@h/d", json!({})).expect("a place").tls, Tls::Verify);
+        assert_eq!(parse("mysql://u@h/d", None).expect("a place").tls, Tls::Verify);
         for (target, what) in [
-            ("mysql://u@h", "the target names no database"),
-            ("mysql://u@h/a/b", "the target names no database"),
-            ("mysql:///d", "the target names no host"),
-            ("mysql://h/d", "the target names no user"),
+            ("mysql://u@h", "the URL names no database"),
+            ("mysql://u@h/a/b", "the URL names no database"),
+            ("mysql:///d", "the URL names no host"),
+            ("mysql://h/d", "the URL names no user"),
             ("mysql://u@h/d?sslmode=prefer", "`sslmode=prefer` would let"),
-            ("mysql://u@h/d?x=1", "the target has the parameter `x`"),
-            ("mysql://u@h:port/d", "the target is no URL"),
+            ("mysql://u@h/d?x=1", "the URL has the parameter `x`"),
+            ("mysql://u@h:port/d", "this is no URL"),
         ] {
-            let fault = parse(target, json!({})).expect_err(target);
+            let fault = parse(target, None).expect_err(target);
             assert!(fault.what.starts_with(what), "{target}: {fault:?}");
         }
     }

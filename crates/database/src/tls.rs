@@ -5,7 +5,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::place::Place;
+use crate::place::Place;
 
 /// The certificates of all authorities that are trusted: the system's and those of `ca`. Blocks: it reads files.
 pub(crate) fn authorities(place: &Place) -> Result<Vec<CertificateDer<'static>>> {

@@ -1,5 +1,5 @@
 //! TLS for the library of PostgreSQL's protocol, which leaves it to its users. It owns the handshake; whom to trust is
-//! `database/tls.rs`'s.
+//! `tls.rs`'s.
 //!
 //! Channel binding is not offered: it guards logins against a server whose certificate is not checked, and here it always
 //! is.

@@ -1,0 +1,96 @@
+//! Connections to MySQL and MariaDB, and what those say that cannot be made or are lost.
+
+use millstream_core::spec::Duration;
+use millstream_core::{Error, Result};
+use mysql_async::{Conn, DriverError, Error as Fault, IoError, OptsBuilder, ServerError, SslOpts};
+
+use crate::place::{Place, Tls};
+use crate::tls;
+
+/// The protocol's port.
+pub const PORT: u16 = 3306;
+
+/// Numbers of the server's errors: "MySQL Error Message Reference", "MariaDB Error Codes".
+mod code {
+    pub(super) const ACCESS_DENIED: [u16; 3] = [1045, 1698, 1251];
+    pub(super) const NO_RIGHTS_ON_DATABASE: u16 = 1044;
+    pub(super) const UNKNOWN_DATABASE: u16 = 1049;
+    pub(super) const HOST_NOT_ALLOWED: [u16; 2] = [1129, 1130];
+    pub(super) const BUSY: [u16; 3] = [1040, 1203, 1226];
+}
+
+/// Connects and logs in, within `timeout`.
+pub async fn connect(place: &Place, timeout: Duration) -> Result<Conn> {
+    let (user, password) = place.login()?;
+    let options = OptsBuilder::default()
+        .ip_or_hostname(place.host.clone())
+        .tcp_port(place.port)
+        .user(Some(user))
+        .pass(password)
+        .db_name(Some(place.database.clone()))
+        .tcp_keepalive(Some(std::time::Duration::from_secs(30)))
+        .prefer_socket(false)
+        .stmt_cache_size(0)
+        .ssl_opts(encryption(place).await?);
+    let connecting = tokio::time::timeout(timeout.0, Conn::new(options)).await;
+    connecting
+        .map_err(|_| place.unreachable(format!("no connection within {}", timeout)))?
+        .map_err(|fault| cannot_connect(place, fault))
+}
+
+async fn encryption(place: &Place) -> Result<Option<SslOpts>> {
+    if place.tls == Tls::Off {
+        return Ok(None);
+    }
+    let reading = place.clone();
+    let authorities = tokio::task::spawn_blocking(move || tls::authorities(&reading)).await;
+    let authorities = authorities.map_err(|cause| Error::internal("reading certificates broke off").cause(cause))??;
+    let roots = authorities.into_iter().map(|certificate| certificate.to_vec().into()).collect();
+    Ok(Some(SslOpts::default().with_root_certs(roots).with_disable_built_in_roots(true)))
+}
+
+/// A connection that cannot be made.
+fn cannot_connect(place: &Place, fault: Fault) -> Error {
+    match fault {
+        Fault::Server(fault) => refused_login(place, &fault),
+        Fault::Io(IoError::Tls(cause)) => tls::refused(place, cause),
+        // The library tells a failed handshake as a fault of the network.
+        Fault::Io(IoError::Io(cause)) if cause.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
+            tls::refused(place, cause)
+        }
+        Fault::Io(IoError::Io(cause)) => place.unreachable(cause),
+        Fault::Driver(cause @ DriverError::NoClientSslFlagFromServer) => tls::refused(place, cause),
+        Fault::Driver(cause @ DriverError::ConnectionClosed) => place.unreachable(cause),
+        other => Error::refused(format!("{} cannot be connected to", place.shown))
+            .cause(place.without_secrets(other.to_string())),
+    }
+}
+
+fn refused_login(place: &Place, fault: &ServerError) -> Error {
+    let cause = place.without_secrets(fault.message.clone());
+    let refused = |what: &str| Error::refused(format!("{}: {what}", place.shown)).cause(cause.clone());
+    match fault.code {
+        number if code::ACCESS_DENIED.contains(&number) => refused("the login is refused")
+            .hint("check user and password: `user`, `password: {secret: env:NAME}`, or in the URL"),
+        code::NO_RIGHTS_ON_DATABASE => {
+            refused("the user may not use the database").hint("GRANT ALL ON database.* TO the user")
+        }
+        code::UNKNOWN_DATABASE => {
+            refused("there is no such database").hint("check the name in the URL, or CREATE DATABASE")
+        }
+        number if code::HOST_NOT_ALLOWED.contains(&number) => {
+            refused("this machine may not connect").hint("the server lets users in by the machine they come from")
+        }
+        number if code::BUSY.contains(&number) => Error::transient(format!("{} has no connection left", place.shown))
+            .cause(cause)
+            .hint("try again later, load by fewer `connections`, or raise the server's max_connections"),
+        _ => refused("the connection is refused"),
+    }
+}
+
+/// The connection is gone.
+pub fn lost(place: &Place, cause: String) -> Error {
+    Error::transient(format!("the connection to {} was lost", place.shown))
+        .cause(place.without_secrets(cause))
+        .hint("look at the server's log; the job can be started again")
+}

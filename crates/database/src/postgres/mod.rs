@@ -1,0 +1,122 @@
+//! Connections to PostgreSQL, and what it says that cannot be made or are lost.
+
+mod encryption;
+
+use std::sync::Arc;
+
+use millstream_core::spec::Duration;
+use millstream_core::{Error, Result};
+use tokio::task::JoinHandle;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::{Client, Config, Error as Fault, NoTls};
+
+use self::encryption::Encryption;
+use crate::place::{Place, Tls};
+use crate::tls;
+
+/// The protocol's port.
+pub const PORT: u16 = 5432;
+
+/// Connects and logs in, within `timeout`. The task moves the bytes of the connection, and ends with it.
+pub async fn connect(place: &Place, timeout: Duration) -> Result<(Client, JoinHandle<()>)> {
+    let config = configuration(place, timeout)?;
+    let connecting = tokio::time::timeout(timeout.0, async {
+        match place.tls {
+            Tls::Off => {
+                let (client, connection) =
+                    config.connect(NoTls).await.map_err(|fault| cannot_connect(place, &fault))?;
+                Ok((client, tokio::spawn(async move { drop(connection.await) })))
+            }
+            Tls::Verify => {
+                let encryption = encryption(place).await?;
+                let (client, connection) =
+                    config.connect(encryption).await.map_err(|fault| cannot_connect(place, &fault))?;
+                Ok((client, tokio::spawn(async move { drop(connection.await) })))
+            }
+        }
+    });
+    connecting.await.map_err(|_| place.unreachable(format!("no connection within {timeout}")))?
+}
+
+fn configuration(place: &Place, timeout: Duration) -> Result<Config> {
+    let (user, password) = place.login()?;
+    let mut config = Config::new();
+    config
+        .host(&place.host)
+        .port(place.port)
+        .dbname(&place.database)
+        .user(&user)
+        .application_name("millstream")
+        .connect_timeout(timeout.0)
+        .keepalives_idle(std::time::Duration::from_secs(30))
+        .ssl_mode(if place.tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
+    password.into_iter().for_each(|password| {
+        config.password(password);
+    });
+    Ok(config)
+}
+
+async fn encryption(place: &Place) -> Result<Encryption> {
+    let reading = place.clone();
+    let configuration = tokio::task::spawn_blocking(move || tls::configuration(&reading)).await;
+    let configuration =
+        configuration.map_err(|cause| Error::internal("reading certificates broke off").cause(cause))?;
+    Ok(Encryption(Arc::new(configuration?)))
+}
+
+/// A connection that cannot be made.
+fn cannot_connect(place: &Place, fault: &Fault) -> Error {
+    if let Some(told) = fault.as_db_error() {
+        return refused_login(place, told);
+    }
+    let cause = place.without_secrets(whole(fault));
+    if place.tls == Tls::Verify && (cause.contains("TLS") || cause.contains("certificate")) {
+        return tls::refused(place, cause);
+    }
+    place.unreachable(cause)
+}
+
+fn refused_login(place: &Place, told: &DbError) -> Error {
+    let cause = place.without_secrets(told.message().to_owned());
+    let refused = |what: &str| Error::refused(format!("{}: {what}", place.shown)).cause(cause.clone());
+    let code = told.code();
+    if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
+        return refused("the login is refused")
+            .hint("check user and password: `user`, `password: {secret: env:NAME}`, or in the URL");
+    }
+    if *code == SqlState::INVALID_CATALOG_NAME {
+        return refused("there is no such database").hint("check the name in the URL, or CREATE DATABASE");
+    }
+    if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        return refused("the user may not use the database").hint("GRANT CONNECT ON DATABASE … TO the user");
+    }
+    if [SqlState::TOO_MANY_CONNECTIONS, SqlState::CANNOT_CONNECT_NOW].contains(code) {
+        return Error::transient(format!("{} takes no connection now", place.shown))
+            .cause(cause)
+            .hint("try again later, load by fewer `connections`, or raise the server's max_connections");
+    }
+    refused("the connection is refused")
+}
+
+/// The library tells the cause apart from what failed.
+pub fn whole(fault: &Fault) -> String {
+    let mut text = fault.to_string();
+    let mut source = std::error::Error::source(fault);
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// The connection is gone.
+pub fn lost(place: &Place, cause: String) -> Error {
+    Error::transient(format!("the connection to {} was lost", place.shown))
+        .cause(place.without_secrets(cause))
+        .hint("look at the server's log; the job can be started again")
+}

@@ -1,0 +1,215 @@
+//! Tables and queries of databases as sources: rows that have their types already.
+//!
+//! ```text
+//!  list   the key's least and greatest value ─▶ ranges of it, one a unit; and one view of the data for all of them
+//!  read   SELECT the columns that are used … WHERE the range ─▶ batches
+//! ```
+//! `query.rs` is what is read as SQL, `parts.rs` cuts the key, `rows.rs` gathers values into batches, `postgres.rs`,
+//! `mysql.rs` and `sqlite.rs` are the kinds of databases. Where a server is and who logs in is `millstream-database`'s.
+
+mod mysql;
+mod parts;
+mod postgres;
+mod query;
+mod rows;
+pub mod spec;
+mod sqlite;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use millstream_core::format::{ParseRequest, Rows};
+use millstream_core::registry::{Built, SourceEntry};
+use millstream_core::source::{RowSource, Source, SourceContext};
+use millstream_core::spec::{Fault, SpecInfo};
+use millstream_core::{ByteStream, Error, Result, Unit};
+use serde_json::Value;
+
+use self::query::Query;
+use self::spec::{MysqlRead, PostgresRead, SqliteRead};
+
+/// What stands between a database's URL and the part of the rows that a unit is.
+const PART: char = '#';
+
+/// The source `mysql`.
+pub const MYSQL: SourceEntry = SourceEntry {
+    spec: SpecInfo::of::<MysqlRead>(),
+    schemes: &["mysql", "mariadb"],
+    check,
+    rows: true,
+    build: |settings| {
+        let MysqlRead(spec) = crate::settings(settings)?;
+        built(Query::new(&spec.table, &spec.query), mysql::Mysql::new(spec))
+    },
+};
+
+/// The source `postgres`.
+pub const POSTGRES: SourceEntry = SourceEntry {
+    spec: SpecInfo::of::<PostgresRead>(),
+    schemes: &["postgres", "postgresql"],
+    check,
+    rows: true,
+    build: |settings| {
+        let PostgresRead(spec) = crate::settings(settings)?;
+        built(Query::new(&spec.table, &spec.query), postgres::Postgres::new(spec))
+    },
+};
+
+/// The source `sqlite`.
+pub const SQLITE: SourceEntry = SourceEntry {
+    spec: SpecInfo::of::<SqliteRead>(),
+    schemes: &["sqlite"],
+    check,
+    rows: true,
+    build: |settings: &Value| {
+        let spec: SqliteRead = crate::settings(settings)?;
+        built(Query::new(&spec.table, &spec.query), sqlite::Sqlite::new(spec))
+    },
+};
+
+fn built(query: Option<Query>, database: impl Database + 'static) -> Built<dyn Source> {
+    Ok(Arc::new(DatabaseSource { query, database: Arc::new(database) }))
+}
+
+/// What is wrong with a URL, as far as that can be told without its settings.
+fn check(url: &str) -> Result<(), Fault> {
+    match url.contains(PART) {
+        true => Err(Fault::new("", format!("a database's URL has no `{PART}`")).hint("name the table in `table`")),
+        false => Ok(()),
+    }
+}
+
+/// A kind of database.
+#[async_trait]
+trait Database: Debug + Send + Sync {
+    /// `mysql`, `postgres`, `sqlite`.
+    fn name(&self) -> &'static str;
+
+    /// The most parts that are read at once.
+    fn connections(&self) -> usize;
+
+    /// The columns of a query.
+    async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef>;
+
+    /// The conditions that cut the rows of a query into parts, of which all rows meet exactly one; none for all rows in
+    /// one part. What is read afterwards sees the data as it is now.
+    async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>>;
+
+    /// The rows that meet a condition. To be polled anywhere, once it has begun where waiting is done.
+    fn read(
+        &self,
+        context: &SourceContext,
+        url: &str,
+        query: &Query,
+        condition: Option<&str>,
+        request: &ParseRequest,
+    ) -> BoxStream<'static, Result<Rows>>;
+}
+
+/// A table or a query of a database.
+#[derive(Debug)]
+struct DatabaseSource {
+    /// `None` if the job names neither; only what reads it needs one.
+    query: Option<Query>,
+    database: Arc<dyn Database>,
+}
+
+impl DatabaseSource {
+    fn query(&self) -> Result<Query> {
+        self.query.clone().ok_or_else(|| {
+            let name = self.database.name();
+            Error::job("neither a table nor a query is named")
+                .hint(format!("add `{name}: {{table: NAME}}` or `{name}: {{query: SELECT …}}` to the source"))
+        })
+    }
+}
+
+/// The database's URL and the part of the rows that a unit is.
+fn parted(unit: &Unit) -> (&str, Option<&str>) {
+    match unit.uri.split_once(PART) {
+        Some((url, condition)) => (url, Some(condition)),
+        None => (&unit.uri, None),
+    }
+}
+
+#[async_trait]
+impl Source for DatabaseSource {
+    fn name(&self) -> &'static str {
+        self.database.name()
+    }
+
+    fn connections(&self) -> usize {
+        self.database.connections()
+    }
+
+    fn list(&self, context: &SourceContext, pattern: &str) -> BoxStream<'static, Result<Unit>> {
+        let (query, database, url) = (self.query(), Arc::clone(&self.database), pattern.to_owned());
+        let io = context.io.clone();
+        let listed = async move {
+            let query = query?;
+            let looking = url.clone();
+            let parts = waiting(&io, async move { database.parts(&looking, &query).await }).await?;
+            let whole = parts.is_empty().then(|| Unit::new(url.clone()));
+            let parts = parts.into_iter().map(move |part| Unit::new(format!("{url}{PART}{part}")));
+            Ok(futures::stream::iter(whole.into_iter().chain(parts).map(Ok)))
+        };
+        futures::stream::once(listed).try_flatten().boxed()
+    }
+
+    async fn open(&self, _: &SourceContext, unit: &Unit) -> Result<ByteStream> {
+        Err(Error::job("a database gives rows, and no bytes")
+            .in_unit(parted(unit).0, None)
+            .hint("read it as a source of a job without a format block"))
+    }
+
+    async fn read_range(&self, _: &SourceContext, _: &Unit, _: Range<u64>) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
+    async fn size(&self, _: &SourceContext, _: &Unit) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn rows(&self) -> Option<&dyn RowSource> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl RowSource for DatabaseSource {
+    async fn columns(&self, context: &SourceContext, pattern: &str) -> Result<SchemaRef> {
+        let (query, database, url) = (self.query()?, Arc::clone(&self.database), pattern.to_owned());
+        waiting(&context.io, async move { database.columns(&url, &query).await }).await
+    }
+
+    fn read(&self, context: &SourceContext, unit: &Unit, request: &ParseRequest) -> BoxStream<'static, Result<Rows>> {
+        let (url, condition) = parted(unit);
+        match self.query() {
+            Ok(query) => self.database.read(context, url, &query, condition, request),
+            Err(error) => futures::stream::once(async { Err(error) }).boxed(),
+        }
+    }
+}
+
+/// Runs `work` where waiting is done. It ends when nobody waits for it any more.
+async fn waiting<T: Send + 'static>(
+    io: &tokio::runtime::Handle,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let mut task = tokio::task::JoinSet::new();
+    task.spawn_on(work, io);
+    match task.join_next().await {
+        Some(Ok(done)) => done,
+        Some(Err(cause)) => Err(Error::internal("reading a database broke off").cause(cause)),
+        None => Err(Error::internal("reading a database was lost")),
+    }
+}

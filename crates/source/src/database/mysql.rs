@@ -1,0 +1,421 @@
+//! Reading from MySQL and MariaDB: prepared statements, whose answers come row by row in binary form, so that floats keep
+//! all their digits.
+//!
+//! These servers cannot hand a snapshot on. So the connections begin theirs while nobody can write: for a table while it is
+//! locked for reading, which takes a moment; for a query, whose tables are not known, while all tables are. Where the user
+//! may not lock, all rows come over one connection, which has one snapshot by itself.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use millstream_core::format::{ParseRequest, Rows, TEXT};
+use millstream_core::source::SourceContext;
+use millstream_core::{Error, Result};
+use millstream_database::Place;
+use millstream_database::mysql::{PORT, connect, lost};
+use mysql_async::consts::{ColumnFlags, ColumnType};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Column, Conn, Params, Row, Value};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::parts::{self, Key};
+use super::postgres::place_error;
+use super::query::{Query, list};
+use super::rows::{Cell, Gathering, decimal};
+use super::spec::ServerRead;
+use super::{Database, waiting};
+
+/// Times have no zone but UTC, a query may take its time to be read, and a lock that is not given soon is done without:
+/// whoever waits for one keeps others waiting.
+const SETTINGS: [&str; 2] = [
+    "SET SESSION time_zone = '+00:00', net_write_timeout = 3600, lock_wait_timeout = 10",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+];
+
+/// Begins a snapshot.
+const BEGIN: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
+
+/// Numbers of errors that end the connection.
+const GONE: [u16; 4] = [1053, 1927, 3169, 4031];
+
+/// The number of the character set that means bytes.
+const BYTES: u16 = 63;
+
+/// A connection, and where to.
+struct Session {
+    connection: Conn,
+    place: Place,
+}
+
+/// Connections that see the data as of one moment.
+struct View {
+    idle: Mutex<Vec<Session>>,
+    permits: Arc<Semaphore>,
+}
+
+/// MySQL servers, and what was seen of them.
+pub(super) struct Mysql {
+    spec: ServerRead,
+    views: Mutex<HashMap<String, Arc<View>>>,
+}
+
+impl std::fmt::Debug for Mysql {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mysql").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+impl Mysql {
+    pub(super) fn new(spec: ServerRead) -> Self {
+        Mysql { spec, views: Mutex::default() }
+    }
+
+    fn view(&self, url: &str) -> Option<Arc<View>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner).get(url).cloned()
+    }
+}
+
+async fn open(spec: &ServerRead, url: &str) -> Result<Session> {
+    let place = Place::parse(url, &spec.access(), PORT).map_err(|fault| place_error(&fault))?;
+    let connection = connect(&place, spec.connect_timeout).await?;
+    let mut session = Session { connection, place };
+    for setting in SETTINGS {
+        session.run(setting).await?;
+    }
+    Ok(session)
+}
+
+impl Session {
+    async fn run(&mut self, sql: &str) -> Result<()> {
+        let done = self.connection.query_drop(sql).await;
+        done.map_err(|fault| self.fault(fault))
+    }
+
+    /// The values of a query's first row, as text.
+    async fn first(&mut self, sql: &str) -> Result<Vec<Option<String>>> {
+        let row: Option<Row> = self.connection.query_first(sql).await.map_err(|fault| self.fault(fault))?;
+        let text = |value| match value {
+            Value::NULL => None,
+            Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+            other => Some(other.as_sql(true)),
+        };
+        Ok(row.map(|row| row.unwrap().into_iter().map(text).collect()).unwrap_or_default())
+    }
+
+    async fn columns(&mut self, sql: &str) -> Result<Vec<Column>> {
+        let prepared = self.connection.prep(sql).await.map_err(|fault| self.fault(fault))?;
+        let columns = prepared.columns().to_vec();
+        self.connection.close(prepared).await.map_err(|fault| self.fault(fault))?;
+        Ok(columns)
+    }
+
+    fn fault(&self, fault: mysql_async::Error) -> Error {
+        told(&self.place, fault)
+    }
+
+    /// The one column of a table's primary key.
+    async fn primary_key(&mut self, table: &str) -> Result<Option<String>> {
+        let table = table.replace('\\', "\\\\").replace('\'', "''");
+        let statement = format!(
+            "SELECT COUNT(*), MAX(column_name) FROM information_schema.key_column_usage \
+             WHERE table_schema = DATABASE() AND table_name = '{table}' AND constraint_name = 'PRIMARY'"
+        );
+        let told = self.first(&statement).await?;
+        let one = told.first().and_then(Option::as_deref) == Some("1");
+        Ok(told.into_iter().nth(1).flatten().filter(|_| one))
+    }
+
+    /// Locks what `query` reads, so that nobody writes; `false` if the user may not, or others hold it.
+    async fn lock(&mut self, query: &Query) -> bool {
+        let statement = match query.table() {
+            Some(table) => format!("LOCK TABLES {} READ", quoted(table)),
+            None => "FLUSH TABLES WITH READ LOCK".to_owned(),
+        };
+        self.connection.query_drop(statement).await.is_ok()
+    }
+}
+
+/// So many connections with one view of the data; `None` if nothing can be locked.
+async fn view(spec: &ServerRead, url: &str, query: &Query, mut first: Session) -> Result<Option<View>> {
+    if !first.lock(query).await {
+        return Ok(None);
+    }
+    let mut sessions = Vec::new();
+    let begun = async {
+        for _ in 0..spec.connections {
+            let mut session = open(spec, url).await?;
+            session.run(BEGIN).await?;
+            sessions.push(session);
+        }
+        Ok(())
+    };
+    let begun: Result<()> = begun.await;
+    first.run("UNLOCK TABLES").await?;
+    begun?;
+    Ok(Some(View { permits: Arc::new(Semaphore::new(sessions.len())), idle: Mutex::new(sessions) }))
+}
+
+#[async_trait]
+impl Database for Mysql {
+    fn name(&self) -> &'static str {
+        "mysql"
+    }
+
+    fn connections(&self) -> usize {
+        self.spec.connections
+    }
+
+    async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef> {
+        let mut session = open(&self.spec, url).await?;
+        let columns = session.columns(&query.statement("*", None, quoted)).await?;
+        let field = |column: &Column| Field::new(column.name_str(), data_type(column), true);
+        Ok(Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>())))
+    }
+
+    async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>> {
+        let mut session = open(&self.spec, url).await?;
+        let name = match (&self.spec.split_by, query.table()) {
+            (Some(name), _) => Some(name.clone()),
+            (None, Some(table)) => session.primary_key(table).await?,
+            (None, None) => None,
+        };
+        let Some(name) = name else { return Ok(Vec::new()) };
+        let column = quoted(&name);
+        let columns = session.columns(&query.statement(&column, None, quoted)).await?;
+        let Some(key) = columns.first().and_then(key) else {
+            return match self.spec.split_by {
+                Some(_) => Err(Error::job("rows cannot be cut by this column")
+                    .column(name)
+                    .hint("`split_by` names a number, a date or a time; without it all rows come over one connection")),
+                None => Ok(Vec::new()),
+            };
+        };
+        let ends = session.first(&query.statement(&format!("MIN({column}), MAX({column})"), None, quoted)).await?;
+        let [Some(least), Some(greatest)] = &ends[..] else { return Ok(Vec::new()) };
+        let parts = parts::conditions(&column, key, least, greatest, self.spec.connections);
+        if parts.is_empty() {
+            return Ok(parts);
+        }
+        match view(&self.spec, url, query, session).await? {
+            Some(view) => {
+                let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+                views.insert(url.to_owned(), Arc::new(view));
+                Ok(parts)
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn read(
+        &self,
+        context: &SourceContext,
+        url: &str,
+        query: &Query,
+        condition: Option<&str>,
+        request: &ParseRequest,
+    ) -> BoxStream<'static, Result<Rows>> {
+        let schema = request.output_schema();
+        let columns = schema.fields().iter().map(|field| quoted(field.name()));
+        let statement = query.statement(&list(columns), condition, quoted);
+        let view = self.view(url);
+        let (spec, url, io, request) = (self.spec.clone(), url.to_owned(), context.io.clone(), request.clone());
+        async_stream::try_stream! {
+            let mut lent = waiting(&io, Lent::new(view, spec, url)).await?;
+            let mut rows = Gathering::new(&request)?;
+            let columns = request.projection.len();
+            let session = lent.session()?;
+            let place = session.place.clone();
+            let broken = |fault| told(&place, fault);
+            let answer = session.connection.exec_iter(statement, Params::Empty).await;
+            let mut answer = answer.map_err(&broken)?;
+            loop {
+                let row = answer.next().await.map_err(&broken)?;
+                let Some(row) = row else { break };
+                if let Some(full) = add(&mut rows, row.unwrap(), columns)? {
+                    yield full;
+                }
+            }
+            drop(answer);
+            if let Some(rest) = rows.finish()? {
+                yield rest;
+            }
+            lent.give_back();
+        }
+        .boxed()
+    }
+}
+
+/// What the server says, or that it is gone.
+fn told(place: &Place, fault: mysql_async::Error) -> Error {
+    match fault {
+        mysql_async::Error::Server(told) if !GONE.contains(&told.code) => {
+            let error = Error::refused(format!("{} refuses the query", place.shown)).cause(told.message);
+            match told.code {
+                1146 => error.hint("check the table's name, and the database in the URL"),
+                1142 | 1143 => error.hint("GRANT SELECT ON the table TO the user"),
+                _ => error.hint("try the query by the server's own client"),
+            }
+        }
+        other => lost(place, other.to_string()),
+    }
+}
+
+/// A connection for one part. It goes back to the others that have the same view when the part has been read to its end.
+struct Lent {
+    session: Option<Session>,
+    view: Option<Arc<View>>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Lent {
+    /// One of the view, or a new one if there is no view.
+    async fn new(view: Option<Arc<View>>, spec: ServerRead, url: String) -> Result<Self> {
+        let Some(view) = view else {
+            let mut session = open(&spec, &url).await?;
+            session.run(BEGIN).await?;
+            return Ok(Lent { session: Some(session), view: None, _permit: None });
+        };
+        let gone = || {
+            Error::transient("a connection was lost that had the view of the data")
+                .hint("look at the server's log; the job can be started again")
+        };
+        let permit = Arc::clone(&view.permits).acquire_owned().await.map_err(|_| gone())?;
+        let session = view.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or_else(gone)?;
+        Ok(Lent { session: Some(session), view: Some(view), _permit: Some(permit) })
+    }
+
+    fn session(&mut self) -> Result<&mut Session> {
+        self.session.as_mut().ok_or_else(|| Error::internal("a connection was given back before its time"))
+    }
+
+    fn give_back(&mut self) {
+        if let (Some(view), Some(session)) = (&self.view, self.session.take()) {
+            view.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+        }
+    }
+}
+
+/// Adds a row; a batch, if that is full now.
+fn add(rows: &mut Gathering, values: Vec<Value>, columns: usize) -> Result<Option<Rows>> {
+    for value in values.iter().take(columns) {
+        let cell = cell(rows.next_type(), value).map_err(|what| {
+            rows.fault(what).hint("change or CAST such values in a `query`, such as nullif(x, '0000-00-00')")
+        })?;
+        rows.push(cell)?;
+    }
+    rows.end_row()
+}
+
+/// A value as the binary protocol has it.
+fn cell<'a>(data_type: &DataType, value: &'a Value) -> Result<Cell<'a>, &'static str> {
+    Ok(match (value, data_type) {
+        (Value::NULL, _) => Cell::Null,
+        (Value::Int(number), _) => Cell::Integer((*number).into()),
+        (Value::UInt(number), _) => Cell::Integer((*number).into()),
+        (Value::Float(number), _) => Cell::Single(*number),
+        (Value::Double(number), _) => Cell::Double(*number),
+        (Value::Date(year, month, day, ..), DataType::Date32) => {
+            Cell::Date(days(*year, *month, *day).ok_or("this is no date of the calendar")?)
+        }
+        (Value::Date(year, month, day, hour, minute, second, micro), _) => {
+            let days = days(*year, *month, *day).ok_or("this is no date of the calendar")?;
+            let seconds = i64::from(*hour) * 3600 + i64::from(*minute) * 60 + i64::from(*second);
+            Cell::Timestamp((i64::from(days) * 86_400 + seconds) * 1_000_000 + i64::from(*micro))
+        }
+        (Value::Time(false, 0, hour, minute, second, micro), _) => {
+            let seconds = i64::from(*hour) * 3600 + i64::from(*minute) * 60 + i64::from(*second);
+            Cell::Time(seconds * 1_000_000 + i64::from(*micro))
+        }
+        (Value::Time(..), _) => return Err("this is no time of a day"),
+        (Value::Bytes(bytes), DataType::Binary) => Cell::Bytes(bytes),
+        (Value::Bytes(bytes), DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale)) => {
+            let text = std::str::from_utf8(bytes).map_err(|_| "this is no decimal")?;
+            Cell::Decimal(decimal(text, *scale).ok_or("this is no decimal of the column's digits")?)
+        }
+        // A bit field comes as bytes, the highest first.
+        (Value::Bytes(bytes), DataType::UInt64) if bytes.len() <= 8 => {
+            Cell::Integer(bytes.iter().fold(0, |number, byte| number << 8 | i128::from(*byte)))
+        }
+        (Value::Bytes(bytes), _) => Cell::Text(std::str::from_utf8(bytes).map_err(|_| "the text is not UTF-8")?),
+    })
+}
+
+/// Days since 1970-01-01; `None` for what the calendar does not have, such as a zero.
+fn days(year: u16, month: u8, day: u8) -> Option<i32> {
+    let date = chrono::NaiveDate::from_ymd_opt(year.into(), month.into(), day.into())?;
+    i32::try_from(date.signed_duration_since(chrono::NaiveDate::default()).num_days()).ok()
+}
+
+/// The Arrow type of a column.
+fn data_type(column: &Column) -> DataType {
+    let unsigned = column.flags().contains(ColumnFlags::UNSIGNED_FLAG);
+    let either = |signed, without| if unsigned { without } else { signed };
+    match column.column_type() {
+        ColumnType::MYSQL_TYPE_TINY => either(DataType::Int8, DataType::UInt8),
+        ColumnType::MYSQL_TYPE_SHORT => either(DataType::Int16, DataType::UInt16),
+        ColumnType::MYSQL_TYPE_YEAR => DataType::UInt16,
+        ColumnType::MYSQL_TYPE_INT24 | ColumnType::MYSQL_TYPE_LONG => either(DataType::Int32, DataType::UInt32),
+        ColumnType::MYSQL_TYPE_LONGLONG => either(DataType::Int64, DataType::UInt64),
+        ColumnType::MYSQL_TYPE_BIT => DataType::UInt64,
+        ColumnType::MYSQL_TYPE_FLOAT => DataType::Float32,
+        ColumnType::MYSQL_TYPE_DOUBLE => DataType::Float64,
+        ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL => decimal_type(column, unsigned),
+        ColumnType::MYSQL_TYPE_DATE | ColumnType::MYSQL_TYPE_NEWDATE => DataType::Date32,
+        ColumnType::MYSQL_TYPE_TIME | ColumnType::MYSQL_TYPE_TIME2 => DataType::Time64(TimeUnit::Microsecond),
+        ColumnType::MYSQL_TYPE_DATETIME | ColumnType::MYSQL_TYPE_DATETIME2 => {
+            DataType::Timestamp(TimeUnit::Microsecond, None)
+        }
+        ColumnType::MYSQL_TYPE_TIMESTAMP | ColumnType::MYSQL_TYPE_TIMESTAMP2 => {
+            DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+        }
+        ColumnType::MYSQL_TYPE_JSON | ColumnType::MYSQL_TYPE_ENUM | ColumnType::MYSQL_TYPE_SET => TEXT,
+        ColumnType::MYSQL_TYPE_GEOMETRY => DataType::Binary,
+        _ if column.character_set() == BYTES => DataType::Binary,
+        _ => TEXT,
+    }
+}
+
+/// The server tells how long a decimal is with its sign and its point.
+fn decimal_type(column: &Column, unsigned: bool) -> DataType {
+    let scale = column.decimals();
+    let signs = u32::from(!unsigned) + u32::from(scale > 0);
+    match (u8::try_from(column.column_length().saturating_sub(signs)), i8::try_from(scale)) {
+        (Ok(precision @ 1..=38), Ok(scale)) => DataType::Decimal128(precision, scale),
+        (Ok(precision @ 39..=76), Ok(scale)) => DataType::Decimal256(precision, scale),
+        _ => TEXT,
+    }
+}
+
+/// How the values of a column are cut, if they can be.
+fn key(column: &Column) -> Option<Key> {
+    match data_type(column) {
+        DataType::Date32 | DataType::Timestamp(..) => Some(Key::Time),
+        DataType::Decimal128(..) | DataType::Decimal256(..) => Some(Key::Number),
+        number if number.is_numeric() && column.column_type() != ColumnType::MYSQL_TYPE_BIT => Some(Key::Number),
+        _ => None,
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_what_they_are() {
+        let timestamp = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let value = Value::Date(1969, 12, 31, 23, 59, 59, 999_999);
+        assert_eq!(cell(&timestamp, &value), Ok(Cell::Timestamp(-1)));
+        assert_eq!(cell(&DataType::Date32, &Value::Date(1970, 1, 2, 0, 0, 0, 0)), Ok(Cell::Date(1)));
+        assert!(cell(&DataType::Date32, &Value::Date(0, 0, 0, 0, 0, 0, 0)).is_err());
+        assert!(cell(&DataType::Time64(TimeUnit::Microsecond), &Value::Time(true, 0, 1, 0, 0, 0)).is_err());
+        assert_eq!(cell(&DataType::UInt64, &Value::Bytes(vec![1, 0])), Ok(Cell::Integer(256)));
+    }
+}

@@ -1,0 +1,479 @@
+//! Reading from PostgreSQL: `COPY … TO STDOUT` in binary form, all parts as of one snapshot.
+//!
+//! The first connection exports its snapshot and stays as long as the source; those that read take it over. Each column is
+//! cast to the type that its Arrow type stands for, so that the bytes are of a form that is known; what has none is text.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, i256};
+use async_trait::async_trait;
+use bytes::{Buf, Bytes, BytesMut};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use millstream_core::format::{ParseRequest, Rows, TEXT};
+use millstream_core::source::SourceContext;
+use millstream_core::{Error, Result};
+use millstream_database::Place;
+use millstream_database::postgres::{PORT, connect, lost, whole};
+use tokio::task::JoinHandle;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Column, CopyOutStream, SimpleQueryMessage};
+
+use super::parts::{self, Key};
+use super::query::{Query, list};
+use super::rows::{Cell, Gathering};
+use super::spec::ServerRead;
+use super::{Database, waiting};
+
+/// What a binary copy begins with.
+const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0";
+
+/// Days from 1970-01-01 to PostgreSQL's day 0.
+const EPOCH_DAYS: i32 = 10_957;
+
+/// The same in microseconds.
+const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
+
+/// A connection that ends with this.
+struct Session {
+    client: Client,
+    mover: JoinHandle<()>,
+    place: Place,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.mover.abort();
+    }
+}
+
+/// A snapshot, and the connection that holds it.
+struct Snapshot {
+    name: String,
+    _holder: Session,
+}
+
+/// PostgreSQL servers, and the snapshots that were taken of them.
+pub(super) struct Postgres {
+    spec: ServerRead,
+    snapshots: Mutex<HashMap<String, Arc<Snapshot>>>,
+}
+
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Postgres").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+impl Postgres {
+    pub(super) fn new(spec: ServerRead) -> Self {
+        Postgres { spec, snapshots: Mutex::default() }
+    }
+}
+
+async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Session> {
+    let place = Place::parse(url, &spec.access(), PORT).map_err(|fault| place_error(&fault))?;
+    let (client, mover) = connect(&place, spec.connect_timeout).await?;
+    let session = Session { client, mover, place };
+    let take = snapshot.map(|name| format!("; SET TRANSACTION SNAPSHOT '{name}'")).unwrap_or_default();
+    let begin = format!(
+        "SET TimeZone = 'UTC'; SET datestyle = 'ISO'; SET client_min_messages = 'warning'; \
+         SET idle_in_transaction_session_timeout = 0; \
+         BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{take}"
+    );
+    session.query(&begin).await?;
+    Ok(session)
+}
+
+/// What is wrong with a URL that only its settings show.
+pub(super) fn place_error(fault: &millstream_core::spec::Fault) -> Error {
+    let error = Error::job(fault.what.clone());
+    fault.hint.iter().fold(error, |error, hint| error.hint(hint.clone()))
+}
+
+impl Session {
+    /// The rows of statements, as text.
+    async fn query(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
+        let told = self.client.simple_query(sql).await.map_err(|fault| self.fault(&fault))?;
+        let rows = told.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
+            }
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    fn fault(&self, fault: &tokio_postgres::Error) -> Error {
+        match fault.as_db_error() {
+            Some(told) if !told.code().code().starts_with("57P") => {
+                let error = Error::refused(format!("{} refuses the query", self.place.shown)).cause(told.message());
+                match told.hint() {
+                    Some(hint) => error.hint(hint),
+                    None if told.code().code() == "42P01" => error.hint("check the table's name, and its schema"),
+                    None if told.code().code() == "42501" => error.hint("GRANT SELECT ON the table TO the user"),
+                    None => error.hint("try the query by psql"),
+                }
+            }
+            _ => lost(&self.place, whole(fault)),
+        }
+    }
+
+    /// The type of the key, if rows can be cut by it.
+    async fn key(&self, query: &Query, name: &str) -> Result<Option<Key>> {
+        let statement = query.statement(&quoted(name), None, table_name);
+        let prepared = self.client.prepare(&statement).await.map_err(|fault| self.fault(&fault))?;
+        Ok(prepared.columns().first().and_then(|column| match *column.type_() {
+            Type::INT2 | Type::INT4 | Type::INT8 | Type::NUMERIC | Type::FLOAT4 | Type::FLOAT8 => Some(Key::Number),
+            Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ => Some(Key::Time),
+            _ => None,
+        }))
+    }
+
+    /// The one column of a table's primary key.
+    async fn primary_key(&self, table: &str) -> Result<Option<String>> {
+        let table = table_name(table).replace('\'', "''");
+        let statement = format!(
+            "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey) \
+             WHERE indrelid = '{table}'::regclass AND indisprimary"
+        );
+        let mut names = self.query(&statement).await?.into_iter().flatten().flatten();
+        Ok(names.next().filter(|_| names.next().is_none()))
+    }
+}
+
+#[async_trait]
+impl Database for Postgres {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn connections(&self) -> usize {
+        self.spec.connections
+    }
+
+    async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef> {
+        let session = open(&self.spec, url, None).await?;
+        let statement = query.statement("*", None, table_name);
+        let prepared = session.client.prepare(&statement).await.map_err(|fault| session.fault(&fault))?;
+        let field = |column: &Column| Field::new(column.name(), data_type(column), true);
+        Ok(Arc::new(Schema::new(prepared.columns().iter().map(field).collect::<Vec<_>>())))
+    }
+
+    async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>> {
+        let session = open(&self.spec, url, None).await?;
+        let name = match (&self.spec.split_by, query.table()) {
+            (Some(name), _) => Some(name.clone()),
+            (None, Some(table)) => session.primary_key(table).await?,
+            (None, None) => None,
+        };
+        let Some(name) = name else { return Ok(Vec::new()) };
+        let Some(key) = session.key(query, &name).await? else {
+            return match self.spec.split_by {
+                Some(_) => Err(Error::job("rows cannot be cut by this column")
+                    .column(name)
+                    .hint("`split_by` names a number, a date or a time; without it all rows come over one connection")),
+                None => Ok(Vec::new()),
+            };
+        };
+        let column = quoted(&name);
+        let cast = if key == Key::Time { "::timestamp" } else { "" };
+        let ends = query.statement(&format!("min({column}){cast}, max({column}){cast}"), None, table_name);
+        let mut ends = session.query(&ends).await?.into_iter().flatten();
+        let (Some(Some(least)), Some(Some(greatest))) = (ends.next(), ends.next()) else { return Ok(Vec::new()) };
+        let parts = parts::conditions(&column, key, &least, &greatest, self.spec.connections);
+        let mut exported = session.query("SELECT pg_export_snapshot()").await?.into_iter().flatten().flatten();
+        if let Some(name) = exported.next() {
+            let snapshot = Arc::new(Snapshot { name, _holder: session });
+            let mut snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
+            snapshots.insert(url.to_owned(), snapshot);
+        }
+        Ok(parts)
+    }
+
+    fn read(
+        &self,
+        context: &SourceContext,
+        url: &str,
+        query: &Query,
+        condition: Option<&str>,
+        request: &ParseRequest,
+    ) -> BoxStream<'static, Result<Rows>> {
+        let schema = request.output_schema();
+        let columns =
+            schema.fields().iter().map(|field| format!("{}{}", quoted(field.name()), cast(field.data_type())));
+        let statement = query.statement(&list(columns), condition, table_name);
+        let copy = format!("COPY ({statement}) TO STDOUT (FORMAT binary)");
+        let snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = snapshots.get(url).cloned();
+        let (spec, url, io, request) = (self.spec.clone(), url.to_owned(), context.io.clone(), request.clone());
+        async_stream::try_stream! {
+            let (session, stream) = waiting(&io, async move {
+                let session = open(&spec, &url, snapshot.as_ref().map(|snapshot| snapshot.name.as_str())).await?;
+                let stream = session.client.copy_out(&copy).await.map_err(|fault| session.fault(&fault))?;
+                Ok((session, stream))
+            })
+            .await?;
+            let mut stream = pin!(stream);
+            let mut rows = BinaryRows::new(&request)?;
+            while let Some(bytes) = next(&session, &mut stream).await? {
+                rows.feed(bytes);
+                while let Some(full) = rows.next()? {
+                    yield full;
+                }
+            }
+            if let Some(rest) = rows.finish()? {
+                yield rest;
+            }
+        }
+        .boxed()
+    }
+}
+
+async fn next(session: &Session, stream: &mut std::pin::Pin<&mut CopyOutStream>) -> Result<Option<Bytes>> {
+    stream.next().await.transpose().map_err(|fault| session.fault(&fault))
+}
+
+/// The rows of a binary copy.
+struct BinaryRows {
+    buffer: BytesMut,
+    begun: bool,
+    ended: bool,
+    columns: usize,
+    rows: Gathering,
+}
+
+impl BinaryRows {
+    fn new(request: &ParseRequest) -> Result<Self> {
+        let rows = Gathering::new(request)?;
+        Ok(BinaryRows { buffer: BytesMut::new(), begun: false, ended: false, columns: request.projection.len(), rows })
+    }
+
+    fn feed(&mut self, bytes: Bytes) {
+        self.buffer.extend_from_slice(&bytes);
+    }
+
+    /// A full batch, if there is one.
+    fn next(&mut self) -> Result<Option<Rows>> {
+        if !self.begun {
+            if self.buffer.len() < HEAD.len() + 8 {
+                return Ok(None);
+            }
+            if !self.buffer.starts_with(HEAD) {
+                return Err(Error::refused("the server does not send a binary copy"));
+            }
+            self.buffer.advance(HEAD.len() + 8);
+            self.begun = true;
+        }
+        while let Some(length) = self.row_length()? {
+            if self.ended {
+                break;
+            }
+            let row = self.buffer.split_to(length);
+            if let Some(full) = self.row(&row)? {
+                return Ok(Some(full));
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many bytes the next row has, if all of it is there.
+    fn row_length(&mut self) -> Result<Option<usize>> {
+        let Some(count) = self.buffer.first_chunk::<2>().map(|bytes| i16::from_be_bytes(*bytes)) else {
+            return Ok(None);
+        };
+        if count < 0 {
+            self.ended = true;
+            return Ok(None);
+        }
+        let mut at = 2;
+        for _ in 0..count {
+            let Some(length) = self.buffer.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()) else {
+                return Ok(None);
+            };
+            at += 4 + usize::try_from(i32::from_be_bytes(length)).unwrap_or(0);
+        }
+        Ok((self.buffer.len() >= at).then_some(at))
+    }
+
+    fn row(&mut self, row: &[u8]) -> Result<Option<Rows>> {
+        let mut at = 2;
+        for _ in 0..self.columns {
+            let length = row.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_be_bytes);
+            let length = length.ok_or_else(|| Error::refused("the server sent a row with too few values"))?;
+            at += 4;
+            match usize::try_from(length) {
+                Err(_) => self.rows.push(Cell::Null)?,
+                Ok(length) => {
+                    let value = row.get(at..at + length).unwrap_or_default();
+                    let cell = cell(self.rows.next_type(), value).map_err(|what| self.fault(what))?;
+                    self.rows.push(cell)?;
+                    at += length;
+                }
+            }
+        }
+        self.rows.end_row()
+    }
+
+    fn fault(&self, what: &'static str) -> Error {
+        self.rows.fault(what).hint("change or CAST such values in a `query`")
+    }
+
+    /// The rows that are left, once all bytes have come.
+    fn finish(&mut self) -> Result<Option<Rows>> {
+        if !self.ended {
+            return Err(Error::refused("the server's answer breaks off"));
+        }
+        self.rows.finish()
+    }
+}
+
+/// A value in binary form: "PostgreSQL: the send functions of its types".
+fn cell<'a>(data_type: &DataType, value: &'a [u8]) -> Result<Cell<'a>, &'static str> {
+    const LENGTH: &str = "a value has another length than its type";
+    fn number<const N: usize>(value: &[u8]) -> Result<[u8; N], &'static str> {
+        value.try_into().map_err(|_| LENGTH)
+    }
+    Ok(match data_type {
+        DataType::Boolean => Cell::Bool(number::<1>(value)?[0] != 0),
+        DataType::Int16 => Cell::Integer(i16::from_be_bytes(number(value)?).into()),
+        DataType::Int32 => Cell::Integer(i32::from_be_bytes(number(value)?).into()),
+        DataType::Int64 => Cell::Integer(i64::from_be_bytes(number(value)?).into()),
+        DataType::Float32 => Cell::Single(f32::from_be_bytes(number(value)?)),
+        DataType::Float64 => Cell::Double(f64::from_be_bytes(number(value)?)),
+        DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => Cell::Decimal(numeric(value, *scale)?),
+        DataType::Date32 => match i32::from_be_bytes(number(value)?) {
+            i32::MAX | i32::MIN => return Err("infinity is no date"),
+            days => Cell::Date(days.checked_add(EPOCH_DAYS).ok_or("the date is too far away")?),
+        },
+        DataType::Time64(_) => Cell::Time(i64::from_be_bytes(number(value)?)),
+        DataType::Timestamp(..) => match i64::from_be_bytes(number(value)?) {
+            i64::MAX | i64::MIN => return Err("infinity is no time"),
+            micros => Cell::Timestamp(micros.checked_add(EPOCH_MICROS).ok_or("the time is too far away")?),
+        },
+        DataType::Binary => Cell::Bytes(value),
+        _ => Cell::Text(std::str::from_utf8(value).map_err(|_| "the text is not UTF-8")?),
+    })
+}
+
+/// A `numeric` in units of `scale`: digits of base 10,000, the first of them with the weight 10,000^weight.
+fn numeric(value: &[u8], scale: i8) -> Result<i256, &'static str> {
+    const DAMAGED: &str = "a numeric value is damaged";
+    let word = |index: usize| {
+        let bytes = value.get(2 * index..2 * index + 2).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(u16::from_be_bytes).ok_or(DAMAGED)
+    };
+    let (count, weight, sign) = (word(0)?, word(1)? as i16, word(2)?);
+    if ![0, 0x4000].contains(&sign) {
+        return Err("NaN and infinity are no decimals");
+    }
+    let ten = i256::from_i128(10);
+    let mut number = i256::ZERO;
+    for index in 0..usize::from(count) {
+        let digit = i256::from_i128(word(4 + index)?.into());
+        number =
+            number.checked_mul(i256::from_i128(10_000)).and_then(|number| number.checked_add(digit)).ok_or(DAMAGED)?;
+    }
+    // The last digit's place, in units of the scale.
+    let shift = 4 * (i32::from(weight) + 1 - i32::from(count)) + i32::from(scale);
+    let power = ten.checked_pow(shift.unsigned_abs()).ok_or(DAMAGED)?;
+    let scaled = if shift >= 0 { number.checked_mul(power) } else { number.checked_div(power) };
+    let scaled = scaled.ok_or("the number is too large")?;
+    Ok(if sign == 0 { scaled } else { scaled.wrapping_neg() })
+}
+
+/// The Arrow type of a column.
+fn data_type(column: &Column) -> DataType {
+    match *column.type_() {
+        Type::BOOL => DataType::Boolean,
+        Type::INT2 => DataType::Int16,
+        Type::INT4 => DataType::Int32,
+        Type::INT8 => DataType::Int64,
+        Type::FLOAT4 => DataType::Float32,
+        Type::FLOAT8 => DataType::Float64,
+        Type::NUMERIC => decimal_type(column.type_modifier()),
+        Type::DATE => DataType::Date32,
+        Type::TIME => DataType::Time64(TimeUnit::Microsecond),
+        Type::TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
+        Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        Type::BYTEA => DataType::Binary,
+        _ => TEXT,
+    }
+}
+
+/// `numeric(p, s)`; one without digits, or with more than Arrow has, is text.
+fn decimal_type(modifier: i32) -> DataType {
+    let (precision, scale) = ((modifier - 4) >> 16, ((modifier - 4) & 0x7ff) << 21 >> 21);
+    match (u8::try_from(precision), i8::try_from(scale)) {
+        (Ok(precision @ 1..=38), Ok(scale)) if modifier >= 4 && (0..=precision as i8).contains(&scale) => {
+            DataType::Decimal128(precision, scale)
+        }
+        (Ok(precision @ 39..=76), Ok(scale)) if modifier >= 4 && (0..=precision as i8).contains(&scale) => {
+            DataType::Decimal256(precision, scale)
+        }
+        _ => TEXT,
+    }
+}
+
+/// The cast that makes a column be sent in the form of its Arrow type.
+fn cast(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Boolean => "::bool".to_owned(),
+        DataType::Int16 => "::int2".to_owned(),
+        DataType::Int32 => "::int4".to_owned(),
+        DataType::Int64 => "::int8".to_owned(),
+        DataType::Float32 => "::float4".to_owned(),
+        DataType::Float64 => "::float8".to_owned(),
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+            format!("::numeric({precision},{scale})")
+        }
+        DataType::Date32 => "::date".to_owned(),
+        DataType::Time64(_) => "::time".to_owned(),
+        DataType::Timestamp(_, None) => "::timestamp".to_owned(),
+        DataType::Timestamp(_, Some(_)) => "::timestamptz".to_owned(),
+        DataType::Binary => "::bytea".to_owned(),
+        _ => "::text".to_owned(),
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// `schema.table`, each part quoted.
+fn table_name(name: &str) -> String {
+    match name.split_once('.') {
+        Some((schema, table)) => format!("{}.{}", quoted(schema), quoted(table)),
+        None => quoted(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numerics_are_exact() {
+        let words = |words: &[i16]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+        let number = |value: &[i16], scale| numeric(&words(value), scale).map(|number| number.to_string());
+        // 12345.678, -0.0001, 0, 10000
+        assert_eq!(number(&[3, 1, 0, 3, 1, 2345, 6780], 3).as_deref(), Ok("12345678"));
+        assert_eq!(number(&[1, -1, 0x4000, 4, 1], 4).as_deref(), Ok("-1"));
+        assert_eq!(number(&[0, 0, 0, 2], 2).as_deref(), Ok("0"));
+        assert_eq!(number(&[1, 1, 0, 0, 1], 0).as_deref(), Ok("10000"));
+        assert!(number(&[0, 0, -16384, 0], 2).is_err());
+        assert!(number(&[3, 1, 0, 3, 1], 3).is_err());
+    }
+
+    #[test]
+    fn digits_come_from_the_modifier() {
+        let modifier = |precision: i32, scale: i32| ((precision << 16) | (scale & 0x7ff)) + 4;
+        assert_eq!(decimal_type(modifier(12, 3)), DataType::Decimal128(12, 3));
+        assert_eq!(decimal_type(modifier(60, 0)), DataType::Decimal256(60, 0));
+        for other in [-1, modifier(1000, 0), modifier(5, -2), modifier(2, 5)] {
+            assert_eq!(decimal_type(other), TEXT);
+        }
+    }
+}

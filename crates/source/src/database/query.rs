@@ -1,0 +1,59 @@
+//! What is read of a database, as SQL. How names are quoted is the databases'.
+
+/// A table or a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Query {
+    /// The name of a table, as the job has it.
+    Table(String),
+    /// A SELECT.
+    Select(String),
+}
+
+impl Query {
+    /// What the settings name, if anything.
+    pub(super) fn new(table: &Option<String>, query: &Option<String>) -> Option<Self> {
+        let select = query.as_ref().map(|text| Query::Select(text.trim().trim_end_matches(';').to_owned()));
+        select.or_else(|| table.clone().map(Query::Table))
+    }
+
+    /// The statement that reads the columns `list` of it, of rows that meet `condition`.
+    pub(super) fn statement(&self, list: &str, condition: Option<&str>, quoted: impl Fn(&str) -> String) -> String {
+        let from = match self {
+            Query::Table(name) => quoted(name),
+            // A comment at its end must not swallow what follows.
+            Query::Select(text) => format!("({text}\n) AS millstream_rows"),
+        };
+        let condition = condition.map(|condition| format!(" WHERE {condition}")).unwrap_or_default();
+        format!("SELECT {list} FROM {from}{condition}")
+    }
+
+    /// The table, if it is one.
+    pub(super) fn table(&self) -> Option<&str> {
+        match self {
+            Query::Table(name) => Some(name),
+            Query::Select(_) => None,
+        }
+    }
+}
+
+/// A list of columns; something where there are none, since a SELECT needs one.
+pub(super) fn list(columns: impl Iterator<Item = String>) -> String {
+    let columns: Vec<String> = columns.collect();
+    if columns.is_empty() { "1".to_owned() } else { columns.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_stands_where_a_table_does() {
+        let quoted = |name: &str| format!("`{name}`");
+        let table = Query::new(&Some("t".into()), &None).expect("a table");
+        assert_eq!(table.statement("a", Some("a < 5"), quoted), "SELECT a FROM `t` WHERE a < 5");
+        let query = Query::new(&None, &Some(" SELECT 1 -- one; ".into())).expect("a query");
+        assert_eq!(query.statement("*", None, quoted), "SELECT * FROM (SELECT 1 -- one\n) AS millstream_rows");
+        assert_eq!(Query::new(&None, &None), None);
+        assert_eq!(list([].into_iter()), "1");
+    }
+}

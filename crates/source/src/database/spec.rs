@@ -1,0 +1,165 @@
+//! What the job file may say of reading from databases.
+
+use millstream_core::spec::{Duration, Fault, Secret, Spec, TextOrSecret};
+use millstream_database::{Access, Tls};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A table or a query of a database server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerRead {
+    /// The table or view. PostgreSQL: `schema.table` names one outside of the search path.
+    #[schemars(length(min = 1))]
+    pub table: Option<String>,
+    /// A query, instead of a table.
+    #[schemars(length(min = 1))]
+    pub query: Option<String>,
+    /// The column by whose values the rows are cut into parts that several connections read: a number, a date or a time.
+    /// By default it is the primary key of the table, if that is one such column. Without one, all rows come over one
+    /// connection.
+    #[schemars(length(min = 1))]
+    pub split_by: Option<String>,
+    /// How many connections read at once, from 1 to 64.
+    #[schemars(range(min = 1, max = 64))]
+    pub connections: usize,
+    /// The user's name; one in the URL goes before.
+    pub user: Option<TextOrSecret>,
+    /// A reference to the password; one in the URL goes before.
+    pub password: Option<Secret>,
+    /// Whether the connection is encrypted and the server has to prove who it is. By default it is, except to this
+    /// machine itself. `sslmode` in the URL goes before.
+    pub tls: Option<Tls>,
+    /// The path of a PEM file with certificates of authorities to trust besides the system's.
+    #[schemars(length(min = 1))]
+    pub ca: Option<String>,
+    /// How long a connection may take to be made.
+    pub connect_timeout: Duration,
+}
+
+impl Default for ServerRead {
+    fn default() -> Self {
+        ServerRead {
+            table: None,
+            query: None,
+            split_by: None,
+            connections: 2,
+            user: None,
+            password: None,
+            tls: None,
+            ca: None,
+            connect_timeout: Duration::from_seconds(10),
+        }
+    }
+}
+
+impl ServerRead {
+    /// What it says of access to the server.
+    pub(super) fn access(&self) -> Access {
+        Access {
+            key: "read",
+            user: self.user.clone(),
+            password: self.password.clone(),
+            tls: self.tls,
+            ca: self.ca.clone(),
+        }
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        let mut faults = what_faults(self.table.as_deref(), self.query.as_deref());
+        if !(1..=64).contains(&self.connections) {
+            faults.push(Fault::new("connections", "connections are from 1 to 64"));
+        }
+        if self.connect_timeout.0.is_zero() {
+            let hint = "write a time such as 10s";
+            faults.push(Fault::new("connect_timeout", "nothing can be done in no time").hint(hint));
+        }
+        faults
+    }
+}
+
+/// What is wrong with what is to be read.
+fn what_faults(table: Option<&str>, query: Option<&str>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if table.is_some() && query.is_some() {
+        faults.push(Fault::new("query", "both a table and a query are named").hint("leave one of them out"));
+    }
+    for (key, text) in [("table", table), ("query", query)] {
+        if text.is_some_and(|text| text.trim().is_empty() || text.contains('\0')) {
+            faults.push(Fault::new(key, format!("the {key} is empty, or holds a NUL byte")));
+        }
+    }
+    faults
+}
+
+/// A table or a query of MySQL or MariaDB.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct MysqlRead(pub ServerRead);
+
+impl Spec for MysqlRead {
+    const NAME: &'static str = "mysql";
+    const SUMMARY: &'static str = "A table or a query of MySQL or MariaDB, read by several connections.";
+    const EXAMPLE: &'static str = "\
+read: mysql://etl@db.example/forum
+mysql: {table: posts, password: {secret: env:DB_PASSWORD}}
+";
+
+    fn check(&self) -> Vec<Fault> {
+        self.0.faults()
+    }
+}
+
+/// A table or a query of PostgreSQL.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct PostgresRead(pub ServerRead);
+
+impl Spec for PostgresRead {
+    const NAME: &'static str = "postgres";
+    const SUMMARY: &'static str = "A table or a query of PostgreSQL, read by several connections.";
+    const EXAMPLE: &'static str = "\
+read: postgres://etl@db.example/forum
+postgres:
+  query: SELECT id, title, edited_at FROM posts WHERE NOT hidden
+  split_by: id
+  password: {secret: env:DB_PASSWORD}
+";
+
+    fn check(&self) -> Vec<Fault> {
+        self.0.faults()
+    }
+}
+
+/// A table or a query of a SQLite database.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SqliteRead {
+    /// The table or view.
+    #[schemars(length(min = 1))]
+    pub table: Option<String>,
+    /// A query, instead of a table.
+    #[schemars(length(min = 1))]
+    pub query: Option<String>,
+    /// How long to wait while another process holds the database.
+    pub busy_timeout: Duration,
+}
+
+impl Default for SqliteRead {
+    fn default() -> Self {
+        SqliteRead { table: None, query: None, busy_timeout: Duration::from_seconds(30) }
+    }
+}
+
+impl Spec for SqliteRead {
+    const NAME: &'static str = "sqlite";
+    const SUMMARY: &'static str = "A table or a query of a SQLite database.";
+    const EXAMPLE: &'static str = "\
+read: sqlite:data/geonames.db
+sqlite: {table: places}
+";
+
+    fn check(&self) -> Vec<Fault> {
+        what_faults(self.table.as_deref(), self.query.as_deref())
+    }
+}

@@ -1,0 +1,200 @@
+//! Reading from SQLite: one statement on a thread that may block, which hands its batches on.
+//!
+//! SQLite's columns have no types, only its values do. So the first rows are looked at, and what they hold is the column's
+//! type: whole numbers, numbers with a fraction, text or bytes. A later value of another kind is an error with its row.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use millstream_core::format::{ParseRequest, Rows, TEXT};
+use millstream_core::source::SourceContext;
+use millstream_core::{Error, Result};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags, Statement};
+use tokio::sync::mpsc;
+
+use super::Database;
+use super::query::{Query, list};
+use super::rows::{Cell, Gathering};
+use super::spec::SqliteRead;
+
+/// Rows that are looked at for the types of columns.
+const LOOKED_AT: usize = 1_000;
+
+/// Batches that wait to be taken.
+const AHEAD: usize = 2;
+
+/// SQLite databases.
+#[derive(Debug)]
+pub(super) struct Sqlite {
+    spec: SqliteRead,
+}
+
+impl Sqlite {
+    pub(super) fn new(spec: SqliteRead) -> Self {
+        Sqlite { spec }
+    }
+}
+
+/// The path in `sqlite:path`.
+fn path_of(url: &str) -> &str {
+    url.split_once(':').map_or(url, |(_, path)| path)
+}
+
+fn open(spec: &SqliteRead, path: &str) -> Result<Connection> {
+    if !Path::new(path).exists() {
+        return Err(Error::refused(format!("there is no file {path}")).hint("check the path behind `sqlite:`"));
+    }
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+            .map_err(|cause| fault(path, &cause))?;
+    connection.busy_timeout(spec.busy_timeout.0).map_err(|cause| fault(path, &cause))?;
+    Ok(connection)
+}
+
+fn fault(path: &str, cause: &rusqlite::Error) -> Error {
+    let error = Error::refused(format!("{path} cannot be read")).cause(cause);
+    match cause.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::NotADatabase) => error.hint("it is no SQLite database"),
+        Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
+            error.hint("another process holds it: wait for its end, or raise `busy_timeout`")
+        }
+        _ => error.hint("try the query by the command sqlite3"),
+    }
+}
+
+fn prepare<'c>(connection: &'c Connection, path: &str, statement: &str) -> Result<Statement<'c>> {
+    connection.prepare(statement).map_err(|cause| fault(path, &cause))
+}
+
+/// The columns of a query, from its first rows.
+fn columns(spec: &SqliteRead, path: &str, query: &Query) -> Result<SchemaRef> {
+    let connection = open(spec, path)?;
+    let mut statement = prepare(&connection, path, &query.statement("*", None, quoted))?;
+    let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
+    let mut types: Vec<Option<DataType>> = vec![None; names.len()];
+    let mut rows = statement.query([]).map_err(|cause| fault(path, &cause))?;
+    for _ in 0..LOOKED_AT {
+        let Some(row) = rows.next().map_err(|cause| fault(path, &cause))? else { break };
+        for (index, known) in types.iter_mut().enumerate() {
+            let value = row.get_ref(index).map_err(|cause| fault(path, &cause))?;
+            *known = wider(known.take(), kind(value));
+        }
+    }
+    let fields = names.into_iter().zip(types);
+    let fields = fields.map(|(name, found)| Field::new(name, found.unwrap_or(TEXT), true));
+    Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
+}
+
+/// The type of a value; none of a null.
+fn kind(value: ValueRef<'_>) -> Option<DataType> {
+    match value {
+        ValueRef::Null => None,
+        ValueRef::Integer(_) => Some(DataType::Int64),
+        ValueRef::Real(_) => Some(DataType::Float64),
+        ValueRef::Text(_) => Some(TEXT),
+        ValueRef::Blob(_) => Some(DataType::Binary),
+    }
+}
+
+/// The type that holds values of both.
+fn wider(one: Option<DataType>, other: Option<DataType>) -> Option<DataType> {
+    match (one, other) {
+        (Some(one), Some(other)) if one == other => Some(one),
+        (Some(DataType::Int64 | DataType::Float64), Some(DataType::Int64 | DataType::Float64)) => {
+            Some(DataType::Float64)
+        }
+        (Some(_), Some(_)) => Some(TEXT),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Reads all rows and hands them on, until nobody takes them any more.
+fn read(
+    spec: &SqliteRead,
+    path: &str,
+    sql: &str,
+    request: &ParseRequest,
+    to: &mpsc::Sender<Result<Rows>>,
+) -> Result<()> {
+    let connection = open(spec, path)?;
+    let mut statement = prepare(&connection, path, sql)?;
+    let mut gathering = Gathering::new(request)?;
+    let mut rows = statement.query([]).map_err(|cause| fault(path, &cause))?;
+    while let Some(row) = rows.next().map_err(|cause| fault(path, &cause))? {
+        for index in 0..request.projection.len() {
+            let value = row.get_ref(index).map_err(|cause| fault(path, &cause))?;
+            let cell = match value {
+                ValueRef::Null => Cell::Null,
+                ValueRef::Integer(number) => Cell::Integer(number.into()),
+                ValueRef::Real(number) => Cell::Double(number),
+                ValueRef::Text(text) => {
+                    Cell::Text(std::str::from_utf8(text).map_err(|_| gathering.fault("the text is not UTF-8"))?)
+                }
+                ValueRef::Blob(bytes) => Cell::Bytes(bytes),
+            };
+            gathering.push(cell)?;
+        }
+        if let Some(full) = gathering.end_row()?
+            && to.blocking_send(Ok(full)).is_err()
+        {
+            return Ok(());
+        }
+    }
+    if let Some(rest) = gathering.finish()? {
+        // If nobody takes it, nobody wants it.
+        let _ = to.blocking_send(Ok(rest));
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl Database for Sqlite {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    fn connections(&self) -> usize {
+        1
+    }
+
+    async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef> {
+        let (spec, path, query) = (self.spec.clone(), path_of(url).to_owned(), query.clone());
+        let looked = tokio::task::spawn_blocking(move || columns(&spec, &path, &query)).await;
+        looked.map_err(|cause| Error::internal("looking at a database broke off").cause(cause))?
+    }
+
+    async fn parts(&self, _: &str, _: &Query) -> Result<Vec<String>> {
+        // Connections do not share what they see, and one reads as fast as a core can take the rows.
+        Ok(Vec::new())
+    }
+
+    fn read(
+        &self,
+        context: &SourceContext,
+        url: &str,
+        query: &Query,
+        condition: Option<&str>,
+        request: &ParseRequest,
+    ) -> BoxStream<'static, Result<Rows>> {
+        let schema = request.output_schema();
+        let columns = schema.fields().iter().map(|field| quoted(field.name()));
+        let sql = query.statement(&list(columns), condition, quoted);
+        let (spec, path, request) = (self.spec.clone(), path_of(url).to_owned(), request.clone());
+        let (sender, mut receiver) = mpsc::channel(AHEAD);
+        context.io.spawn_blocking(move || {
+            if let Err(error) = read(&spec, &path, &sql, &request, &sender) {
+                let _ = sender.blocking_send(Err(error));
+            }
+        });
+        futures::stream::poll_fn(move |task| receiver.poll_recv(task)).boxed()
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
