@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::format::{ParseRequest, Rows};
-use crate::{Budget, Result, Unit};
+use crate::{Budget, Reservation, Result, Unit};
 
 /// The bytes of one unit, in order, in chunks of any size above zero. After an error the stream ends.
 pub type ByteStream = BoxStream<'static, Result<Bytes>>;
@@ -80,7 +81,35 @@ pub struct OpenedUnit {
     /// Whether ranges of `unit` can be opened, and whoever opens one hears of it if it is another version.
     pub ranges: bool,
     /// Its bytes.
-    pub bytes: ByteStream,
+    pub content: Content,
+}
+
+/// The bytes of an opened unit.
+pub enum Content {
+    /// All of them, charged to the budget.
+    Whole(Bytes, Reservation),
+    /// As they come.
+    Stream(ByteStream),
+}
+
+impl Content {
+    /// The bytes as they come.
+    pub fn into_stream(self) -> ByteStream {
+        match self {
+            Content::Whole(bytes, held) => futures::stream::once(async move {
+                drop(held);
+                Ok(bytes)
+            })
+            .boxed(),
+            Content::Stream(bytes) => bytes,
+        }
+    }
+}
+
+impl From<ByteStream> for Content {
+    fn from(bytes: ByteStream) -> Self {
+        Content::Stream(bytes)
+    }
 }
 
 impl Debug for OpenedUnit {
@@ -110,7 +139,14 @@ pub trait Source: Debug + Send + Sync {
     /// As [`Source::open`], with what that has told of the unit: whoever sees that it is large may want only parts of it.
     /// Without an implementation of its own, a place says that it has no ranges.
     async fn open_known(&self, context: &SourceContext, unit: &Unit) -> Result<OpenedUnit> {
-        Ok(OpenedUnit { unit: unit.clone(), ranges: false, bytes: self.open(context, unit).await? })
+        let content = self.open(context, unit).await?.into();
+        Ok(OpenedUnit { unit: unit.clone(), ranges: false, content })
+    }
+
+    /// Whether opening a unit only waits, for the network, and works next to nothing: then a worker that decodes may open
+    /// one itself. This is for many small units, where a task for each would cost more than the work.
+    fn opens_lightly(&self) -> bool {
+        false
     }
 
     /// The bytes of `unit` if it has at most `most` of them and they can be had without waiting (a file in the page

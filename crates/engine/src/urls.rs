@@ -143,7 +143,7 @@ impl Counter {
             let more = (!portion.is_empty()).then_some(portion);
             Ok::<_, Error>(more.map(|portion| (futures::stream::iter(portion.into_iter().map(Ok)), queue)))
         });
-        let opened = opened(reader, units.try_flatten(), self.tasks, &crew, Order::ByServer);
+        let opened = opened(reader, units.try_flatten(), self.tasks, &crew, Order::Any);
         tokio::pin!(opened);
         let mut counts = Counts::default();
         loop {

@@ -49,7 +49,7 @@ impl Place {
 /// Runs `test` with a runtime for input and output beside its own.
 pub(crate) fn with_context<F: Future>(budget: usize, test: impl FnOnce(SourceContext) -> F) -> F::Output {
     let io = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-    let own = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let own = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let context = SourceContext { io: io.handle().clone(), budget: Budget::new(budget), cache: Arc::default() };
     let result = own.block_on(async { tokio::time::timeout(std::time::Duration::from_secs(50), test(context)).await });
     io.shutdown_timeout(std::time::Duration::from_secs(5));
@@ -226,7 +226,7 @@ pub(crate) fn what_opening_tells_is_enough_for_ranges(place: Place) {
         let opened = place.source.open_known(&context, &place.unit("known")).await.expect("readable");
         assert!(opened.ranges, "{opened:?}");
         assert_eq!(opened.unit.size, Some(content.len() as u64));
-        assert!(read_all(Ok(opened.bytes)).await.expect("readable") == content);
+        assert!(read_all(Ok(opened.content.into_stream())).await.expect("readable") == content);
         let part = Unit { range: Some(1_000_000..2_500_000), ..opened.unit };
         let read = read_all(place.source.open(&context, &part).await).await.expect("readable");
         assert!(read == content[1_000_000..2_500_000]);

@@ -4,7 +4,8 @@ use std::future::Future;
 
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, ErrorKind, Result};
-use tokio::task::JoinHandle;
+use tokio::runtime::Handle;
+use tokio::task::{JoinError, JoinHandle};
 
 /// Stops a task when dropped.
 pub(crate) struct Stop(pub(crate) tokio::task::AbortHandle);
@@ -20,13 +21,25 @@ pub(crate) async fn on_io<T: Send + 'static>(
     context: &SourceContext,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    let task = context.io.spawn(work);
+    joined(elsewhere(&context.io, work).await)
+}
+
+/// Runs `work` on `runtime`; it is stopped if nobody waits for it any more.
+pub(crate) async fn elsewhere<T: Send + 'static>(
+    runtime: &Handle,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, JoinError> {
+    let task = runtime.spawn(work);
     let _stop = Stop(task.abort_handle());
-    join(task).await
+    task.await
 }
 
 pub(crate) async fn join<T>(task: JoinHandle<Result<T>>) -> Result<T> {
-    match task.await {
+    joined(task.await)
+}
+
+fn joined<T>(outcome: Result<Result<T>, JoinError>) -> Result<T> {
+    match outcome {
         Ok(result) => result,
         Err(cause) if cause.is_cancelled() => Err(interrupted()),
         Err(cause) => Err(Error::internal("a fetching task failed").cause(cause)),

@@ -57,10 +57,10 @@ fn settings<S: Spec>(block: &Value) -> Result<S, Vec<Fault>> {
 }
 
 /// What is wrong with the settings that every place behind a network has.
-fn connection_faults(connections: usize, connect_timeout: Duration, timeout: Duration) -> Vec<Fault> {
+fn connection_faults(connections: usize, most: usize, connect_timeout: Duration, timeout: Duration) -> Vec<Fault> {
     let mut faults = Vec::new();
-    if !(1..=64).contains(&connections) {
-        faults.push(Fault::new("connections", "connections are from 1 to 64"));
+    if !(1..=most).contains(&connections) {
+        faults.push(Fault::new("connections", format!("connections are from 1 to {most}")));
     }
     for (key, duration) in [("connect_timeout", connect_timeout), ("timeout", timeout)] {
         if duration.0.is_zero() {

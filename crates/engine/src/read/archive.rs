@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures::{StreamExt, stream};
 use millstream_codec::{Unpack, ZipEnding, ZipPlan, ZipPlanner, codec_by_name, is_zip};
-use millstream_core::source::OpenedUnit;
+use millstream_core::source::{Content, OpenedUnit};
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
 
 use super::Reader;
@@ -59,13 +59,14 @@ pub async fn open(reader: &Reader, unit: &Unit) -> Result<Found> {
     {
         return planned(reader, unit, unit).await;
     }
-    let OpenedUnit { unit: known, ranges, mut bytes } = reader.open(unit).await?;
-    if !ranges || !is_large(&known) {
-        return Ok(stream_of(bytes));
-    }
+    let OpenedUnit { unit: known, ranges, content } = reader.open(unit).await?;
+    let mut bytes = match content {
+        Content::Stream(bytes) if ranges && is_large(&known) => bytes,
+        content => return Ok(content.into()),
+    };
     let first = bytes.next().await;
     if !matches!(&first, Some(Ok(head)) if is_zip(head)) {
-        return Ok(stream_of(stream::iter(first).chain(bytes).boxed()));
+        return Ok(Found::Bytes(UnitBytes::Stream(stream::iter(first).chain(bytes).boxed())));
     }
     // A server may have no connection for the tail while this one is open.
     drop(bytes);
@@ -75,7 +76,7 @@ pub async fn open(reader: &Reader, unit: &Unit) -> Result<Found> {
 /// `unit` by its plan, or its stream if it has none. `known` is what is known of it.
 async fn planned(reader: &Reader, unit: &Unit, known: &Unit) -> Result<Found> {
     let Some((planner, mut held)) = directory(reader, known).await? else {
-        return Ok(stream_of(reader.open(unit).await?.bytes));
+        return Ok(reader.open(unit).await?.content.into());
     };
     match planner.finish() {
         Ok(Some(plan)) => {
@@ -89,7 +90,7 @@ async fn planned(reader: &Reader, unit: &Unit, known: &Unit) -> Result<Found> {
                 _held: held,
             })))
         }
-        Ok(None) => Ok(stream_of(reader.open(unit).await?.bytes)),
+        Ok(None) => Ok(reader.open(unit).await?.content.into()),
         Err(error) => Ok(Found::Unwanted(error.in_unit(&unit.uri, None))),
     }
 }
@@ -99,7 +100,7 @@ async fn planned(reader: &Reader, unit: &Unit, known: &Unit) -> Result<Found> {
 pub async fn look(reader: &Reader, unit: &Unit) -> Result<(Unpack, ByteStream)> {
     let in_passing = |bytes| (Unpack::new(reader.unpack_options(unit)), bytes);
     if reader.members.is_empty() {
-        return Ok(in_passing(reader.open(unit).await?.bytes));
+        return Ok(in_passing(reader.open(unit).await?.content.into_stream()));
     }
     match open(reader, unit).await? {
         Found::Archive(archive) => {
@@ -107,13 +108,19 @@ pub async fn look(reader: &Reader, unit: &Unit) -> Result<(Unpack, ByteStream)> 
             Ok((first.unpack(reader)?, first.open(reader).await?))
         }
         Found::Bytes(UnitBytes::Stream(bytes)) => Ok(in_passing(bytes)),
-        Found::Bytes(_) => Ok(in_passing(reader.open(unit).await?.bytes)),
+        Found::Bytes(UnitBytes::Whole(bytes, held)) => Ok(in_passing(Content::Whole(bytes, held).into_stream())),
+        Found::Bytes(_) => Ok(in_passing(reader.open(unit).await?.content.into_stream())),
         Found::Unwanted(error) => Err(error),
     }
 }
 
-fn stream_of(bytes: ByteStream) -> Found {
-    Found::Bytes(UnitBytes::Stream(bytes))
+impl From<Content> for Found {
+    fn from(content: Content) -> Self {
+        Found::Bytes(match content {
+            Content::Whole(bytes, held) => UnitBytes::Whole(bytes, held),
+            Content::Stream(bytes) => UnitBytes::Stream(bytes),
+        })
+    }
 }
 
 fn is_large(unit: &Unit) -> bool {

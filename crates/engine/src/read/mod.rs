@@ -289,7 +289,7 @@ impl Reader {
     /// Opens a unit, or hands on the one that was opened for a sample.
     pub async fn open(&self, unit: &Unit) -> Result<OpenedUnit> {
         match self.opened.take(&unit.uri) {
-            Some(bytes) => Ok(OpenedUnit { unit: unit.clone(), ranges: false, bytes }),
+            Some(bytes) => Ok(OpenedUnit { unit: unit.clone(), ranges: false, content: bytes.into() }),
             None => self.source_of(&unit.uri)?.open_known(&self.context, unit).await,
         }
     }

@@ -5,8 +5,8 @@
 //!  units ──┤                                              ├─▶ opened, from the lanes in turn
 //!          └▶ lane of another server: held … │ opening … ─┘
 //! ```
-//! The units of one server stay in their order. A server that is slow keeps only its own units waiting. The parts of an
-//! archive, which all tasks share, are opened before any further unit of their server.
+//! A server that is slow keeps only its own units waiting, and a unit that is slow no other, unless an order is asked for.
+//! The parts of an archive, which all tasks share, are opened before any further unit of their server.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use futures::stream::{BoxStream, Fuse, FuturesOrdered};
+use futures::stream::{BoxStream, Fuse, FuturesOrdered, FuturesUnordered};
 use futures::{FutureExt, Stream, StreamExt};
 use millstream_core::{Result, Unit};
 use tokio::sync::futures::OwnedNotified;
@@ -35,8 +35,8 @@ const IDLE_LANES: usize = 16;
 pub enum Order {
     /// They come out as the units came in.
     Given,
-    /// Only those of one server do.
-    ByServer,
+    /// They come out as they are open.
+    Any,
 }
 
 /// `units`, opened some time before they are read. One of `tasks` tasks of the source opens its part of what may be
@@ -86,9 +86,15 @@ struct Lane {
     server: String,
     pace: Arc<Pace>,
     held: VecDeque<Unit>,
-    opening: FuturesOrdered<BoxFuture<'static, Result<Readable>>>,
+    opening: Opens,
     /// Parts of archives, which are read first.
-    parts: FuturesOrdered<BoxFuture<'static, Result<Readable>>>,
+    parts: Opens,
+}
+
+/// What is being opened.
+enum Opens {
+    InOrder(FuturesOrdered<BoxFuture<'static, Result<Readable>>>),
+    AsReady(FuturesUnordered<BoxFuture<'static, Result<Readable>>>),
 }
 
 impl Opening {
@@ -118,7 +124,7 @@ impl Opening {
             if let Some(part) = self.crew.part(|part| self.has_room_for(part.unit())) {
                 let index = self.lane_of(part.unit());
                 let (reader, pace) = (Arc::clone(&self.reader), Arc::clone(&self.lanes[index].pace));
-                self.lanes[index].parts.push_back(open_part(reader, part, pace).boxed());
+                self.lanes[index].parts.push(open_part(reader, part, pace).boxed());
             } else if self.sharing.as_mut().poll(context).is_ready() {
                 self.sharing = Box::pin(self.crew.sharing());
             } else {
@@ -144,10 +150,10 @@ impl Opening {
         for step in 0..self.lanes.len() {
             let index = (self.turn + step) % self.lanes.len();
             let lane = &mut self.lanes[index];
-            let mut next = lane.parts.poll_next_unpin(context);
+            let mut next = lane.parts.poll_next(context);
             // In the order in which they were given, an archive comes before what is behind it.
-            if !matches!(next, Poll::Ready(Some(_))) && (self.order == Order::ByServer || lane.parts.is_empty()) {
-                next = lane.opening.poll_next_unpin(context);
+            if !matches!(next, Poll::Ready(Some(_))) && (self.order == Order::Any || lane.parts.is_empty()) {
+                next = lane.opening.poll_next(context);
             }
             if let Poll::Ready(Some(readable)) = next {
                 lane.pace.opened();
@@ -166,7 +172,7 @@ impl Opening {
     fn server_of<'unit>(&self, unit: &'unit Unit) -> &'unit str {
         match self.order {
             Order::Given => "",
-            Order::ByServer => server_of(&unit.uri),
+            Order::Any => server_of(&unit.uri),
         }
     }
 
@@ -194,7 +200,7 @@ impl Opening {
         let server = server_of(&unit.uri);
         let pace = self.reader.pace(server, unit);
         let server = self.server_of(unit).to_owned();
-        let (opening, parts) = (FuturesOrdered::new(), FuturesOrdered::new());
+        let (opening, parts) = (Opens::new(self.order), Opens::new(self.order));
         self.lanes.push(Lane { server, pace, held: VecDeque::new(), opening, parts });
         self.lanes.len() - 1
     }
@@ -206,7 +212,7 @@ impl Opening {
             && let Some(unit) = lane.held.pop_front()
         {
             self.held -= 1;
-            lane.opening.push_back(open(Arc::clone(&self.reader), unit, Arc::clone(&lane.pace)).boxed());
+            lane.opening.push(open(Arc::clone(&self.reader), unit, Arc::clone(&lane.pace)).boxed());
         }
     }
 }
@@ -218,6 +224,40 @@ impl Lane {
 
     fn is_idle(&self) -> bool {
         self.held.is_empty() && self.opening.is_empty() && self.parts.is_empty()
+    }
+}
+
+impl Opens {
+    fn new(order: Order) -> Self {
+        match order {
+            Order::Given => Opens::InOrder(FuturesOrdered::new()),
+            Order::Any => Opens::AsReady(FuturesUnordered::new()),
+        }
+    }
+
+    fn push(&mut self, opening: BoxFuture<'static, Result<Readable>>) {
+        match self {
+            Opens::InOrder(opens) => opens.push_back(opening),
+            Opens::AsReady(opens) => opens.push(opening),
+        }
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Readable>>> {
+        match self {
+            Opens::InOrder(opens) => opens.poll_next_unpin(context),
+            Opens::AsReady(opens) => opens.poll_next_unpin(context),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Opens::InOrder(opens) => opens.len(),
+            Opens::AsReady(opens) => opens.len(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 

@@ -1,7 +1,8 @@
 //! One unit, opened: its bytes, however they are had, and the text that is unpacked from them.
 //!
-//! Small units that are at hand (files in the page cache) are read by the task that decodes them: a task of their own
-//! would cost more than the reading. Everything else is fetched where waiting is done.
+//! Small units that are at hand (files in the page cache), and those that come by a connection which is kept, are read by
+//! the task that decodes them: a task of their own would cost more than the reading. Everything else is fetched where
+//! waiting is done.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -84,6 +85,9 @@ async fn found(reader: &Arc<Reader>, unit: &Unit) -> Result<Found> {
     };
     if !ranged && let Some((bytes, reservation)) = reader.read_now(unit, WHOLE) {
         return Ok(Found::Bytes(UnitBytes::Whole(bytes, reservation)));
+    }
+    if !ranged && reader.source_of(&unit.uri)?.opens_lightly() {
+        return archive::open(reader, unit).await;
     }
     let unit = unit.clone();
     on_io(reader, |reader| async move {

@@ -86,7 +86,7 @@ impl Source for FileSource {
     }
 
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
-        Ok(self.open_known(context, unit).await?.bytes)
+        Ok(self.open_known(context, unit).await?.content.into_stream())
     }
 
     async fn open_known(&self, context: &SourceContext, unit: &Unit) -> Result<OpenedUnit> {
@@ -97,13 +97,15 @@ impl Source for FileSource {
         });
         let unit = unit.clone();
         Ok(match start.await? {
-            Start::Whole(bytes, charge) => OpenedUnit { unit, ranges: false, bytes: whole(bytes, charge) },
+            Start::Whole(bytes, charge) => OpenedUnit { unit, ranges: false, content: whole(bytes, charge).into() },
             Start::File(file, stamp, range) => OpenedUnit {
                 unit: Unit { size: Some(stamp.size), etag: Some(stamp.etag()), ..unit },
                 ranges: true,
-                bytes: read::stream_file(context, path, file, stamp, range),
+                content: read::stream_file(context, path, file, stamp, range).into(),
             },
-            Start::Pipe(file) => OpenedUnit { unit, ranges: false, bytes: read::stream_pipe(context, path, file) },
+            Start::Pipe(file) => {
+                OpenedUnit { unit, ranges: false, content: read::stream_pipe(context, path, file).into() }
+            }
         })
     }
 

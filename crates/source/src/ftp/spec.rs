@@ -61,7 +61,7 @@ impl Spec for FtpSpec {
                                    csv: {header: true}\n";
 
     fn check(&self) -> Vec<Fault> {
-        let mut faults = crate::connection_faults(self.connections, self.connect_timeout, self.timeout);
+        let mut faults = crate::connection_faults(self.connections, 64, self.connect_timeout, self.timeout);
         if self.password.is_some() && self.user.is_none() {
             faults.push(Fault::new("password", "a password is somebody's").hint("write `user`, too"));
         }

@@ -17,12 +17,15 @@ use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
     LOCATION, RETRY_AFTER,
 };
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
-use tokio::runtime::Id;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use tokio::runtime::{Handle, Id};
 use url::Url;
 
+use super::answer::Answer;
 use super::retry::{Fault, Policy, is_transient, retry_after};
 use super::spec::{Auth, HttpSpec};
+use super::wire::{Failure, Wire};
+use crate::io::elsewhere;
 use crate::tls;
 
 /// Redirects that are followed for one request.
@@ -39,8 +42,12 @@ const DRAINED: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct Client {
     library: reqwest::Client,
+    /// Sends what it can; nothing where a proxy stands between.
+    wire: Option<Arc<Wire>>,
+    /// Where the library's client has its connections.
+    io: Handle,
     /// For the host that the job names.
-    headers: HeaderMap,
+    trusted: HeaderMap,
     /// For all hosts.
     harmless: HeaderMap,
     secrets: Vec<String>,
@@ -76,26 +83,30 @@ type Clients = Mutex<HashMap<(Id, String), Weak<Client>>>;
 impl Client {
     /// The client for these settings, which the job file has in `block`; sources with the same ones share it. Blocks: it
     /// reads certificates.
-    pub(crate) fn shared(spec: &HttpSpec, block: &'static str, runtime: Id) -> Result<Arc<Self>> {
+    pub(crate) fn shared(spec: &HttpSpec, block: &'static str, io: &Handle) -> Result<Arc<Self>> {
         static CLIENTS: OnceLock<Clients> = OnceLock::new();
         let settings = serde_json::to_string(&(block, spec))
             .map_err(|cause| Error::internal("the settings cannot be written down").cause(cause))?;
         let mut clients = CLIENTS.get_or_init(Clients::default).lock().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|_, client| client.strong_count() > 0);
-        if let Some(client) = clients.get(&(runtime, settings.clone())).and_then(Weak::upgrade) {
+        let key = (io.id(), settings);
+        if let Some(client) = clients.get(&key).and_then(Weak::upgrade) {
             return Ok(client);
         }
-        let client = Arc::new(Client::new(spec, block)?);
-        clients.insert((runtime, settings), Arc::downgrade(&client));
+        let client = Arc::new(Client::new(spec, block, io)?);
+        clients.insert(key, Arc::downgrade(&client));
         Ok(client)
     }
 
-    fn new(spec: &HttpSpec, block: &'static str) -> Result<Self> {
+    fn new(spec: &HttpSpec, block: &'static str, io: &Handle) -> Result<Self> {
         let mut harmless = HeaderMap::new();
         harmless.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let user_agent = user_agent(spec)?;
         let mut client = Client {
             library: library(spec)?,
-            headers: HeaderMap::new(),
+            wire: (!has_proxy()).then(|| Wire::new(2 * spec.connections, spec.connect_timeout.0, user_agent)),
+            io: io.clone(),
+            trusted: HeaderMap::new(),
             harmless,
             secrets: Vec::new(),
             timeout: spec.timeout.0,
@@ -106,7 +117,10 @@ impl Client {
         }
         if let Some(auth) = &spec.auth {
             let value = client.authorization(auth)?;
-            client.headers.insert(AUTHORIZATION, value);
+            client.trusted.insert(AUTHORIZATION, value);
+        }
+        for (name, value) in &client.harmless {
+            client.trusted.entry(name).or_insert(value.clone());
         }
         Ok(client)
     }
@@ -123,7 +137,7 @@ impl Client {
             }
             _ => {
                 bytes.set_sensitive(true);
-                self.headers.insert(header, bytes);
+                self.trusted.insert(header, bytes);
             }
         }
         if matches!(value, TextOrSecret::Secret(_)) {
@@ -157,7 +171,7 @@ impl Client {
     }
 
     /// Sends a request, follows redirects, and returns the answer if its status is 2xx or 416.
-    pub(crate) async fn send(&self, method: &Method, target: &Target, extra: &HeaderMap) -> Result<Response, Fault> {
+    pub(crate) async fn send(&self, method: &Method, target: &Target, extra: &HeaderMap) -> Result<Answer, Fault> {
         let mut elsewhere = self.harmless.clone();
         elsewhere.extend(extra.clone());
         let mut headers = self.headers_for(target);
@@ -167,21 +181,19 @@ impl Client {
     }
 
     /// Asks, follows redirects (not with a body), and returns the answer if its status is 2xx or 416.
-    pub(crate) async fn ask(&self, question: Question) -> Result<Response, Fault> {
+    pub(crate) async fn ask(&self, question: Question) -> Result<Answer, Fault> {
         let mut url = question.url.clone();
-        let mut seen = vec![url.clone()];
+        let mut seen = Vec::new();
         loop {
-            let response = match tokio::time::timeout(self.timeout, self.request(&question, &url).send()).await {
-                Ok(Ok(response)) => response,
-                Ok(Err(error)) => return Err(fault_of(&error, self.policy.block)),
-                Err(_) => return Err(self.silence()),
-            };
+            let answering = tokio::time::timeout(self.timeout, self.answer(&question, &url));
+            let response = answering.await.unwrap_or_else(|_| Err(self.silence()))?;
             let status = response.status();
             if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
                 return Ok(response);
             }
             match redirection(&url, &response)? {
                 Some(next) if question.body.is_empty() => {
+                    seen.push(url);
                     if seen.contains(&next) {
                         return Err(Fault::permanent("the server redirects in a circle")
                             .cause(format!("{status} to {}", millstream_core::redact::url(next.as_str()))));
@@ -190,7 +202,6 @@ impl Client {
                         return Err(Fault::permanent(format!("the server redirects more than {REDIRECTS} times")));
                     }
                     self.drain(response).await;
-                    seen.push(next.clone());
                     url = next;
                 }
                 _ => return Err(self.refusal(response).await),
@@ -198,14 +209,27 @@ impl Client {
         }
     }
 
-    fn request(&self, question: &Question, url: &Url) -> RequestBuilder {
+    /// The answer to one request, of any status.
+    async fn answer(&self, question: &Question, url: &Url) -> Result<Answer, Fault> {
         let headers = if is_trusted(&question.url, url) { &question.headers } else { &question.elsewhere };
+        let wire = self.wire.as_ref().filter(|_| question.body.is_empty() && question.method.is_safe());
+        if let Some((wire, address)) = wire.zip(Wire::address(url)) {
+            let answer = wire.ask(&question.method, address, headers).await;
+            return answer.map(Answer::from).map_err(|failure| failure_fault(&failure));
+        }
+        match elsewhere(&self.io, self.request(question, url, headers).send()).await {
+            Ok(answer) => answer.map(Answer::from).map_err(|error| fault_of(&error, self.policy.block)),
+            Err(cause) => Err(Fault::permanent("the run ended before the answer").cause(cause.to_string())),
+        }
+    }
+
+    fn request(&self, question: &Question, url: &Url, headers: &HeaderMap) -> RequestBuilder {
         let request = self.library.request(question.method.clone(), url.clone()).headers(headers.clone());
         if question.body.is_empty() { request } else { request.body(question.body.clone()) }
     }
 
     /// The whole body of an answer, which has at most `most` bytes.
-    pub(crate) async fn body(&self, mut response: Response, most: usize) -> Result<Bytes, Fault> {
+    pub(crate) async fn body(&self, mut response: Answer, most: usize) -> Result<Bytes, Fault> {
         let mut body = BytesMut::new();
         while let Some(chunk) = self.chunk(&mut response).await? {
             body.extend_from_slice(&chunk);
@@ -218,8 +242,7 @@ impl Client {
 
     /// What the server that the job names may be told. Others are told what is harmless.
     fn headers_for(&self, target: &Target) -> HeaderMap {
-        let mut headers = self.harmless.clone();
-        headers.extend(self.headers.clone());
+        let mut headers = self.trusted.clone();
         if let Some(authorization) = &target.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
@@ -227,14 +250,8 @@ impl Client {
     }
 
     /// The next piece of a body; nothing at its end.
-    pub(crate) async fn chunk(&self, response: &mut Response) -> Result<Option<Bytes>, Fault> {
-        match tokio::time::timeout(self.timeout, response.chunk()).await {
-            Ok(Ok(chunk)) => Ok(chunk),
-            Ok(Err(error)) => {
-                Err(Fault::transient("the connection broke in the middle of the body").cause(root_cause(&error)))
-            }
-            Err(_) => Err(self.silence()),
-        }
+    pub(crate) async fn chunk(&self, response: &mut Answer) -> Result<Option<Bytes>, Fault> {
+        tokio::time::timeout(self.timeout, response.chunk()).await.unwrap_or_else(|_| Err(self.silence()))
     }
 
     fn silence(&self) -> Fault {
@@ -243,7 +260,7 @@ impl Client {
     }
 
     /// Reads a little of what nobody wants.
-    async fn drain(&self, mut response: Response) -> Vec<u8> {
+    async fn drain(&self, mut response: Answer) -> Vec<u8> {
         let mut said = Vec::new();
         while said.len() < DRAINED {
             match self.chunk(&mut response).await {
@@ -255,7 +272,7 @@ impl Client {
     }
 
     /// The fault that a status is.
-    async fn refusal(&self, response: Response) -> Fault {
+    async fn refusal(&self, response: Answer) -> Fault {
         let status = response.status();
         let mut what = format!("the server answers {}", status.as_u16());
         if let Some(reason) = status.canonical_reason() {
@@ -332,7 +349,7 @@ fn is_trusted(named: &Url, url: &Url) -> bool {
 }
 
 /// Where an answer sends us, if it does.
-fn redirection(url: &Url, response: &Response) -> Result<Option<Url>, Fault> {
+fn redirection(url: &Url, response: &Answer) -> Result<Option<Url>, Fault> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
     }
@@ -378,15 +395,13 @@ fn hint_of(status: StatusCode) -> Option<&'static str> {
 
 /// The library's client: it keeps connections, speaks TLS and HTTP/2, and follows no redirects.
 pub(crate) fn library(spec: &HttpSpec) -> Result<reqwest::Client> {
-    let user_agent =
-        spec.user_agent.clone().unwrap_or_else(|| concat!("millstream/", env!("CARGO_PKG_VERSION")).into());
     let connections = u32::try_from(spec.connections).unwrap_or(u32::MAX);
     let mut encryption = tls::configuration(spec.ca.as_deref())?;
     encryption.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     reqwest::Client::builder()
         .tls_backend_preconfigured(encryption)
         .redirect(reqwest::redirect::Policy::none())
-        .user_agent(user_agent)
+        .user_agent(user_agent(spec)?)
         .connect_timeout(spec.connect_timeout.0)
         .pool_max_idle_per_host(2 * spec.connections)
         .tcp_nodelay(true)
@@ -396,7 +411,30 @@ pub(crate) fn library(spec: &HttpSpec) -> Result<reqwest::Client> {
         .map_err(|error| Error::refused("the HTTP client cannot be set up").cause(root_cause(&error)))
 }
 
+fn user_agent(spec: &HttpSpec) -> Result<HeaderValue> {
+    let text = spec.user_agent.as_deref().unwrap_or(concat!("millstream/", env!("CARGO_PKG_VERSION")));
+    HeaderValue::from_str(text).map_err(|_| Error::job("`user_agent` has characters that a header cannot hold"))
+}
+
+/// Whether the environment names a proxy, for some hosts at least.
+fn has_proxy() -> bool {
+    ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+}
+
 /// What a failure before the answer means.
+fn failure_fault(failure: &Failure) -> Fault {
+    let cause = root_cause(failure);
+    match failure {
+        Failure::Unresolved(_) => unresolved(cause),
+        Failure::Late => late(),
+        Failure::Unreachable(_) => unreachable(cause),
+        Failure::Broken(_) => broken(cause),
+    }
+}
+
+/// What a failure of the library's client before the answer means.
 fn fault_of(error: &reqwest::Error, block: &str) -> Fault {
     let cause = root_cause(error);
     if let Some(tls) = find::<rustls::Error>(error) {
@@ -406,17 +444,32 @@ fn fault_of(error: &reqwest::Error, block: &str) -> Fault {
         return Fault::permanent("the request cannot be made").cause(cause);
     }
     if error.is_dns() {
-        let unknown = cause.contains("not known") || cause.contains("No address");
-        let fault = Fault { transient: !unknown, ..Fault::transient("the host's address cannot be found") };
-        return fault.cause(cause).hint("check the host's name, and the network");
+        return unresolved(cause);
     }
     if error.is_timeout() {
-        return Fault::transient("the connection was not made in time")
-            .hint("if it needs longer, raise `connect_timeout`");
+        return late();
     }
     if error.is_connect() {
-        return Fault::transient("the server cannot be reached").cause(cause);
+        return unreachable(cause);
     }
+    broken(cause)
+}
+
+fn unresolved(cause: String) -> Fault {
+    let unknown = cause.contains("not known") || cause.contains("No address");
+    let fault = Fault { transient: !unknown, ..Fault::transient("the host's address cannot be found") };
+    fault.cause(cause).hint("check the host's name, and the network")
+}
+
+fn late() -> Fault {
+    Fault::transient("the connection was not made in time").hint("if it needs longer, raise `connect_timeout`")
+}
+
+fn unreachable(cause: String) -> Fault {
+    Fault::transient("the server cannot be reached").cause(cause)
+}
+
+fn broken(cause: String) -> Fault {
     Fault::transient("the connection broke before the answer").cause(cause)
 }
 

@@ -3,10 +3,12 @@
 //! `client.rs` sends one request, `transfer.rs` brings one unit to its end, `retry.rs` says when to try again. Here
 //! they are wired to the source's trait. A URL is a unit without asking: the web cannot be listed.
 
+pub(crate) mod answer;
 pub(crate) mod client;
 pub(crate) mod retry;
 pub mod spec;
 pub(crate) mod transfer;
+mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -22,11 +24,12 @@ use millstream_core::registry::SourceEntry;
 use millstream_core::source::{OpenedUnit, Source, SourceContext};
 use millstream_core::spec::{Spec, SpecInfo};
 use millstream_core::{ByteStream, Error, Result, Unit};
+use reqwest::Method;
 use reqwest::header::{HeaderMap, IF_RANGE, RANGE};
-use reqwest::{Method, Response};
 use tokio::runtime::Id;
 
 use crate::io::join;
+use answer::Answer;
 use client::{Client, Target};
 use retry::Fault;
 use spec::HttpSpec;
@@ -67,7 +70,8 @@ impl HttpSource {
             return Ok(Arc::clone(client));
         }
         let spec = self.spec.clone();
-        let made = join(context.io.spawn_blocking(move || Client::shared(&spec, HttpSpec::NAME, runtime))).await?;
+        let io = context.io.clone();
+        let made = join(context.io.spawn_blocking(move || Client::shared(&spec, HttpSpec::NAME, &io))).await?;
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some((runtime, Arc::clone(&made)));
         Ok(made)
     }
@@ -83,13 +87,17 @@ impl Source for HttpSource {
         self.spec.connections
     }
 
+    fn opens_lightly(&self) -> bool {
+        true
+    }
+
     fn list(&self, _: &SourceContext, pattern: &str) -> BoxStream<'static, Result<Unit>> {
         let unit = listed(pattern);
         futures::stream::once(async { unit }).boxed()
     }
 
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
-        Ok(self.open_known(context, unit).await?.bytes)
+        Ok(self.open_known(context, unit).await?.content.into_stream())
     }
 
     async fn open_known(&self, context: &SourceContext, unit: &Unit) -> Result<OpenedUnit> {
@@ -124,7 +132,7 @@ impl Remote for Page {
         &self.client
     }
 
-    async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Response, Fault> {
+    async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Answer, Fault> {
         let mut headers = HeaderMap::new();
         if let Some(part) = part {
             headers.insert(RANGE, part.range());

@@ -19,9 +19,9 @@ pub struct HttpSpec {
     /// The path of a PEM file with certificates of authorities to trust besides the system's.
     #[schemars(length(min = 1))]
     pub ca: Option<String>,
-    /// The most objects that are fetched from one server at once, from 1 to 64. It begins with eight, and more follow while more comes
+    /// The most objects that are fetched from one server at once, from 1 to 256. It begins with eight, and more follow while more comes
     /// in by them.
-    #[schemars(range(min = 1, max = 64))]
+    #[schemars(range(min = 1, max = 256))]
     pub connections: usize,
     /// How long a connection may take to be made.
     pub connect_timeout: Duration,
@@ -73,7 +73,7 @@ impl Default for HttpSpec {
             headers: BTreeMap::new(),
             auth: None,
             ca: None,
-            connections: 32,
+            connections: 64,
             connect_timeout: Duration::from_seconds(10),
             timeout: Duration::from_seconds(60),
             retries: 5,
@@ -109,7 +109,7 @@ impl Spec for HttpSpec {
     const EXAMPLE: &'static str = "read: https://example.com/data/{000..999}.csv.gz\n\
                                    http:\n  \
                                    headers: {accept: text/csv, x-api-key: {secret: env:API_KEY}}\n  \
-                                   connections: 32\n  \
+                                   connections: 100\n  \
                                    timeout: 30s\n\
                                    csv: {header: true}\n";
 
@@ -122,7 +122,7 @@ impl Spec for HttpSpec {
                 hint: Some(hint),
             }));
         }
-        faults.extend(crate::connection_faults(self.connections, self.connect_timeout, self.timeout));
+        faults.extend(crate::connection_faults(self.connections, 256, self.connect_timeout, self.timeout));
         if self.user_agent.as_ref().is_some_and(|text| HeaderValue::from_str(text).is_err()) {
             faults.push(Fault::new("user_agent", "it has characters that a header cannot hold"));
         }

@@ -484,7 +484,7 @@ fn settings_are_checked() {
         (serde_json::json!({"headers": {"Range": "bytes=0-"}}), vec!["headers", "Range"]),
         (serde_json::json!({"headers": {"x.y": "a\nb"}}), vec!["headers", "x.y"]),
         (serde_json::json!({"connections": 0}), vec!["connections"]),
-        (serde_json::json!({"connections": 65}), vec!["connections"]),
+        (serde_json::json!({"connections": 257}), vec!["connections"]),
         (serde_json::json!({"timeout": "0s"}), vec!["timeout"]),
         (serde_json::json!({"timeout": "soon"}), vec!["timeout"]),
         (serde_json::json!({"user_agent": "a\n"}), vec!["user_agent"]),

@@ -17,19 +17,20 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
-use millstream_core::source::{OpenedUnit, SourceContext};
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use millstream_core::source::{Content, OpenedUnit, SourceContext};
 use millstream_core::{Result, Unit};
 use reqwest::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED,
 };
-use reqwest::{Method, Response, StatusCode};
-use tokio::sync::oneshot;
+use reqwest::{Method, StatusCode};
 
+use super::answer::Answer;
 use super::client::{Client, header};
 use super::retry::{Fault, Tries};
 use crate::feed::{Feeder, feed};
-use crate::io::{interrupted, on_io};
+use crate::io::on_io;
 
 /// Bodies up to this size are handed over in one piece.
 pub(crate) const SMALL: u64 = 512 << 10;
@@ -39,15 +40,22 @@ const CLOCK_SLACK: Duration = Duration::from_secs(1);
 
 /// The bytes of `unit`, which `remote` has.
 pub(crate) async fn open(context: &SourceContext, remote: Arc<dyn Remote>, unit: &Unit) -> Result<OpenedUnit> {
-    let (sender, opened) = oneshot::channel();
-    let unit = unit.clone();
-    let stream = feed(context, SMALL as usize, move |feeder| async move {
-        Transfer::new(remote, unit, Output::Stream(feeder, Some(sender))).run().await
-    });
-    match opened.await {
-        Ok(known) => known.map(|known| OpenedUnit { unit: known.unit, ranges: known.ranges, bytes: stream }),
-        Err(_) => Err(interrupted()),
-    }
+    let mut transfer = Transfer::new(remote, unit.clone());
+    let begun = transfer.begin().await?;
+    let (unit, ranges) = transfer.known();
+    let small = transfer.left().filter(|left| *left <= SMALL);
+    let held = small.and_then(|left| context.budget.try_reserve("fetching", left as usize).ok());
+    let content = match held {
+        Some(held) => match transfer.gather(begun).await {
+            Ok(bytes) if !bytes.is_empty() => Content::Whole(bytes, held),
+            Ok(_) => Content::Stream(stream::empty().boxed()),
+            Err(error) => Content::Stream(stream::once(async { Err(error) }).boxed()),
+        },
+        None => Content::Stream(feed(context, SMALL as usize, move |feeder| async move {
+            transfer.bring(begun, &mut Output::Stream(feeder)).await
+        })),
+    };
+    Ok(OpenedUnit { unit, ranges, content })
 }
 
 /// The bytes of `unit` in `range`, which is not empty; `None` if ranges are not served.
@@ -58,7 +66,13 @@ pub(crate) async fn read_range(
     range: Range<u64>,
 ) -> Result<Option<Bytes>> {
     let part = Unit { range: Some(range), ..unit.clone() };
-    on_io(context, Transfer::new(remote, part, Output::Buffer(BytesMut::new())).collect()).await
+    let mut transfer = Transfer { ranges_only: true, ..Transfer::new(remote, part) };
+    on_io(context, async move {
+        let begun = transfer.begin().await?;
+        let bytes = transfer.gather(begun).await?;
+        Ok((!transfer.without_ranges).then_some(bytes))
+    })
+    .await
 }
 
 /// The size of `unit`, asked for.
@@ -83,7 +97,7 @@ pub(crate) trait Remote: Debug + Send + Sync {
     }
 
     /// Asks for the object, or for a part of it: `GET` or `HEAD`. The answer's status is 2xx or 416.
-    async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Response, Fault>;
+    async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Answer, Fault>;
 }
 
 /// A part of an object.
@@ -110,17 +124,17 @@ impl Part {
 }
 
 /// Where the bytes go.
-pub(crate) enum Output {
-    /// Into a stream; the sender is told once whether it begins.
-    Stream(Feeder, Option<oneshot::Sender<Result<Known>>>),
-    /// Into one buffer. The server must serve ranges: `without_ranges` is set if it does not.
-    Buffer(BytesMut),
+enum Output {
+    /// Into a stream.
+    Stream(Feeder),
+    /// To each other.
+    Pieces(Vec<Bytes>),
 }
 
-/// What the first answer has told.
-pub(crate) struct Known {
-    unit: Unit,
-    ranges: bool,
+/// An answer whose body begins with so many bytes that are not wanted.
+struct Begun {
+    answer: Answer,
+    skipped: u64,
 }
 
 /// What is known of the object's version.
@@ -134,10 +148,9 @@ struct Version {
 }
 
 /// A unit on its way.
-pub(crate) struct Transfer {
+struct Transfer {
     remote: Arc<dyn Remote>,
     unit: Unit,
-    output: Output,
     /// The next byte of the object.
     at: u64,
     /// The byte behind the last one that is wanted, once known.
@@ -146,92 +159,91 @@ pub(crate) struct Transfer {
     tries: Tries,
     /// The server says that it serves ranges.
     with_ranges: bool,
+    /// All of the object is of no use.
+    ranges_only: bool,
     /// It was seen that it does not.
     without_ranges: bool,
 }
 
 impl Transfer {
     /// A transfer of the unit's range, or of all of it.
-    pub(crate) fn new(remote: Arc<dyn Remote>, unit: Unit, output: Output) -> Self {
+    fn new(remote: Arc<dyn Remote>, unit: Unit) -> Self {
         let (at, end) = unit.range.as_ref().map_or((0, None), |range| (range.start, Some(range.end)));
         let tries = Tries::new(remote.client().policy);
         let with_ranges = remote.has_ranges();
-        Transfer { remote, unit, output, at, end, version: None, tries, with_ranges, without_ranges: false }
+        let (ranges_only, without_ranges) = (false, false);
+        Transfer { remote, unit, at, end, version: None, tries, with_ranges, ranges_only, without_ranges }
     }
 
-    /// Runs to the end. With [`Output::Stream`], an error before the first answer goes to whoever opens the unit.
-    pub(crate) async fn run(mut self) -> Result<()> {
-        match self.repeat().await {
-            Err(error) => match self.waiting() {
-                // Nobody may be waiting any more.
-                Some(waiting) => waiting.send(Err(error)).or(Ok(())),
-                None => Err(error),
-            },
-            Ok(()) => Ok(()),
-        }
-    }
-
-    /// Whoever waits to hear whether the stream begins.
-    fn waiting(&mut self) -> Option<oneshot::Sender<Result<Known>>> {
-        match &mut self.output {
-            Output::Stream(_, waiting) => waiting.take(),
-            Output::Buffer(_) => None,
-        }
-    }
-
-    /// Runs to the end and returns the bytes, or `None` if the server does not serve ranges.
-    pub(crate) async fn collect(mut self) -> Result<Option<Bytes>> {
-        self.repeat().await?;
-        match self.output {
-            Output::Buffer(buffer) if !self.without_ranges => Ok(Some(buffer.freeze())),
-            _ => Ok(None),
-        }
-    }
-
-    async fn repeat(&mut self) -> Result<()> {
+    /// The first answer; `None` if there is nothing to read of it.
+    async fn begin(&mut self) -> Result<Option<Begun>> {
         loop {
             self.tries.begin();
-            let Err(fault) = self.attempt().await else { return Ok(()) };
-            let pause = self.tries.failed(fault).map_err(|error| error.in_unit(&self.unit.uri, None))?;
-            tokio::time::sleep(pause).await;
+            match self.ask().await {
+                Ok(begun) => return Ok(begun),
+                Err(fault) => self.pause(fault).await?,
+            }
         }
     }
 
-    /// One request, and as much of its body as comes.
-    async fn attempt(&mut self) -> Result<(), Fault> {
-        if self.end == Some(self.at) {
-            self.opened();
-            return Ok(());
-        }
-        let response = self.remote.send(&Method::GET, self.part().as_ref()).await?;
-        if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-            return self.unsatisfiable(&response);
-        }
-        let skipped = match self.accept(&response)? {
-            Some(skipped) => skipped,
-            None => return Ok(()),
+    /// What the first answer has told: the unit, and whether ranges of it are served.
+    fn known(&self) -> (Unit, bool) {
+        let version = self.version.clone().unwrap_or_default();
+        let unit = Unit {
+            size: version.total.or(self.unit.size),
+            etag: version.etag.or_else(|| self.unit.etag.clone()),
+            ..self.unit.clone()
         };
-        self.opened();
-        self.body(response, skipped).await?;
-        match self.end {
-            Some(end) if self.at < end => Err(Fault::transient(format!("the body ended at byte {} of {end}", self.at))),
-            _ => Ok(()),
-        }
+        // Without an etag nobody would see that two ranges are of two versions.
+        let ranges = self.with_ranges && unit.size.is_some() && unit.etag.is_some();
+        (unit, ranges)
     }
 
-    /// Tells whoever opened the unit that its bytes are coming.
-    fn opened(&mut self) {
-        if let Some(waiting) = self.waiting() {
-            let version = self.version.clone().unwrap_or_default();
-            let unit = Unit {
-                size: version.total.or(self.unit.size),
-                etag: version.etag.or_else(|| self.unit.etag.clone()),
-                ..self.unit.clone()
-            };
-            // Without an etag nobody would see that two ranges are of two versions.
-            let ranges = self.with_ranges && unit.size.is_some() && unit.etag.is_some();
-            let _ = waiting.send(Ok(Known { unit, ranges }));
+    /// How many bytes are still wanted, where that is known.
+    fn left(&self) -> Option<u64> {
+        self.end.map(|end| end - self.at)
+    }
+
+    /// All that is wanted, in one piece.
+    async fn gather(&mut self, begun: Option<Begun>) -> Result<Bytes> {
+        let mut output = Output::Pieces(Vec::new());
+        self.bring(begun, &mut output).await?;
+        Ok(match output {
+            Output::Pieces(mut pieces) if pieces.len() == 1 => pieces.swap_remove(0),
+            Output::Pieces(pieces) => pieces.concat().into(),
+            Output::Stream(_) => Bytes::new(),
+        })
+    }
+
+    /// Brings what `begun` has and, where that breaks off, what further answers have.
+    async fn bring(&mut self, mut begun: Option<Begun>, output: &mut Output) -> Result<()> {
+        while let Some(Begun { answer, skipped }) = begun {
+            match self.body(answer, skipped, output).await {
+                Ok(()) => break,
+                Err(fault) => self.pause(fault).await?,
+            }
+            begun = self.begin().await?;
         }
+        Ok(())
+    }
+
+    /// Waits before the next try.
+    async fn pause(&mut self, fault: Fault) -> Result<()> {
+        let pause = self.tries.failed(fault).map_err(|error| error.in_unit(&self.unit.uri, None))?;
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    /// One request; `None` if there is nothing to read of its answer.
+    async fn ask(&mut self) -> Result<Option<Begun>, Fault> {
+        if self.end == Some(self.at) {
+            return Ok(None);
+        }
+        let answer = self.remote.send(&Method::GET, self.part().as_ref()).await?;
+        if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
+            return self.unsatisfiable(&answer).map(|()| None);
+        }
+        Ok(self.accept(&answer)?.map(|skipped| Begun { answer, skipped }))
     }
 
     /// What is still to be asked for; `None` for all of the object.
@@ -246,7 +258,7 @@ impl Transfer {
 
     /// Compares the answer with what is known, and returns how many bytes at the beginning of its body are not
     /// wanted. `None` if the server serves no ranges and one was asked of it.
-    fn accept(&mut self, response: &Response) -> Result<Option<u64>, Fault> {
+    fn accept(&mut self, response: &Answer) -> Result<Option<u64>, Fault> {
         let (first, total) = if response.status() == StatusCode::PARTIAL_CONTENT {
             let range = header(response.headers(), &CONTENT_RANGE).and_then(content_range);
             let (first, total) =
@@ -263,7 +275,7 @@ impl Transfer {
         self.same_version(Version::of(response.headers(), total))?;
         self.with_ranges |= header(response.headers(), &ACCEPT_RANGES).is_some_and(|unit| unit.trim() == "bytes");
         let whole = response.status() != StatusCode::PARTIAL_CONTENT;
-        if whole && matches!(self.output, Output::Buffer(_)) {
+        if whole && self.ranges_only {
             self.without_ranges = true;
             return Ok(None);
         }
@@ -292,7 +304,7 @@ impl Transfer {
 
     /// The server has no such bytes: fine if there are none left, since where the length was not told, the end may
     /// have been reached unseen.
-    fn unsatisfiable(&mut self, response: &Response) -> Result<(), Fault> {
+    fn unsatisfiable(&mut self, response: &Answer) -> Result<(), Fault> {
         let range = header(response.headers(), &CONTENT_RANGE);
         let total = range.and_then(|range| range.trim().strip_prefix("bytes */")).and_then(|total| total.parse().ok());
         if let Some(total) = total {
@@ -301,7 +313,6 @@ impl Transfer {
         match total {
             Some(total) if total == self.at && self.end.is_none() => {
                 self.end = Some(total);
-                self.opened();
                 Ok(())
             }
             Some(total) => Err(self.outside(total)),
@@ -316,17 +327,9 @@ impl Transfer {
     }
 
     /// Hands the body over, without the first `skipped` bytes and what lies behind the end.
-    async fn body(&mut self, mut response: Response, mut skipped: u64) -> Result<(), Fault> {
-        let mut gathered = Gathered::new(self.end.map(|end| end - self.at));
-        let result = loop {
-            if self.end == Some(self.at) && skipped == 0 {
-                break Ok(());
-            }
-            let mut chunk = match self.remote.client().chunk(&mut response).await {
-                Ok(Some(chunk)) => chunk,
-                Ok(None) => break Ok(()),
-                Err(fault) => break Err(fault),
-            };
+    async fn body(&mut self, mut answer: Answer, mut skipped: u64, output: &mut Output) -> Result<(), Fault> {
+        while self.end != Some(self.at) || skipped > 0 {
+            let Some(mut chunk) = self.remote.client().chunk(&mut answer).await? else { break };
             let unwanted = skipped.min(chunk.len() as u64);
             skipped -= unwanted;
             chunk.advance(unwanted);
@@ -335,26 +338,28 @@ impl Transfer {
             }
             self.at += chunk.len() as u64;
             self.tries.progressed(chunk.len());
-            if let Some(ready) = gathered.add(chunk) {
-                self.hand_over(ready).await;
-            }
-        };
-        self.hand_over(gathered.rest()).await;
-        // A body that was read to its length leaves a connection that can be used again only when its end was seen.
-        if result.is_ok() && self.end == Some(self.at) {
-            let _ = self.remote.client().chunk(&mut response).await;
+            output.take(chunk).await;
         }
-        result
+        match self.end {
+            Some(end) if self.at < end => Err(Fault::transient(format!("the body ended at byte {} of {end}", self.at))),
+            _ => {
+                // A connection can be used again only when the end was seen.
+                let _ = self.remote.client().chunk(&mut answer).await;
+                Ok(())
+            }
+        }
     }
+}
 
-    async fn hand_over(&mut self, bytes: Bytes) {
-        match &mut self.output {
+impl Output {
+    async fn take(&mut self, bytes: Bytes) {
+        match self {
             _ if bytes.is_empty() => {}
-            Output::Stream(feeder, _) => {
+            Output::Stream(feeder) => {
                 let room = feeder.room(bytes.len()).await;
                 feeder.send(bytes, room);
             }
-            Output::Buffer(buffer) => buffer.extend_from_slice(&bytes),
+            Output::Pieces(pieces) => pieces.push(bytes),
         }
     }
 }
@@ -362,34 +367,6 @@ impl Transfer {
 /// The object is another one than it was.
 pub(crate) fn changed(when: &str) -> Fault {
     Fault::permanent(format!("the object has changed {when}")).hint("run again when nothing writes to it")
-}
-
-/// Pieces of a small body, put together; those of a large one are passed on.
-struct Gathered {
-    pieces: Vec<Bytes>,
-    small: bool,
-}
-
-impl Gathered {
-    fn new(length: Option<u64>) -> Self {
-        Gathered { pieces: Vec::new(), small: length.is_some_and(|length| length <= SMALL) }
-    }
-
-    fn add(&mut self, piece: Bytes) -> Option<Bytes> {
-        if !self.small {
-            return Some(piece);
-        }
-        self.pieces.push(piece);
-        None
-    }
-
-    fn rest(mut self) -> Bytes {
-        match self.pieces.len() {
-            0 => Bytes::new(),
-            1 => self.pieces.swap_remove(0),
-            _ => self.pieces.concat().into(),
-        }
-    }
 }
 
 trait Advance {

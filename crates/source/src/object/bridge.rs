@@ -22,11 +22,11 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientOptions, Extensions, RetryConfig};
-use reqwest::Response;
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, IF_MATCH, RANGE};
 use url::Url;
 
 use super::page;
+use crate::http::answer::Answer;
 use crate::http::client::{Client, Question, find, root_cause};
 use crate::retry::Fault;
 
@@ -38,7 +38,7 @@ const METADATA_TIME: Duration = Duration::from_secs(2);
 
 /// Where the bridge leaves an answer.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Slot(Arc<Mutex<Option<Response>>>);
+pub(crate) struct Slot(Arc<Mutex<Option<Answer>>>);
 
 impl Slot {
     /// What a request carries.
@@ -49,7 +49,7 @@ impl Slot {
     }
 
     /// The answer, or the fault that `told` has among its causes.
-    pub(crate) fn answer<T>(self, told: object_store::Result<T>) -> Result<Response, Fault> {
+    pub(crate) fn answer<T>(self, told: object_store::Result<T>) -> Result<Answer, Fault> {
         let left = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (left, told) {
             (Some(answer), _) => Ok(answer),
@@ -127,7 +127,7 @@ impl Bridge {
         self.buffered(self.client.ask(question).await?).await
     }
 
-    async fn buffered(&self, answer: Response) -> Result<HttpResponse, Fault> {
+    async fn buffered(&self, answer: Answer) -> Result<HttpResponse, Fault> {
         let (status, headers) = (answer.status(), answer.headers().clone());
         let body = self.client.body(answer, ANSWER_LIMIT).await?;
         // S3 keeps the connection alive while it puts parts together, and may find out only then that it cannot.

@@ -10,12 +10,13 @@ use object_store::list::PaginatedListOptions;
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStoreExt, PutOptions, PutPayload};
+use reqwest::Method;
 use reqwest::header::CONTENT_LENGTH;
-use reqwest::{Method, Response};
 
 use super::bridge::{Bridge, Slot, fault_of};
 use super::page::{self, Page};
 use super::stores::{Kind, Opened, Store};
+use crate::http::answer::Answer;
 use crate::http::client::Client;
 use crate::http::transfer::{Part, Remote, changed};
 use crate::retry::Fault;
@@ -156,7 +157,7 @@ impl Bucket {
         }
     }
 
-    async fn ask(&self, path: &Path, head: bool) -> Result<Option<Response>, Fault> {
+    async fn ask(&self, path: &Path, head: bool) -> Result<Option<Answer>, Fault> {
         let slot = Slot::default();
         let options = GetOptions { head, extensions: slot.extensions(), ..GetOptions::default() };
         let told = self.store.get_opts(path, options).await;
@@ -267,7 +268,7 @@ impl Remote for Object {
         true
     }
 
-    async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Response, Fault> {
+    async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Answer, Fault> {
         let slot = Slot::default();
         let version = part.and_then(|part| part.version.as_ref()?.to_str().ok());
         let options = GetOptions {

@@ -148,9 +148,9 @@ impl<K: Kind> Opener<K> {
         if let Some(known) = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(Arc::clone(known));
         }
-        let (kind, (runtime, name)) = (self.kind, key.clone());
+        let (kind, name, io) = (self.kind, name.to_owned(), context.io.clone());
         let made = join(context.io.spawn_blocking(move || {
-            let client = Client::shared(&kind.connections(), K::NAME, runtime)?;
+            let client = Client::shared(&kind.connections(), K::NAME, &io)?;
             Bucket::open(&kind, &name, client).map(Arc::new)
         }));
         let made = made.await?;
@@ -167,6 +167,10 @@ impl<K: Kind> Source for ObjectSource<K> {
 
     fn connections(&self) -> usize {
         self.kind.connections().connections
+    }
+
+    fn opens_lightly(&self) -> bool {
+        true
     }
 
     /// A pattern is listed; the name of one object is a unit without asking, since its opening tells whether it is there.
@@ -189,7 +193,7 @@ impl<K: Kind> Source for ObjectSource<K> {
     }
 
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
-        Ok(self.open_known(context, unit).await?.bytes)
+        Ok(self.open_known(context, unit).await?.content.into_stream())
     }
 
     async fn open_known(&self, context: &SourceContext, unit: &Unit) -> Result<OpenedUnit> {

@@ -22,9 +22,9 @@ macro_rules! store {
             /// The path of a PEM file with certificates of authorities to trust besides the system's.
             #[schemars(length(min = 1))]
             pub ca: Option<String>,
-            /// The most objects that are fetched at once, from 1 to 64. It begins with eight, and more follow while more comes
+            /// The most objects that are fetched at once, from 1 to 256. It begins with eight, and more follow while more comes
             /// in by them.
-            #[schemars(range(min = 1, max = 64))]
+            #[schemars(range(min = 1, max = 256))]
             pub connections: usize,
             /// How long a connection may take to be made.
             pub connect_timeout: Duration,

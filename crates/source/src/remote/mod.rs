@@ -254,7 +254,7 @@ impl<P: Protocol> Source for Remote<P> {
     }
 
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream> {
-        Ok(self.open_known(context, unit).await?.bytes)
+        Ok(self.open_known(context, unit).await?.content.into_stream())
     }
 
     async fn open_known(&self, context: &SourceContext, unit: &Unit) -> Result<OpenedUnit> {
@@ -267,7 +267,7 @@ impl<P: Protocol> Source for Remote<P> {
         });
         match opened.await {
             // Without an etag nobody would see that two ranges are of two versions.
-            Ok(known) => known.map(|unit| OpenedUnit { ranges: unit.etag.is_some(), unit, bytes: stream }),
+            Ok(known) => known.map(|unit| OpenedUnit { ranges: unit.etag.is_some(), unit, content: stream.into() }),
             Err(_) => Err(interrupted()),
         }
     }

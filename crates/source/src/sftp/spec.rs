@@ -76,7 +76,7 @@ impl Spec for SftpSpec {
                                    csv: {header: true}\n";
 
     fn check(&self) -> Vec<Fault> {
-        let mut faults = crate::connection_faults(self.connections, self.connect_timeout, self.timeout);
+        let mut faults = crate::connection_faults(self.connections, 64, self.connect_timeout, self.timeout);
         if self.passphrase.is_some() && self.key.is_none() {
             faults.push(Fault::new("passphrase", "a passphrase is that of a key").hint("write `key`, too"));
         }
