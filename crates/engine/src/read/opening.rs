@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, Fuse, FuturesOrdered, FuturesUnordered};
@@ -35,6 +36,8 @@ const IDLE_LANES: usize = 16;
 pub enum Order {
     /// They come out as the units came in.
     Given,
+    /// Only those of one server do.
+    ByServer,
     /// They come out as they are open.
     Any,
 }
@@ -62,6 +65,7 @@ where
         lanes: Vec::new(),
         turn: 0,
         held: 0,
+        waiting: None,
     };
     futures::stream::poll_fn(move |context| opening.poll_next(context))
 }
@@ -79,6 +83,8 @@ struct Opening {
     turn: usize,
     /// Units held back in all lanes.
     held: usize,
+    /// Since when whoever wants the next waits for one that is being opened.
+    waiting: Option<Instant>,
 }
 
 /// The units of one server.
@@ -99,6 +105,17 @@ enum Opens {
 
 impl Opening {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<OpenUnit>>> {
+        if let Some(since) = self.waiting.take() {
+            self.reader.steps.decode.add_waiting_input(since.elapsed());
+        }
+        let next = self.poll_opened(context);
+        if next.is_pending() && self.lanes.iter().any(Lane::is_opening) {
+            self.waiting = Some(Instant::now());
+        }
+        next
+    }
+
+    fn poll_opened(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<OpenUnit>>> {
         loop {
             self.take_parts(context);
             for index in 0..self.lanes.len() {
@@ -152,7 +169,7 @@ impl Opening {
             let lane = &mut self.lanes[index];
             let mut next = lane.parts.poll_next(context);
             // In the order in which they were given, an archive comes before what is behind it.
-            if !matches!(next, Poll::Ready(Some(_))) && (self.order == Order::Any || lane.parts.is_empty()) {
+            if !matches!(next, Poll::Ready(Some(_))) && (self.order != Order::Given || lane.parts.is_empty()) {
                 next = lane.opening.poll_next(context);
             }
             if let Poll::Ready(Some(readable)) = next {
@@ -172,7 +189,7 @@ impl Opening {
     fn server_of<'unit>(&self, unit: &'unit Unit) -> &'unit str {
         match self.order {
             Order::Given => "",
-            Order::Any => server_of(&unit.uri),
+            Order::ByServer | Order::Any => server_of(&unit.uri),
         }
     }
 
@@ -222,15 +239,19 @@ impl Lane {
         self.opening.len() + self.parts.len() < self.pace.limit().div_ceil(tasks)
     }
 
+    fn is_opening(&self) -> bool {
+        !self.opening.is_empty() || !self.parts.is_empty()
+    }
+
     fn is_idle(&self) -> bool {
-        self.held.is_empty() && self.opening.is_empty() && self.parts.is_empty()
+        self.held.is_empty() && !self.is_opening()
     }
 }
 
 impl Opens {
     fn new(order: Order) -> Self {
         match order {
-            Order::Given => Opens::InOrder(FuturesOrdered::new()),
+            Order::Given | Order::ByServer => Opens::InOrder(FuturesOrdered::new()),
             Order::Any => Opens::AsReady(FuturesUnordered::new()),
         }
     }
