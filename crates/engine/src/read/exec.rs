@@ -167,12 +167,7 @@ impl ExecutionPlan for ReadExec {
         let units = self.units.execute(partition, context)?;
         let partitions = self.units.output_partitioning().partition_count().max(1);
         let in_order = self.units.downcast_ref::<UnitsExec>().is_some_and(UnitsExec::is_in_order);
-        let order = match in_order {
-            true => Order::Given,
-            // Each task holds its rows against the order that the source declares.
-            false if !self.reader.sorted_by.is_empty() => Order::ByServer,
-            false => Order::Any,
-        };
+        let order = if in_order { Order::Given } else { Order::ByServer };
         let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));
         let check = self.order_check()?;
         let crew = self.crews.begin(partition, |_| Ok(ReadCrew::new(reader.context.io.clone())))?;

@@ -5,7 +5,7 @@
 //!  units ──┤                                              ├─▶ opened, from the lanes in turn
 //!          └▶ lane of another server: held … │ opening … ─┘
 //! ```
-//! A server that is slow keeps only its own units waiting, and a unit that is slow no other, unless an order is asked for.
+//! A server that is slow keeps only its own units waiting. Where no order is asked for, neither does a slow unit.
 //! The parts of an archive, which all tasks share, are opened before any further unit of their server.
 
 use std::collections::VecDeque;
