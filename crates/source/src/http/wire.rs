@@ -5,7 +5,7 @@
 //! whoever wants something of it waits, in that very task. The protocol itself is hyper's. Everything else (encryption,
 //! HTTP/2, proxies, bodies that are sent) is the library's client's.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -36,8 +36,9 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The connections of one client.
 #[derive(Debug)]
 pub(super) struct Wire {
-    idle: Mutex<HashMap<String, Vec<Idle>>>,
-    /// Idle connections that are kept for a server.
+    /// Those that are idle, of all servers; the one that was used last is the last.
+    idle: Mutex<VecDeque<Idle>>,
+    /// Idle connections that are kept: a list may name any number of servers.
     most_idle: usize,
     connect_timeout: Duration,
     user_agent: HeaderValue,
@@ -58,6 +59,7 @@ pub(super) enum Failure {
 
 #[derive(Debug)]
 struct Idle {
+    server: String,
     connection: Connection,
     since: tokio::time::Instant,
 }
@@ -161,16 +163,17 @@ impl Wire {
     /// An idle connection to `server`: the one that was used last.
     fn take(&self, server: &str) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = idle.get_mut(server)?.pop()?;
+        let last = idle.iter().rposition(|idle| idle.server == server)?;
+        let last = idle.remove(last)?;
         (last.since.elapsed() < IDLE).then_some(last.connection)
     }
 
     fn keep(&self, server: String, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = idle.entry(server).or_default();
-        if kept.len() < self.most_idle {
-            kept.push(Idle { connection, since: tokio::time::Instant::now() });
+        while idle.front().is_some_and(|first| idle.len() >= self.most_idle || first.since.elapsed() >= IDLE) {
+            idle.pop_front();
         }
+        idle.push_back(Idle { server, connection, since: tokio::time::Instant::now() });
     }
 }
 
@@ -318,6 +321,19 @@ mod tests {
         (Url::parse(&url).expect("a URL"), serving)
     }
 
+    /// Answers one request, and keeps the connection until the other side ends it.
+    fn lasting() -> (Url, std::thread::JoinHandle<()>) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let url = format!("http://{}/a", listener.local_addr().expect("bound"));
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            stream.read_exact(&mut [0; 16]).expect("a request");
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").expect("an answer");
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        (Url::parse(&url).expect("a URL"), serving)
+    }
+
     async fn get(wire: &Arc<Wire>, url: &Url) -> Result<Vec<u8>, Failure> {
         let address = Wire::address(url).expect("plain HTTP");
         let mut body = wire.ask(&Method::GET, address, &HeaderMap::new()).await?.into_body();
@@ -338,6 +354,16 @@ mod tests {
         }
         serving.join().expect("all were asked for");
         assert!(matches!(get(&wire, &url).await, Err(Failure::Unreachable(_))), "and nobody listens any more");
+    }
+
+    #[tokio::test]
+    async fn many_servers_do_not_leave_many_connections() {
+        let wire = Wire::new(2, Duration::from_secs(5), HeaderValue::from_static("test"));
+        for _ in 0..5 {
+            let (url, _serving) = lasting();
+            get(&wire, &url).await.expect("an answer");
+        }
+        assert_eq!(wire.idle.lock().expect("no panic").len(), 2);
     }
 
     #[tokio::test]
