@@ -86,13 +86,21 @@ pub struct OpenedUnit {
 
 /// The bytes of an opened unit.
 pub enum Content {
-    /// All of them, charged to the budget.
+    /// All of them, and there are some; charged to the budget.
     Whole(Bytes, Reservation),
     /// As they come.
     Stream(ByteStream),
 }
 
 impl Content {
+    /// All bytes of a unit, charged to the budget by `held`.
+    pub fn whole(bytes: Bytes, held: Reservation) -> Self {
+        match bytes.is_empty() {
+            true => Content::Stream(futures::stream::empty().boxed()),
+            false => Content::Whole(bytes, held),
+        }
+    }
+
     /// The bytes as they come.
     pub fn into_stream(self) -> ByteStream {
         match self {

@@ -49,17 +49,6 @@ where
     Fed { receiver, hunger, task, ended: false }.boxed()
 }
 
-/// A stream of bytes that are already here.
-pub(crate) fn whole(bytes: Bytes, room: Option<Charge>) -> ByteStream {
-    let chunk = (!bytes.is_empty()).then_some((bytes, room));
-    futures::stream::iter(chunk)
-        .map(|(bytes, room)| {
-            drop(room);
-            Ok(bytes)
-        })
-        .boxed()
-}
-
 enum Message {
     Chunk(Bytes, Room),
     End,

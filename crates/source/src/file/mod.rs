@@ -26,14 +26,13 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream_core::registry::SourceEntry;
-use millstream_core::source::{OpenedUnit, Source, SourceContext};
+use millstream_core::source::{Content, OpenedUnit, Source, SourceContext};
 use millstream_core::spec::SpecInfo;
-use millstream_core::{ByteStream, Error, ErrorKind, Result, Unit};
+use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 use tokio::sync::mpsc;
 
 pub use self::names::PathPattern;
-use crate::feed::{Charge, whole};
 use read::{Opened, SMALL, Stamp};
 use spec::FileSpec;
 
@@ -97,7 +96,7 @@ impl Source for FileSource {
         });
         let unit = unit.clone();
         Ok(match start.await? {
-            Start::Whole(bytes, charge) => OpenedUnit { unit, ranges: false, content: whole(bytes, charge).into() },
+            Start::Whole(bytes, held) => OpenedUnit { unit, ranges: false, content: Content::whole(bytes, held) },
             Start::File(file, stamp, range) => OpenedUnit {
                 unit: Unit { size: Some(stamp.size), etag: Some(stamp.etag()), ..unit },
                 ranges: true,
@@ -137,7 +136,7 @@ impl Source for FileSource {
 
 /// What reading a unit begins with.
 enum Start {
-    Whole(Bytes, Option<Charge>),
+    Whole(Bytes, Reservation),
     File(Arc<fs_err::File>, Stamp, Range<u64>),
     Pipe(Arc<fs_err::File>),
 }
@@ -154,13 +153,13 @@ fn start(path: &Path, unit: &Unit, context: &SourceContext) -> Result<Start> {
     };
     let range = inside(path, &stamp, unit.range.clone().unwrap_or(0..stamp.size))?;
     let length = range.end - range.start;
-    let charge = if length <= SMALL { Charge::attempt(&context.budget, length as usize) } else { None };
-    if charge.is_none() {
+    let small = usize::try_from(length).ok().filter(|_| length <= SMALL);
+    let Some(held) = small.and_then(|length| context.budget.try_reserve("fetching", length).ok()) else {
         return Ok(Start::File(file, stamp, range));
-    }
+    };
     let bytes = read::read_range_once(context, &file, path, range)?;
     read::verify(&file, path, &stamp)?;
-    Ok(Start::Whole(bytes, charge))
+    Ok(Start::Whole(bytes, held))
 }
 
 /// Opens the unit's file and makes sure that it is the version that was listed.

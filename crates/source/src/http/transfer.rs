@@ -47,8 +47,7 @@ pub(crate) async fn open(context: &SourceContext, remote: Arc<dyn Remote>, unit:
     let held = small.and_then(|left| context.budget.try_reserve("fetching", left as usize).ok());
     let content = match held {
         Some(held) => match transfer.gather(begun).await {
-            Ok(bytes) if !bytes.is_empty() => Content::Whole(bytes, held),
-            Ok(_) => Content::Stream(stream::empty().boxed()),
+            Ok(bytes) => Content::whole(bytes, held),
             Err(error) => Content::Stream(stream::once(async { Err(error) }).boxed()),
         },
         None => Content::Stream(feed(context, SMALL as usize, move |feeder| async move {
