@@ -14,6 +14,9 @@ const WORTH_KEEPING: usize = 64 << 10;
 /// The most that a pool keeps in all, in bytes.
 const KEPT: usize = 16 << 20;
 
+/// From here on, in bytes, half a buffer is too much to be left empty.
+const COARSE: usize = 4 << 20;
+
 static BYTES: Pool<u8> = Pool::new();
 
 /// An empty buffer for at least `size` bytes.
@@ -62,13 +65,14 @@ impl<T> Pool<T> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// An empty buffer for at least `length` items. Large ones have a power of two of them, so that those for data of
-    /// different lengths can take each other's place.
+    /// An empty buffer for at least `length` items. Large ones have a power of two of them, the largest a multiple of an
+    /// eighth of that, so that those for data of different lengths can take each other's place.
     pub fn take(&self, length: usize) -> Vec<T> {
         if length * size_of::<T>() < WORTH_KEEPING {
             return Vec::with_capacity(length);
         }
-        let length = length.next_power_of_two();
+        let power = length.next_power_of_two();
+        let length = if power * size_of::<T>() > COARSE { length.next_multiple_of(power / 8) } else { power };
         let mut free = self.free();
         // A buffer that is much too large would be held by data that is small.
         match free.iter().rposition(|buffer| (length..2 * length).contains(&buffer.capacity())) {
@@ -83,7 +87,7 @@ impl<T> Pool<T> {
 
     /// `buffer` is not needed.
     pub fn give_back(&self, mut buffer: Vec<T>) {
-        if bytes_of(&buffer) < WORTH_KEEPING || bytes_of(&buffer) > KEPT / 2 {
+        if bytes_of(&buffer) < WORTH_KEEPING || bytes_of(&buffer) > KEPT {
             return;
         }
         buffer.clear();
@@ -128,13 +132,14 @@ mod tests {
         assert!(again.is_empty() && again.as_ptr() == place);
         pool.give_back(again);
         assert_ne!(pool.take(65_536).capacity(), 1 << 17, "much too large");
+        assert_eq!(pool.take(8_500_000).capacity(), 10 << 20);
     }
 
     #[test]
     fn little_is_kept() {
         let pool = Pool::<u16>::new();
         (0..40).for_each(|_| pool.give_back(Vec::with_capacity(1 << 19)));
-        pool.give_back(Vec::with_capacity(1 << 23));
+        pool.give_back(Vec::with_capacity((KEPT >> 1) + 1));
         pool.give_back(Vec::with_capacity(10));
         assert_eq!(pool.free().len(), KEPT >> 20);
     }

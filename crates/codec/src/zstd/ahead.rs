@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use millstream_core::buffers;
 use millstream_core::crew::{Crew, Shared};
 
 use super::decode::{Header, read_header};
@@ -174,8 +175,12 @@ impl Ahead {
 
 /// The text of the frame in `parts`, at most `most` bytes, if it is right.
 fn decode(parts: &[Bytes], most: usize) -> Option<Bytes> {
-    match parts {
-        [one] => whole::decode(one, most),
-        many => whole::decode(&many.concat(), most),
-    }
+    let [one] = parts else {
+        let mut joined = buffers::take(parts.iter().map(Bytes::len).sum());
+        parts.iter().for_each(|part| joined.extend_from_slice(part));
+        let text = whole::decode(&joined, most);
+        buffers::give_back(joined);
+        return text;
+    };
+    whole::decode(one, most)
 }

@@ -3,7 +3,7 @@
 /// Bytes of a block's header.
 const HEADER: usize = 3;
 
-/// The most text of one block, in bytes.
+/// The most text of a compressed block, in bytes.
 const BLOCK_TEXT: u64 = 128 << 10;
 
 /// A walk from block to block.
@@ -50,16 +50,17 @@ impl Walk {
             }
             let number = u32::from_le_bytes([header[0], header[1], header[2], 0]);
             let size = u64::from(number >> 3);
-            let stored = match number >> 1 & 3 {
-                0 | 2 => size,
+            let (stored, most) = match number >> 1 & 3 {
+                0 => (size, size),
                 // One byte, repeated.
-                1 => 1,
+                1 => (1, size),
+                2 => (size, BLOCK_TEXT),
                 _ => {
                     *self = Walk::Lost;
                     return;
                 }
             };
-            let (after, text) = (*next + HEADER as u64 + stored, *text + BLOCK_TEXT);
+            let (after, text) = (*next + HEADER as u64 + stored, *text + most);
             *self = match number & 1 {
                 1 => Walk::Ended { end: after + if *checksum { 4 } else { 0 }, text },
                 _ => Walk::At { next: after, header: [0; HEADER], known: 0, checksum: *checksum, text },
