@@ -59,6 +59,9 @@ pub struct Global {
     /// Which of the nodes in the machine file this is [default: that with the host's name]
     #[arg(long, global = true, value_name = "NAME", env = "MILLSTREAM_NODE", help_heading = "Machine")]
     pub node: Option<String>,
+    /// Folder for the book of runs [default: millstream in the user's state folder]
+    #[arg(long, global = true, value_name = "FOLDER", env = "MILLSTREAM_STATE", help_heading = "Machine")]
+    pub state: Option<PathBuf>,
     /// Give the job a variable: `${NAME}` in the job file is then VALUE. May be repeated
     #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = variable, help_heading = "Job")]
     pub set: Vec<(String, String)>,
@@ -89,9 +92,14 @@ pub enum Color {
 pub enum Command {
     /// Run a job to its end
     #[command(
-        after_help = "Examples:\n  millstream run job.yaml\n  millstream run job.yaml --memory 512MB --set DAY=2026-01-31\n  millstream run job.yaml --json > report.json"
+        after_help = "Examples:\n  millstream run job.yaml\n  millstream run job.yaml --memory 512MB --set DAY=2026-01-31\n  millstream run job.yaml --json > report.json\n  millstream run --resume job.yaml"
     )]
     Run(Run),
+    /// List the runs so far, or show one of them beside the one before
+    #[command(
+        after_help = "Examples:\n  millstream runs\n  millstream runs --job job.yaml --unfinished\n  millstream runs last\n  millstream runs 1767225600000-4711 --json"
+    )]
+    Runs(Runs),
     /// Tell everything that is wrong with a job, without running it
     #[command(
         after_help = "Examples:\n  millstream check job.yaml\n  millstream check --offline job.yaml\n  millstream check --schema > job.schema.json"
@@ -160,6 +168,32 @@ pub struct Run {
     /// Show every step in the report, also those without work
     #[arg(long, short)]
     pub verbose: bool,
+    /// Go on where the last run of the job stopped, however it ended; without one, begin
+    #[arg(long)]
+    pub resume: bool,
+    /// Begin anew, though an earlier run has stopped before its end: what it has loaded stays, and is loaded again
+    #[arg(long, conflicts_with = "resume")]
+    pub restart: bool,
+    /// Load files that have changed since they were loaded as they are now, beside what was loaded of them
+    #[arg(long)]
+    pub accept_changed: bool,
+}
+
+/// Which runs to show.
+#[derive(Debug, Args)]
+pub struct Runs {
+    /// The name of a run, or `last` [default: a list of all]
+    #[arg(value_name = "RUN")]
+    pub run: Option<String>,
+    /// Only those of this job file
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+    /// Only those that have stopped before their end and were not gone on with
+    #[arg(long)]
+    pub unfinished: bool,
+    /// How many
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    pub most: u64,
 }
 
 /// What to check.

@@ -12,7 +12,7 @@ use arrow_json::writer::{JsonArray, WriterBuilder};
 use clap::CommandFactory;
 use millstream_core::{Error, ErrorKind, Result};
 use millstream_engine::fault::without_job;
-use millstream_engine::run::{Interrupt, Watch};
+use millstream_engine::run::{Interrupt, RunOptions, Watch};
 use millstream_engine::urls::Urls;
 use millstream_engine::{Asked, Base, Failure, Machine, Variables};
 use millstream_job::{Lint, Loaded, lint::tidy};
@@ -33,6 +33,7 @@ pub fn run(arguments: Arguments) -> u8 {
     let output = Output::new(global);
     let done = match &arguments.command {
         Command::Run(run) => run_job(global, output, run),
+        Command::Runs(runs) => crate::runs::show(global, output, runs),
         Command::Check(check) => check_job(global, output, check),
         Command::Explain(job) => explain(global, output, &job.path),
         Command::Preview(preview) => show_rows(global, output, preview),
@@ -87,9 +88,9 @@ fn tell_lints(output: Output, lints: &[Lint]) {
 }
 
 /// The machine as its file has it, or as it is found.
-fn machine(global: &Global) -> Result<Machine, Failure> {
+pub fn machine(global: &Global) -> Result<Machine, Failure> {
     let (cores, memory) = (global.cores, global.memory.map(|size| size.0));
-    let asked = Asked { cores, memory, scratch: global.scratch.clone() };
+    let asked = Asked { cores, memory, scratch: global.scratch.clone(), state: global.state.clone() };
     let Some(path) = &global.machine else { return Ok(Machine::detect(asked)?) };
     let bytes = read_text(path, "the machine file", "`--machine` and MILLSTREAM_MACHINE name it")?;
     let text = millstream_job::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
@@ -164,7 +165,13 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), 
     interrupt::watch(Arc::clone(&asked), move |text| teller.tell(text))?;
     let warn = |lints: &[Lint]| display.hide_while(|| tell_lints(output, lints));
     let watch = Watch { progress: &|progress| display.show(progress), warn: &warn, interrupt: &asked };
-    let ended = millstream_engine::run::run(&job, machine, watch);
+    let options = RunOptions {
+        resume: run.resume,
+        restart: run.restart,
+        accept_changed: run.accept_changed,
+        variables: global.set.clone(),
+    };
+    let ended = millstream_engine::run::run(&job, machine, &options, watch);
     display.end();
     let done = ended?;
     if output.json {

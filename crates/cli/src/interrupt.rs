@@ -33,7 +33,7 @@ pub fn watch(interrupt: Arc<Interrupt>, tell: impl Fn(&str) + Send + 'static) ->
                     std::process::exit(INTERRUPTED);
                 }
                 interrupt.ask();
-                tell("stopping, and taking back what was written; a second Ctrl-C ends at once\n");
+                tell("stopping, and taking back what is not complete; a second Ctrl-C ends at once\n");
             }
         });
     };

@@ -9,6 +9,7 @@ mod message;
 mod output;
 mod progress;
 mod report;
+mod runs;
 mod table;
 mod words;
 

@@ -27,6 +27,18 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         words::count(report.rows_written),
         words::count(report.rows_rejected),
     );
+    if report.nothing_new {
+        text.push_str("  nothing new: everything was loaded before\n");
+    } else if let Some(first) = &report.resumes {
+        text.push_str(&format!("  went on with run {first}\n"));
+    }
+    if report.units_loaded_before > 0 {
+        let (count, were) = match report.units_loaded_before {
+            1 => ("1 file".to_owned(), "was"),
+            count => (format!("{} files", words::count(count)), "were"),
+        };
+        text.push_str(&format!("  {count} {were} loaded before, and not read\n"));
+    }
     for result in &report.results {
         text.push_str(&format!("  {}: {}\n", result.sink, grouped(&result.summary)));
     }

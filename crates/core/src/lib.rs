@@ -17,6 +17,7 @@ pub mod codec;
 pub mod crew;
 pub mod direct;
 pub mod error;
+pub mod fail_point;
 pub mod format;
 pub mod hint;
 pub mod redact;

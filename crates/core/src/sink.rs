@@ -16,6 +16,7 @@
 //!         ─▶ forget: the load is complete, or given up
 //! ```
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -108,6 +109,11 @@ pub trait Sink: Debug + Send + Sync {
     /// Begins a load.
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>>;
 
+    /// Whether it may have a ledger, as far as its settings say.
+    fn may_keep_ledger(&self) -> bool {
+        false
+    }
+
     /// The ledger of the load `load` in the target, for rows that become visible chunk by chunk. `None` if the target
     /// keeps none, or its settings ask for all rows at once. The name says which chunks belong together: those of a
     /// logical run, or of a job's sink for ever; runs that go on with each other's work use the same.
@@ -119,24 +125,75 @@ pub trait Sink: Debug + Send + Sync {
 /// A piece of a unit that is written as a whole or not at all.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Chunk {
-    /// What tells the unit, as it is now, from all others: its place, member, size and version.
+    /// What tells the unit from all others.
     pub unit: String,
-    /// Which piece of it, from 0.
+    /// Which piece of it, from 0; below 2^63.
     pub number: u64,
+}
+
+/// All chunks that a load has written, as they were when this was asked for.
+#[derive(Debug, Clone)]
+pub struct WrittenChunks {
+    /// The numbers for each unit's key.
+    units: HashMap<String, Vec<u64>>,
+    /// The key of a unit.
+    key: fn(&str) -> String,
+}
+
+impl WrittenChunks {
+    /// Of chunks given as the key of the unit and the number. `key` makes the key of a unit.
+    pub fn new(chunks: impl IntoIterator<Item = (String, u64)>, key: fn(&str) -> String) -> Self {
+        let mut units: HashMap<String, Vec<u64>> = HashMap::new();
+        for (unit, number) in chunks {
+            units.entry(unit).or_default().push(number);
+        }
+        units.values_mut().for_each(|numbers| numbers.sort_unstable());
+        WrittenChunks { units, key }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.units.is_empty()
+    }
+
+    /// The numbers of those of a unit, in order.
+    pub fn of_unit(&self, unit: &str) -> &[u64] {
+        if self.units.is_empty() {
+            return &[];
+        }
+        self.units.get(&(self.key)(unit)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether `chunk` is one of them.
+    pub fn contains(&self, chunk: &Chunk) -> bool {
+        self.of_unit(&chunk.unit).binary_search(&chunk.number).is_ok()
+    }
 }
 
 /// What was written, kept in the target and by the same transactions as the rows.
 #[async_trait]
 pub trait Ledger: Send + Sync {
+    /// All chunks of the load that are written.
+    async fn written(&self) -> Result<WrittenChunks>;
+
     /// Which of these chunks are written.
-    async fn done(&self, chunks: &[Chunk]) -> Result<Vec<Chunk>>;
+    async fn done(&self, chunks: &[Chunk]) -> Result<Vec<Chunk>> {
+        let written = self.written().await?;
+        Ok(chunks.iter().filter(|chunk| written.contains(chunk)).cloned().collect())
+    }
 
     /// Begins to write the rows of some chunks. Up to `bad_rows` rows that the target does not take are left out and
     /// told; with more the delivery fails. Deliveries may run side by side.
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
 
-    /// Forgets a load: it is complete, or nobody will go on with it.
+    /// Forgets a load: it is complete, or nobody will go on with it. A ledger that has no other goes with it.
     async fn forget(&self, load: &str) -> Result<()>;
+
+    /// Forgets a load if nothing of it is written; whether it did.
+    async fn forget_unwritten(&self, load: &str) -> Result<bool>;
+
+    /// What there is when `rows` were written: "252 rows added to table t".
+    fn summary(&self, rows: u64) -> String;
 
     /// All loads that have something in the target's ledger.
     async fn loads(&self) -> Result<Vec<KnownLoad>>;

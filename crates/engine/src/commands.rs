@@ -14,7 +14,7 @@ use millstream_job::{Job, Lint, LoadOptions, Loaded};
 
 use crate::machine::Machine;
 use crate::prepare::{Base, Failure, Reach, prepare};
-use crate::{fault, overlap, sql};
+use crate::{fault, ledgers, overlap, sql};
 
 /// Variables for a job: those of the command line, then those of the environment.
 pub struct Variables<'a> {
@@ -99,13 +99,19 @@ pub fn explain(job: &Job, machine: Machine, warn: &Warn) -> Result<String, Failu
             let _ = writeln!(text, "\nstep {} has several users and runs once:", tee.name());
             plan_text(&mut text, tee.input());
         }
-        for (sink, root) in job.sinks.iter().zip(&physical.roots) {
+        let ways = ledgers::ways(job, &physical)?;
+        for ((sink, root), way) in job.sinks.iter().zip(&physical.roots).zip(ways) {
             let _ = writeln!(text, "\nsink {}: {} {}", sink.name.value, sink.sink.name(), sink.sink.target());
             if let Some(columns) = prepared.sink_columns(sink) {
                 for line in sink.sink.describe(columns).lines() {
                     let _ = writeln!(text, "  {line}");
                 }
             }
+            let visible = match way {
+                Ok(_) => "chunk by chunk, each of them once: `run --resume` goes on with what is missing".to_owned(),
+                Err(why) => format!("all at once, since {why}"),
+            };
+            let _ = writeln!(text, "  rows become visible {visible}");
             plan_text(&mut text, &root.plan);
         }
         Ok(text)

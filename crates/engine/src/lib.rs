@@ -4,9 +4,11 @@
 //! command line needs is here: [`load()`], [`check`], [`run`](run::run), [`explain`], [`preview`], [`guess`],
 //! [`count`](urls::count) and [`cat`](urls::cat).
 
+pub mod chunks;
 mod commands;
 pub mod fault;
 pub mod guess;
+mod ledgers;
 mod load;
 pub mod machine;
 pub mod memory;
@@ -19,9 +21,11 @@ mod registry;
 pub mod report;
 pub mod routing;
 pub mod run;
+pub mod runs;
 pub mod runtime;
 mod scratch;
 pub mod sql;
+mod stable;
 pub mod tee;
 pub mod urls;
 pub mod verdict;

@@ -31,6 +31,8 @@ pub struct Machine {
     pub memory: u64,
     /// Where what does not fit in memory is written.
     pub scratch: Disks,
+    /// Folder for the book of runs, if one is named.
+    pub state: Option<PathBuf>,
 }
 
 /// What is set for one run: it comes before what the machine file says.
@@ -42,6 +44,8 @@ pub struct Asked {
     pub memory: Option<u64>,
     /// Folders for scratch, for everything.
     pub scratch: Vec<PathBuf>,
+    /// Folder for the book of runs.
+    pub state: Option<PathBuf>,
 }
 
 /// Where what does not fit in memory is written, and how.
@@ -166,7 +170,7 @@ impl Machine {
         if !asked.scratch.is_empty() {
             scratch.disks = asked.scratch.into_iter().map(|folder| Disk { folder, pools: Vec::new() }).collect();
         }
-        Ok(Machine { cores, memory, scratch })
+        Ok(Machine { cores, memory, scratch, state: asked.state })
     }
 
     /// This machine as `file` has it, with what was `asked` for in place of it.
@@ -178,7 +182,8 @@ impl Machine {
         let folders = asked.scratch;
         let cores = asked.cores.or(file.cores.map(|cores| cores.value));
         let memory = asked.memory.or(file.memory.map(|memory| memory.value));
-        let machine = Machine::detect(Asked { cores, memory, scratch: Vec::new() })?;
+        let state = asked.state.or_else(|| file.state.as_ref().map(|state| PathBuf::from(&state.value)));
+        let machine = Machine::detect(Asked { cores, memory, scratch: Vec::new(), state })?;
         Ok(Machine { scratch: Disks::of_file(file, folders), ..machine })
     }
 }
@@ -269,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_quarter_of_the_machine_unless_told_otherwise() {
-        let detect = |cores, memory| Machine::detect(Asked { cores, memory, scratch: Vec::new() });
+        let detect = |cores, memory| Machine::detect(Asked { cores, memory, ..Asked::default() });
         let machine = detect(None, None).expect("detected");
         assert!(machine.cores >= 1 && machine.memory >= LEAST_MEMORY);
         assert!(machine.memory <= meminfo_total().expect("Linux") / 4 + LEAST_MEMORY);

@@ -168,6 +168,18 @@ pub struct Prepared<'a> {
     pub warnings: Vec<Lint>,
     steps: Vec<LogicalStep>,
     tables: HashMap<String, Arc<dyn TableProvider>>,
+    predicted: Predicted,
+}
+
+/// What is known of the sources before they are read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Predicted {
+    /// Units that were listed.
+    pub units: u64,
+    /// Their size as stored, in bytes.
+    pub stored_bytes: u64,
+    /// Their size when decoded, in bytes.
+    pub text_bytes: u64,
 }
 
 /// How much a preparation may ask of the world.
@@ -189,6 +201,7 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prep
         warnings: Vec::new(),
         steps: Vec::new(),
         tables: HashMap::new(),
+        predicted: Predicted::default(),
     };
     let mut failure = Failure::default();
     for source in &job.sources {
@@ -286,6 +299,11 @@ impl Prepared<'_> {
             true => None,
             false => sample::estimate(&reader).await.map_err(|error| several(reader.unopened.before(error)))?,
         };
+        if let Some(estimate) = estimate {
+            self.predicted.units += estimate.units;
+            self.predicted.stored_bytes += estimate.stored_bytes;
+            self.predicted.text_bytes += estimate.text_bytes;
+        }
         let table = SourceTable::new(Arc::clone(&reader), columns, estimate, self.base.machine.cores);
         let scanned = scan(name, Arc::new(table)).map_err(fault::unwrap);
         scanned.and_then(|plan| self.add(name, plan))?;
@@ -365,6 +383,35 @@ impl Prepared<'_> {
     /// The columns that `sink` writes, without the route.
     pub fn sink_columns(&self, sink: &SinkStep) -> Option<SchemaRef> {
         self.columns(&sink.from.value)
+    }
+
+    /// What is known of the sources before they are read.
+    pub fn predicted(&self) -> Predicted {
+        self.predicted
+    }
+
+    /// What the rows of `job` depend on, in short: a run can go on with the work of another one only if it is the same.
+    /// Comments, and settings that only say how to read or write, have no part in it.
+    pub fn fingerprint(&self, job: &Job) -> String {
+        let mut text = String::new();
+        let places = self.base.registry.sources.iter().map(|entry| entry.spec.name);
+        let no_part: Vec<&str> =
+            ["max_rejects", "on_error", "allow_empty", "limits"].into_iter().chain(places).collect();
+        for source in &job.sources {
+            let settings = source.settings.as_object().into_iter().flatten();
+            let settings: Vec<_> = settings.filter(|(key, _)| !no_part.contains(&key.as_str())).collect();
+            text.push_str(&format!("source {}: {settings:?}\n", source.name.value));
+        }
+        for step in &self.steps {
+            text.push_str(&format!("step {}: {}\n", step.name, step.plan.display_indent_schema()));
+        }
+        for sink in &job.sinks {
+            let part = |key: &str| sink.settings.get(key).cloned().unwrap_or_default();
+            let SinkStep { name, from, sink, .. } = sink;
+            let (table, mode) = (part("table"), part("mode"));
+            text.push_str(&format!("sink {}: {} {} {table} {mode}\n", name.value, from.value, sink.target()));
+        }
+        format!("{:016x}", crate::stable::hash(&text))
     }
 
     /// Everything that keeps the sinks from taking the rows, at once.
@@ -483,6 +530,7 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         validate: source.validate,
         sorted_by: source.sorted_by.iter().map(sorted_by).collect(),
         provenance: source.add.iter().map(provenance).collect(),
+        incremental: source.incremental,
         max_rejects: source.max_rejects,
         rejected: AtomicU64::new(0),
         context: base.source_context(),

@@ -15,6 +15,12 @@ pub struct Report {
     pub job: String,
     /// The run's name.
     pub run: String,
+    /// The first of the runs that it went on with.
+    pub resumes: Option<String>,
+    /// Whether everything was loaded before.
+    pub nothing_new: bool,
+    /// Units that were loaded before.
+    pub units_loaded_before: u64,
     /// How long it took.
     pub seconds: f64,
     /// Rows that came out of the sources' parsers.

@@ -2,24 +2,28 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use millstream_core::sink::{Load, LoadContext};
 use millstream_core::step::StepSnapshot;
-use millstream_core::{Error, ErrorKind, Result, StepKind};
+use millstream_core::{Error, ErrorKind, Result, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use crate::chunks::load::Loaded;
 use crate::commands::Warn;
+use crate::ledgers::{self, OpenLedger, Place};
 use crate::load::LoadExec;
 use crate::memory;
 use crate::plan::shared::Physical;
 use crate::prepare::{Base, Failure, Prepared, Reach, prepare};
 use crate::report::{Progress, Report, SinkResult, Skipped, Totals};
+use crate::runs::Ending;
 use crate::verdict::{Evidence, verdict};
 use crate::{fault, machine, scratch};
 
@@ -69,19 +73,40 @@ pub struct Watch<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-/// Runs `job` on `machine` to its end.
-pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Report, Failure> {
+/// What is asked of a run beside its job.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// Go on where the last run of the job stopped.
+    pub resume: bool,
+    /// Begin anew, whatever an earlier run has left.
+    pub restart: bool,
+    /// Load units that have changed since they were loaded as they are now.
+    pub accept_changed: bool,
+    /// The variables of the command line, which tell runs of one job from each other.
+    pub variables: Vec<(String, String)>,
+}
+
+/// Runs `job` on `machine` to its end, and enters it into the book of runs.
+pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Watch<'_>) -> Result<Report, Failure> {
     machine.scratch.disks.iter().try_for_each(|disk| scratch::check(&disk.folder))?;
+    let place = Place::find(job, &machine, options)?;
     let base = Base::new(machine)?;
     let begun = Instant::now();
     let before = ProcessorUse::now();
     let governor = base.govern()?;
+    if place.is_done {
+        let done = Done { run: place.run, resumes: place.resumes, ..Done::default() };
+        let done = Done { nothing_new: true, ..done };
+        return Ok(report(&base, job, &done, Duration::ZERO, ProcessorUse::now().since(before), governor.held()));
+    }
+    let live = place.enter()?;
     let committing = AtomicBool::new(false);
     let work = async {
         let checked = async {
             let prepared = prepare(&base, job, Reach::Online).await?;
             (watch.warn)(&prepared.warnings);
             prepared.check_sinks(job).await?;
+            place.accept(job, &prepared, live.as_ref())?;
             Ok::<_, Failure>(prepared)
         };
         let prepared = tokio::select! {
@@ -89,7 +114,7 @@ pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Rep
             () = watch.interrupt.asked() => return Err(interruption().into()),
             checked = checked => checked?,
         };
-        execute(&base, job, &prepared, watch, &committing).await
+        execute(&base, job, &prepared, &place, watch, &committing).await
     };
     let finished = base.runtimes.workers().block_on(async {
         let ticking = async {
@@ -105,21 +130,40 @@ pub fn run(job: &Job, machine: machine::Machine, watch: Watch<'_>) -> Result<Rep
             () = ticking => unreachable!("progress is told until the work is done"),
         }
     });
-    let done = finished?;
     let elapsed = begun.elapsed();
+    let steps: Vec<StepSnapshot> = base.steps.all().iter().map(|step| step.snapshot()).collect();
+    let totals = Totals::of(&steps);
+    let mut ending = Ending {
+        rows_read: totals.rows_read,
+        rows_written: totals.rows_written,
+        rows_rejected: totals.rows_rejected,
+        units: totals.units,
+        report: None,
+    };
+    let done = match finished {
+        Ok(done) => done,
+        Err(failure) => {
+            // What is wrong with the job is told in any case, whether or not the book can be written.
+            let wrong = Error::job("the job file is wrong");
+            let _ = live.map(|live| live.end(Some(failure.errors.first().unwrap_or(&wrong)), &ending));
+            return Err(failure);
+        }
+    };
     (watch.progress)(&Progress::of(&base.steps, elapsed, true));
-    Ok(report(&base, job, done, elapsed, ProcessorUse::now().since(before), governor.held()))
+    let report = report(&base, job, &done, elapsed, ProcessorUse::now().since(before), governor.held());
+    ending.report = serde_json::to_value(&report).ok();
+    if let Some(live) = live {
+        live.end(None, &ending)?;
+    }
+    // Only now: a run that is killed before is gone on with, and asks the ledgers what is there.
+    fail_point::pass("forget.before");
+    base.runtimes.workers().block_on(ledgers::forget(&done.ledgers));
+    Ok(report)
 }
 
 fn interruption() -> Error {
     Error::new(ErrorKind::Interrupted, "the run was interrupted; what it had written was taken back")
         .hint("start it again with the same command")
-}
-
-/// The name of a run: when it began, and in which process.
-fn run_name() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{}", since.as_millis(), std::process::id())
 }
 
 /// A load that has begun. If the run ends before it is committed, however it ends, it is taken back.
@@ -129,33 +173,43 @@ struct Begun<'a> {
 }
 
 /// What a run has left, beside the counters.
+#[derive(Default)]
 struct Done {
     run: String,
+    resumes: Option<String>,
     results: Vec<SinkResult>,
     skipped: (u64, Vec<Skipped>),
+    nothing_new: bool,
+    units_before: u64,
+    ledgers: Vec<OpenLedger>,
 }
 
 async fn execute(
     base: &Base,
     job: &Job,
     prepared: &Prepared<'_>,
+    place: &Place,
     watch: Watch<'_>,
     committing: &AtomicBool,
 ) -> Result<Done, Failure> {
     let physical = prepared.plan_sinks(job).await?;
-    let run = run_name();
     let mut begun: Vec<Begun<'_>> = Vec::new();
-    let ended = load_all(base, job, prepared, &physical, &run, watch.interrupt, &mut begun).await;
+    let mut ledgers: Vec<OpenLedger> = Vec::new();
+    let work = Work { base, job, prepared, physical: &physical, place, interrupt: watch.interrupt };
+    let ended = work.load_all(&mut begun, &mut ledgers).await;
     physical.metered.iter().for_each(|metered| metered.settle());
     let mut unopened = prepared.unopened();
     unopened.extend(prepared.all_skipped());
-    if let Err(error) = ended {
-        take_back(&begun).await;
-        let error = unfinished(job, error);
-        let last = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
-        let errors = if last { vec![error] } else { unopened.into_iter().chain([error]).collect() };
-        return Err(Failure { lints: Vec::new(), errors });
-    }
+    let loaded = match ended {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            take_back(&begun).await;
+            let error = unfinished(job, ledgers::stopped(job, error, &ledgers).await);
+            let last = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
+            let errors = if last { vec![error] } else { unopened.into_iter().chain([error]).collect() };
+            return Err(Failure { lints: Vec::new(), errors });
+        }
+    };
     if !unopened.is_empty() {
         take_back(&begun).await;
         return Err(Failure { lints: Vec::new(), errors: unopened });
@@ -168,7 +222,22 @@ async fn execute(
             return Err(error.in_step(&one.sink.name.value).into());
         }
     }
-    Ok(Done { run, results: commit(&begun).await?, skipped: prepared.skipped() })
+    fail_point::pass("publish.before");
+    let mut results = commit(&begun).await?;
+    fail_point::pass("publish.after");
+    ledgers::complete(&ledgers).await?;
+    results.extend(ledgers.iter().map(OpenLedger::result));
+    let place_of = |result: &SinkResult| job.sinks.iter().position(|sink| sink.name.value == result.sink);
+    results.sort_by_key(place_of);
+    Ok(Done {
+        run: place.run.clone(),
+        resumes: place.resumes.clone(),
+        results,
+        skipped: prepared.skipped(),
+        nothing_new: begun.is_empty() && !loaded.is_empty() && loaded.iter().all(|loaded| loaded.nothing_new),
+        units_before: loaded.iter().map(|loaded| loaded.units_before).sum(),
+        ledgers,
+    })
 }
 
 /// Whoever reads standard output may leave when they have what they want; but what goes elsewhere is then missing there.
@@ -212,55 +281,78 @@ async fn commit(begun: &[Begun<'_>]) -> Result<Vec<SinkResult>> {
     Ok(results)
 }
 
-/// Begins every load and drives every plan to its end.
-async fn load_all<'a>(
-    base: &Base,
+/// What a run has to do.
+struct Work<'w, 'a> {
+    base: &'w Base,
     job: &'a Job,
-    prepared: &Prepared<'_>,
-    physical: &Physical,
-    run: &str,
-    interrupt: &Interrupt,
-    begun: &mut Vec<Begun<'a>>,
-) -> Result<()> {
-    let mut plans: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
-    for (sink, root) in job.sinks.iter().zip(&physical.roots) {
-        let name = &sink.name.value;
-        let step = base.steps.add(name, StepKind::Load, sink.sink.name());
-        let partitions = root.plan.output_partitioning().partition_count();
-        let schema = prepared
-            .sink_columns(sink)
-            .ok_or_else(|| Error::internal(format!("the columns of sink `{name}` are not known")))?;
-        let context = LoadContext {
-            run: run.to_owned(),
+    prepared: &'w Prepared<'w>,
+    physical: &'w Physical,
+    place: &'w Place,
+    interrupt: &'w Interrupt,
+}
+
+impl<'a> Work<'_, 'a> {
+    /// Begins every load and drives every plan to its end. What is loaded chunk by chunk goes by `ledgers`.
+    async fn load_all(&self, begun: &mut Vec<Begun<'a>>, ledgers: &mut Vec<OpenLedger>) -> Result<Vec<Loaded>> {
+        let Work { base, job, physical, .. } = self;
+        let ways = ledgers::ways(job, physical)?;
+        let mut plans: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
+        let mut chunk_loads = Vec::new();
+        for ((sink, root), way) in job.sinks.iter().zip(&physical.roots).zip(ways) {
+            let name = &sink.name.value;
+            let context = self.context(sink, &root.plan)?;
+            if let Ok(legs) = way {
+                let opened = self.unless_interrupted(self.place.open_ledger(sink, &legs, context.clone())).await;
+                if let Some(ledger) = opened.map_err(|error| error.in_step(name))? {
+                    chunk_loads.push((ledger.load(base, legs, context.step, self.place), Arc::clone(&ledger.rows)));
+                    ledgers.push(ledger);
+                    continue;
+                }
+            }
+            let step = Arc::clone(&context.step);
+            let load = self.unless_interrupted(sink.sink.begin(context)).await.map_err(|error| error.in_step(name))?;
+            begun.push(Begun { sink, load: Arc::clone(&load) });
+            let input = Arc::clone(&root.plan);
+            plans.push(Arc::new(LoadExec::new(name, Arc::clone(&sink.sink), load, step, input)));
+        }
+        let chunk_loads = chunk_loads.into_iter().map(|(load, rows)| load.run(rows).boxed()).collect();
+        drive(base, plans, chunk_loads, self.interrupt).await
+    }
+
+    fn context(&self, sink: &SinkStep, plan: &Arc<dyn ExecutionPlan>) -> Result<LoadContext> {
+        let (base, name) = (self.base, &sink.name.value);
+        let schema = self.prepared.sink_columns(sink);
+        let schema = schema.ok_or_else(|| Error::internal(format!("the columns of sink `{name}` are not known")))?;
+        Ok(LoadContext {
+            run: self.place.run.clone(),
             sink: name.clone(),
             schema,
-            partitions,
-            ordered: root.plan.output_ordering().is_some(),
+            partitions: plan.output_partitioning().partition_count(),
+            ordered: plan.output_ordering().is_some(),
             io: base.runtimes.io(),
             scratch: base.scratch.folder().to_owned(),
             budget: Arc::clone(&base.budget),
-            step: Arc::clone(&step),
-        };
-        let load = tokio::select! {
-            biased;
-            () = interrupt.asked() => return Err(interruption()),
-            load = sink.sink.begin(context) => load.map_err(|error| error.in_step(name))?,
-        };
-        begun.push(Begun { sink, load: Arc::clone(&load) });
-        let input = Arc::clone(&root.plan);
-        plans.push(Arc::new(LoadExec::new(name, Arc::clone(&sink.sink), load, step, input)));
+            step: base.steps.add(name, StepKind::Load, sink.sink.name()),
+        })
     }
-    drive(base, plans, interrupt, interruption).await
+
+    async fn unless_interrupted<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            () = self.interrupt.asked() => Err(interruption()),
+            done = work => done,
+        }
+    }
 }
 
-/// Drives all partitions of `plans`, each as a task on the workers. The first error, or the user, ends them all, and no
-/// task is left when this returns: what they have written can then be taken back.
+/// Drives all partitions of `plans`, each as a task on the workers, and `chunk_loads` beside them. The first error, or the
+/// user, ends them all, and no task is left when this returns: what they have written can then be taken back.
 async fn drive(
     base: &Base,
     plans: Vec<Arc<dyn ExecutionPlan>>,
+    chunk_loads: Vec<BoxFuture<'static, Result<Loaded>>>,
     interrupt: &Interrupt,
-    interruption: impl Fn() -> Error,
-) -> Result<()> {
+) -> Result<Vec<Loaded>> {
     let context: Arc<TaskContext> = base.session.task_ctx();
     let mut streams = Vec::new();
     for plan in plans {
@@ -268,16 +360,20 @@ async fn drive(
             streams.push(plan.execute(partition, Arc::clone(&context)).map_err(fault::unwrap)?);
         }
     }
-    let mut tasks = JoinSet::new();
+    let mut tasks: JoinSet<Result<Option<Loaded>>> = JoinSet::new();
     for mut stream in streams {
         let to_its_end = async move {
             while let Some(batch) = stream.next().await {
                 batch.map_err(fault::unwrap)?;
             }
-            Ok(())
+            Ok(None)
         };
         tasks.spawn_on(to_its_end, &base.runtimes.workers());
     }
+    for load in chunk_loads {
+        tasks.spawn_on(async move { load.await.map(Some) }, &base.runtimes.workers());
+    }
+    let mut loaded = Vec::new();
     let mut first: Result<()> = Ok(());
     loop {
         let ended = tokio::select! {
@@ -295,28 +391,35 @@ async fn drive(
             Err(join) if join.is_cancelled() => continue,
             Err(join) => Err(Error::internal("a task failed").cause(join)),
         };
-        if first.is_ok() && ended.is_err() {
-            first = ended;
-            tasks.abort_all();
+        match ended {
+            Ok(one) => loaded.extend(one),
+            Err(error) if first.is_ok() => {
+                first = Err(error);
+                tasks.abort_all();
+            }
+            Err(_) => {}
         }
     }
-    first
+    first.map(|()| loaded)
 }
 
-fn report(base: &Base, job: &Job, done: Done, elapsed: Duration, used: ProcessorUse, held: Duration) -> Report {
+fn report(base: &Base, job: &Job, done: &Done, elapsed: Duration, used: ProcessorUse, held: Duration) -> Report {
     let steps: Vec<StepSnapshot> = base.steps.all().iter().map(|step| step.snapshot()).collect();
     let totals = Totals::of(&steps);
     let ProcessorUse { processor, delayed } = used;
     let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, delayed, cores: base.machine.cores, held });
     Report {
         job: job.path().to_owned(),
-        run: done.run,
+        run: done.run.clone(),
+        resumes: done.resumes.clone(),
+        nothing_new: done.nothing_new,
+        units_loaded_before: done.units_before,
         seconds: elapsed.as_secs_f64(),
         rows_read: totals.rows_read,
         rows_written: totals.rows_written,
         rows_rejected: totals.rows_rejected,
         units_skipped: done.skipped.0,
-        skipped: done.skipped.1,
+        skipped: done.skipped.1.clone(),
         bytes_read: totals.bytes_read,
         bytes_from_cache: base.cache.cached(),
         bytes_from_disk: base.cache.disk(),
@@ -325,7 +428,7 @@ fn report(base: &Base, job: &Job, done: Done, elapsed: Duration, used: Processor
         memory_bytes: base.machine.memory,
         cores: base.machine.cores,
         cpu_seconds: processor.as_secs_f64(),
-        results: done.results,
+        results: done.results.clone(),
         steps,
         verdict,
     }

@@ -68,6 +68,7 @@ impl Urls {
             validate: Validate::default(),
             sorted_by: Vec::new(),
             provenance: Vec::new(),
+            incremental: false,
             max_rejects: 0,
             rejected: AtomicU64::new(0),
             context: base.source_context(),

@@ -102,6 +102,7 @@ impl<'a> Builder<'a> {
             validate: keys.validate,
             add: keys.add,
             max_rejects: keys.max_rejects,
+            incremental: keys.incremental,
             sorted_by,
             settings: node.to_value(),
         })

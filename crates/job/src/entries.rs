@@ -92,6 +92,10 @@ pub struct SourceKeys {
     /// How many records may be rejected before the run ends.
     #[serde(default)]
     pub max_rejects: u64,
+    /// Whether each run loads only what no earlier one has loaded. Its rows have to go row by row (filters, expressions,
+    /// unions) into a table of a database, with `mode: append`.
+    #[serde(default)]
+    pub incremental: bool,
     /// The order that the rows have already, written as in `sort`, but of columns only: that of all files together, one
     /// after the other as they are listed. What needs an order that begins so is then sorted only where these columns
     /// are equal. One task reads the files, and a row that is not in order ends the run.

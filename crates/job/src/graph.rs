@@ -164,6 +164,8 @@ pub struct SourceStep {
     pub add: Vec<AddColumn>,
     /// How many records may be rejected before the run ends.
     pub max_rejects: u64,
+    /// Whether only units are read that no earlier run has loaded.
+    pub incremental: bool,
     /// The order that the rows have already.
     pub sorted_by: Vec<SortKey>,
     /// The whole entry.

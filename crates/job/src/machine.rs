@@ -34,6 +34,9 @@ pub struct MachineKeys {
     /// Where and how that is written which does not fit in memory.
     #[serde(default)]
     pub scratch: ScratchKeys,
+    /// Folder for the book of runs; below the user's state folder if left out.
+    #[serde(default)]
+    pub state: Option<String>,
     /// Several machines that share the file, by their host names: what is said of one comes before what stands above.
     #[serde(default)]
     pub nodes: BTreeMap<String, NodeKeys>,
@@ -54,6 +57,9 @@ pub struct NodeKeys {
     /// As above; each of its keys by itself.
     #[serde(default)]
     pub scratch: ScratchKeys,
+    /// As above.
+    #[serde(default)]
+    pub state: Option<String>,
 }
 
 /// Where and how that is written which does not fit in memory.
@@ -146,6 +152,8 @@ pub struct MachineFile {
     pub memory: Option<Placed<u64>>,
     /// Cores.
     pub cores: Option<Placed<usize>>,
+    /// Folder for the book of runs.
+    pub state: Option<Located<String>>,
     /// Folders for scratch; none if the file names none.
     pub disks: Vec<ScratchDisk>,
     /// How runs are written.
@@ -203,6 +211,7 @@ pub fn load(
             let value = usize::try_from(cores.value).ok()?;
             Some(Placed { value, span: cores.span })
         }),
+        state: text_of(find(parts, &["state"])),
         disks: find(parts, &["scratch", "disks"]).map(disks).unwrap_or_default(),
         compression: find(parts, &["scratch", "compression"])
             .and_then(|node| serde_json::from_value(node.to_value()).ok())

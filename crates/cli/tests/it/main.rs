@@ -17,6 +17,7 @@ mod use_formats;
 mod use_large;
 mod use_memory;
 mod use_report;
+mod use_resume;
 mod use_scratch;
 mod use_shared;
 mod use_sinks;

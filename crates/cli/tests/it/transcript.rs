@@ -102,6 +102,7 @@ impl Place {
         for variable in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "NO_COLOR"] {
             command.env_remove(variable);
         }
+        command.env("MILLSTREAM_STATE", self.tree.path(".state"));
         command
     }
 

@@ -8,14 +8,15 @@ use millstream_testkit::{MariaDb, PASSWORD, Postgres, USER};
 use crate::use_support::Lab;
 
 /// A database of either server.
-struct Database {
+#[derive(Clone)]
+pub struct Database {
     name: String,
-    url: String,
+    pub url: String,
     query: fn(&str, &str) -> Vec<String>,
 }
 
 impl Database {
-    fn both() -> [Database; 2] {
+    pub fn both() -> [Database; 2] {
         let (mariadb, postgres) = (MariaDb::shared(), Postgres::shared());
         let (first, second) = (mariadb.database(), postgres.database());
         [
@@ -28,11 +29,11 @@ impl Database {
         ]
     }
 
-    fn query(&self, sql: &str) -> Vec<String> {
+    pub fn query(&self, sql: &str) -> Vec<String> {
         (self.query)(&self.name, sql)
     }
 
-    fn tables(&self) -> Vec<String> {
+    pub fn tables(&self) -> Vec<String> {
         let query = "SELECT table_name FROM information_schema.tables WHERE table_schema IN ('public', '";
         self.query(&format!("{query}{}')", self.name))
     }

@@ -93,13 +93,21 @@ fn progress_on_a_terminal_is_a_bar_that_goes_away() {
     let lab = lab();
     let inside = format!("{} run job.yaml", env!("CARGO_BIN_EXE_millstream"));
     let mut command = std::process::Command::new("script");
-    command.args(["-qec", &inside, "/dev/null"]).current_dir(lab.0.root()).env("TERM", "xterm");
+    command
+        .args(["-qec", &inside, "/dev/null"])
+        .current_dir(lab.0.root())
+        .env("TERM", "xterm")
+        .env("MILLSTREAM_STATE", lab.path(".state"));
     let ran = finish(command, None);
     ran.ok();
     assert!(ran.stdout.contains("\u{1b}["), "colours on a terminal: {:?}", ran.stdout);
     assert!(ran.stdout.contains("6 rows read, 3 written"), "{:?}", ran.stdout);
     let mut command = std::process::Command::new("script");
-    command.args(["-qec", &format!("{inside} --quiet"), "/dev/null"]).current_dir(lab.0.root()).env("TERM", "xterm");
+    command
+        .args(["-qec", &format!("{inside} --quiet"), "/dev/null"])
+        .current_dir(lab.0.root())
+        .env("TERM", "xterm")
+        .env("MILLSTREAM_STATE", lab.path(".state"));
     assert_eq!(finish(command, None).ok().stdout, "");
 }
 

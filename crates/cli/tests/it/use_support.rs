@@ -48,7 +48,7 @@ impl Lab {
 
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
-        command.args(arguments).current_dir(self.0.root());
+        command.args(arguments).current_dir(self.0.root()).env("MILLSTREAM_STATE", self.path(".state"));
         for proxy in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
             command.env_remove(proxy);
         }

@@ -12,6 +12,7 @@ use serde_json::Value;
 fn millstream(tree: &TempTree, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
     command.args(arguments).current_dir(tree.root()).stdin(Stdio::null());
+    command.env("MILLSTREAM_STATE", tree.path(".state"));
     command
 }
 

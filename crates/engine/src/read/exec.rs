@@ -18,17 +18,22 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
-use futures::{TryStreamExt, stream};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt, stream};
 use millstream_core::format::BATCH_BYTES;
+use millstream_core::{Result, Unit};
 
 use super::Reader;
 use super::crew::ReadCrew;
 use super::opening::{Order, opened};
 use super::order::{OrderCheck, SortedBy};
 use super::queue::{UnitsExec, from_batch};
-use super::rows::{self, RowsRequest};
+use super::rows::{self, Piece, RowsRequest};
 use crate::fault;
 use crate::plan::node::EachRound;
+
+/// Pieces of units, each with the unit's URI.
+pub type UnitPieces = BoxStream<'static, Result<(Arc<str>, Piece)>>;
 
 /// Reads the units that its input hands it.
 #[derive(Debug)]
@@ -77,6 +82,79 @@ impl ReadExec {
     pub fn source(&self) -> &str {
         &self.reader.name
     }
+
+    /// What it reads with.
+    pub fn reader(&self) -> &Arc<Reader> {
+        &self.reader
+    }
+
+    /// What `partition` reads of the units that `wanted` lets through, with the place of every row, and the unit's URI.
+    /// Rows come as the parser gives them, however few they are.
+    pub fn pieces(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+        wanted: impl Fn(&Unit) -> Result<bool> + Send + 'static,
+    ) -> DataFusionResult<UnitPieces> {
+        let units = self.units.execute(partition, context)?;
+        let crew = self.crew(partition)?;
+        let (reader, request) = (Arc::clone(&self.reader), Arc::new(self.request.with_places()));
+        let (check, order, partitions) = (self.order_check()?, self.order(), self.partitions());
+        let pieces = async_stream::try_stream! {
+            let units = units.map_err(fault::unwrap);
+            let units = units.map_ok(|batch| stream::iter(from_batch(&batch).into_iter().map(Ok))).try_flatten();
+            let units = units.try_filter_map(move |unit| {
+                std::future::ready(wanted(&unit).map(|wanted| wanted.then_some(unit)))
+            });
+            let opened = opened(Arc::clone(&reader), units, partitions, &crew, order);
+            let opened = opened.map_err(|error| error.in_step(&reader.name));
+            tokio::pin!(opened);
+            loop {
+                let member = Arc::new(crew.join());
+                let _helpers = helpers(&crew, request.helpers);
+                while let Some(open) = opened.try_next().await? {
+                    let uri: Arc<str> = open.unit.uri.as_str().into();
+                    let (worker, check) = (Arc::clone(&member), check.clone());
+                    let pieces = rows::pieces(Arc::clone(&reader), Arc::clone(&request), open, worker, check);
+                    tokio::pin!(pieces);
+                    while let Some(piece) = pieces.try_next().await.map_err(fault::unwrap)? {
+                        let handed_over = Instant::now();
+                        yield (Arc::clone(&uri), piece);
+                        reader.steps.parse.add_waiting_output(handed_over.elapsed());
+                    }
+                }
+                drop(member);
+                if !crew.help().await {
+                    break;
+                }
+            }
+        };
+        Ok(pieces.boxed())
+    }
+
+    /// How many tasks read.
+    pub fn partitions(&self) -> usize {
+        self.units.output_partitioning().partition_count().max(1)
+    }
+
+    /// What the opened units are ordered by.
+    fn order(&self) -> Order {
+        let in_order = self.units.downcast_ref::<UnitsExec>().is_some_and(UnitsExec::is_in_order);
+        if in_order { Order::Given } else { Order::ByServer }
+    }
+
+    fn crew(&self, partition: usize) -> DataFusionResult<Arc<ReadCrew>> {
+        self.crews.begin(partition, |_| Ok(ReadCrew::new(self.reader.context.io.clone())))
+    }
+}
+
+/// Tasks that do what is offered in `crew`, until what comes back is dropped.
+fn helpers(crew: &Arc<ReadCrew>, count: usize) -> Vec<SpawnedTask<()>> {
+    let help = |_| {
+        let crew = Arc::clone(crew);
+        SpawnedTask::spawn(async move { crew.help_only().await })
+    };
+    (0..count).map(help).collect()
 }
 
 /// What is known of the order of the rows.
@@ -165,12 +243,10 @@ impl ExecutionPlan for ReadExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let units = self.units.execute(partition, context)?;
-        let partitions = self.units.output_partitioning().partition_count().max(1);
-        let in_order = self.units.downcast_ref::<UnitsExec>().is_some_and(UnitsExec::is_in_order);
-        let order = if in_order { Order::Given } else { Order::ByServer };
+        let (partitions, order) = (self.partitions(), self.order());
         let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));
         let check = self.order_check()?;
-        let crew = self.crews.begin(partition, |_| Ok(ReadCrew::new(reader.context.io.clone())))?;
+        let crew = self.crew(partition)?;
         let batches = async_stream::try_stream! {
             let mut small = BatchCoalescer::new(Arc::clone(&request.output_schema), request.parse.batch_rows)
                 .with_biggest_coalesce_batch_size(Some(request.parse.batch_rows / 2));
@@ -183,11 +259,7 @@ impl ExecutionPlan for ReadExec {
             tokio::pin!(opened);
             loop {
                 let member = Arc::new(crew.join());
-                let help = |_| {
-                    let crew = Arc::clone(&crew);
-                    SpawnedTask::spawn(async move { crew.help_only().await })
-                };
-                let _helpers: Vec<SpawnedTask<()>> = (0..request.helpers).map(help).collect();
+                let _helpers = helpers(&crew, request.helpers);
                 while let Some(open) = opened.try_next().await? {
                     let (worker, check) = (Arc::clone(&member), check.clone());
                     let rows = rows::rows(Arc::clone(&reader), Arc::clone(&request), open, worker, check);

@@ -102,6 +102,8 @@ pub struct Reader {
     pub sorted_by: Vec<SortedBy>,
     /// Columns added behind the format's own.
     pub provenance: Vec<Provenance>,
+    /// Whether only units are read that no earlier run has loaded.
+    pub incremental: bool,
     /// Records that may be refused before the run fails.
     pub max_rejects: u64,
     /// Records refused so far, over all partitions.

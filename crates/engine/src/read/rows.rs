@@ -3,6 +3,7 @@
 //! Everything here is pulled: the task that wants a batch does the work, and waits (without holding its thread) only
 //! for bytes. That wait is counted as the decoder's, the time between two pulls as the parser's waiting for output.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -52,6 +53,45 @@ pub struct RowsRequest {
     pub whole: bool,
 }
 
+impl RowsRequest {
+    /// The same, and where each row is from.
+    pub fn with_places(&self) -> Self {
+        let parse = ParseRequest { lines: true, bytes: true, ..self.parse.clone() };
+        RowsRequest { parse, ..self.clone() }
+    }
+}
+
+/// The member of an archive that rows are from; none if the unit is no archive.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemberPlace {
+    /// Its name.
+    pub name: Option<Arc<str>>,
+    /// How many members of the same name came before it.
+    pub earlier: u32,
+}
+
+/// Rows and where they are from.
+#[derive(Debug, Clone)]
+pub struct PlacedRows {
+    /// The columns that come out.
+    pub batch: RecordBatch,
+    /// The line of each row, if asked for.
+    pub lines: Option<ArrayRef>,
+    /// The byte at which each row begins, if asked for.
+    pub bytes: Option<ArrayRef>,
+    /// The member they are from.
+    pub member: MemberPlace,
+}
+
+/// What reading a unit, or a part of one, gives.
+#[derive(Debug)]
+pub enum Piece {
+    /// Rows, in their order.
+    Rows(PlacedRows),
+    /// The unit has been read to its end, with all of its parts.
+    End,
+}
+
 /// The rows of one unit, which follow those that `order` has seen.
 pub fn rows(
     reader: Arc<Reader>,
@@ -60,6 +100,23 @@ pub fn rows(
     worker: Arc<Member>,
     order: Option<Arc<OrderCheck>>,
 ) -> impl Stream<Item = DataFusionResult<RecordBatch>> + Send {
+    pieces(reader, request, open, worker, order).filter_map(|piece| {
+        std::future::ready(match piece {
+            Ok(Piece::Rows(rows)) => Some(Ok(rows.batch)),
+            Ok(Piece::End) => None,
+            Err(error) => Some(Err(error)),
+        })
+    })
+}
+
+/// What one unit gives, whose rows follow those that `order` has seen.
+pub fn pieces(
+    reader: Arc<Reader>,
+    request: Arc<RowsRequest>,
+    open: OpenUnit,
+    worker: Arc<Member>,
+    order: Option<Arc<OrderCheck>>,
+) -> impl Stream<Item = DataFusionResult<Piece>> + Send {
     async_stream::try_stream! {
         let uri = open.unit.uri.clone();
         let mut parsed_rows = match open.bytes {
@@ -72,34 +129,39 @@ pub fn rows(
             }
         };
         while let Some(item) = parsed_rows.next().await {
-            let (rows, member) = item.map_err(|error| fault::carry(error.in_unit(&uri, None).in_step(&reader.name)))?;
+            let item = item.map_err(|error| fault::carry(error.in_unit(&uri, None).in_step(&reader.name)))?;
+            let Some((rows, member)) = item else {
+                yield Piece::End;
+                continue;
+            };
             if let Some(order) = &order {
-                let placed = |error: Error| fault::carry(error.in_unit(&uri, member.as_deref()).in_step(&reader.name));
+                let placed = |error: Error| fault::carry(error.in_unit(&uri, member.name.as_deref()).in_step(&reader.name));
                 order.check(&rows.batch, rows.lines.as_ref()).map_err(placed)?;
             }
             // What is read counts, not what a filter that was pushed down leaves of it.
             reader.steps.parse.add_rows(rows.batch.num_rows() as u64);
-            let Some(batch) = finish(&request, rows, &uri, member.as_deref())? else { continue };
-            yield batch;
+            let Some(rows) = finish(&request, rows, &uri, member)? else { continue };
+            yield Piece::Rows(rows);
         }
     }
 }
 
-/// Rows as the parser gave them, and the member they are from.
-type MemberRows = BoxStream<'static, Result<(Rows, Option<String>)>>;
+/// Rows as the parser gave them, and the member they are from; nothing at the end of the unit.
+type MemberRows = BoxStream<'static, Result<Option<(Rows, MemberPlace)>>>;
 
 /// The rows of a unit that is read from its beginning to its end.
 fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitText) -> MemberRows {
     async_stream::try_stream! {
         let mut sink = MemberReader::None;
-        let mut member = None;
+        let mut member = MemberPlace::default();
+        let mut names: HashMap<Arc<str>, u32> = HashMap::new();
         loop {
             let mut parsed = Parsed::default();
             let mut ended = false;
             let mut taken = match text.next().await? {
                 Unpacked::Hungry => continue,
                 Unpacked::Begin { member: name } => {
-                    member = name;
+                    member = next_member(name, &mut names);
                     sink = MemberReader::new(&reader, &request.parse)?;
                     continue;
                 }
@@ -114,7 +176,8 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                     if let Some(pieces) = sink.collected() {
                         let mut read = collected_rows(&reader, &request, pieces)?;
                         while let Some(rows) = read.next().await {
-                            yield (rows.map_err(|error| text.fault(error, member.as_deref()))?, member.clone());
+                            let rows = rows.map_err(|error| text.fault(error, member.name.as_deref()))?;
+                            yield Some((rows, member.clone()));
                         }
                     }
                     sink.finish(&reader, &mut parsed)
@@ -123,13 +186,13 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
             };
             // Rejects are handed on before there are too many, wherever in the text that is.
             loop {
-                taken.map_err(|error| text.fault(error, member.as_deref()))?;
+                taken.map_err(|error| text.fault(error, member.name.as_deref()))?;
                 let Parsed { rows, rejects, passed_over, .. } = std::mem::take(&mut parsed);
                 reader.steps.parse.add_rows(passed_over);
                 for rows in rows {
-                    yield (rows, member.clone());
+                    yield Some((rows, member.clone()));
                 }
-                refuse(&reader, rejects, text.unit(), member.as_deref())?;
+                refuse(&reader, rejects, text.unit(), member.name.as_deref())?;
                 if !sink.waits() {
                     break;
                 }
@@ -141,9 +204,19 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
         }
         if !text.is_missing() && text.ended(0).is_some() {
             reader.steps.fetch.add_units(1);
+            yield None;
         }
     }
     .boxed()
+}
+
+/// The place of a member that comes behind those in `names`.
+fn next_member(name: Option<String>, names: &mut HashMap<Arc<str>, u32>) -> MemberPlace {
+    let Some(name) = name else { return MemberPlace::default() };
+    let name: Arc<str> = name.into();
+    let before = names.entry(Arc::clone(&name)).or_default();
+    *before += 1;
+    MemberPlace { name: Some(name), earlier: *before - 1 }
 }
 
 /// The most text that is handed to a parser at once: about as large as a batch.
@@ -313,9 +386,10 @@ fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, pace:
             let start = Instant::now();
             let Some(rows) = read.next().await else { break };
             reader.steps.parse.add_busy(start.elapsed());
-            yield (rows?, None);
+            yield Some((rows?, MemberPlace::default()));
         }
         reader.steps.fetch.add_units(1);
+        yield None;
     }
     .boxed()
 }
@@ -391,13 +465,15 @@ impl ReadAt for Collected {
 }
 
 /// Adds the provenance, filters, and keeps the columns that come out. `None` if no row is left.
-fn finish(request: &RowsRequest, rows: Rows, uri: &str, member: Option<&str>) -> DataFusionResult<Option<RecordBatch>> {
+fn finish(request: &RowsRequest, rows: Rows, uri: &str, member: MemberPlace) -> DataFusionResult<Option<PlacedRows>> {
+    let Rows { lines, bytes, .. } = &rows;
+    let (mut lines, mut bytes) = (lines.clone(), bytes.clone());
     let count = rows.batch.num_rows();
     let mut columns: Vec<ArrayRef> = rows.batch.columns().to_vec();
     for provenance in &request.provenance {
         columns.push(match provenance {
             Provenance::Uri => constant(Some(&millstream_core::redact::url(uri)), count),
-            Provenance::Member => constant(member, count),
+            Provenance::Member => constant(member.name.as_deref(), count),
             Provenance::Line => {
                 rows.lines.clone().ok_or_else(|| DataFusionError::Internal("the parser gave no line numbers".into()))?
             }
@@ -408,6 +484,9 @@ fn finish(request: &RowsRequest, rows: Rows, uri: &str, member: Option<&str>) ->
     let kept = match &request.filter {
         Some(filter) => {
             let mask = filter.evaluate(&batch)?.into_array(count)?;
+            for places in [&mut lines, &mut bytes].into_iter().flatten() {
+                *places = arrow::compute::filter(places, mask.as_boolean())?;
+            }
             filter_record_batch(&batch, mask.as_boolean())?
         }
         None => batch,
@@ -417,7 +496,8 @@ fn finish(request: &RowsRequest, rows: Rows, uri: &str, member: Option<&str>) ->
     }
     let projected = request.output.iter().map(|&index| Arc::clone(kept.column(index))).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(kept.num_rows()));
-    Ok(Some(RecordBatch::try_new_with_options(Arc::clone(&request.output_schema), projected, &options)?))
+    let batch = RecordBatch::try_new_with_options(Arc::clone(&request.output_schema), projected, &options)?;
+    Ok(Some(PlacedRows { batch, lines, bytes, member }))
 }
 
 /// `value` in every one of `rows` rows: one buffer, many views.

@@ -13,14 +13,13 @@
 //! The ledger's unique key makes whoever comes second wait for the end of the first: also ourselves, for a transaction
 //! of ours whose end we do not know. So the second insert does not merely look: it waits until there is an answer.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, RefusedRow};
-use millstream_core::{Budget, Error, Result};
+use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, RefusedRow, WrittenChunks};
+use millstream_core::{Budget, Error, Result, fail_point};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -30,7 +29,7 @@ use super::load::{self, SHOWN_BAD_ROWS, Shared, refused_rows, waiting};
 use super::narrow;
 use super::server::{Encoder, Failure, Server, Session};
 use super::spec::{DatabaseSpec, Mode};
-use crate::shared::digest;
+use crate::shared::{counted, digest};
 
 /// The ledger's table.
 const TABLE: &str = "_millstream_ledger";
@@ -55,6 +54,11 @@ struct Book {
     io: Handle,
 }
 
+/// Whether rows may become visible piece by piece: the user's statements are for one load as a whole.
+pub(crate) fn may_keep(spec: &DatabaseSpec) -> bool {
+    spec.mode == Mode::Append && !spec.atomic && spec.before.is_empty() && spec.after.is_empty()
+}
+
 /// The ledger of `load`, if rows of this sink can become visible piece by piece.
 pub(crate) async fn open(
     server: Arc<dyn Server>,
@@ -62,8 +66,7 @@ pub(crate) async fn open(
     load: String,
     context: LoadContext,
 ) -> Result<Option<Arc<dyn Ledger>>> {
-    // The user's statements are for one load as a whole.
-    if spec.mode != Mode::Append || !spec.before.is_empty() || !spec.after.is_empty() {
+    if !may_keep(&spec) {
         return Ok(None);
     }
     let io = context.io.clone();
@@ -82,7 +85,7 @@ async fn set_up(
 ) -> Result<Option<Book>> {
     let mut session = connect(server.as_ref(), &spec).await?;
     let table = server.beside(&spec, TABLE);
-    if !make_ledger(server.as_ref(), session.as_mut(), &spec, &table).await? {
+    if !enter(server.as_ref(), session.as_mut(), &spec, &table, &load).await? {
         return Ok(None);
     }
     let facts = load::ready_target(server.as_ref(), session.as_mut(), &spec, &context.schema).await?;
@@ -100,7 +103,6 @@ async fn set_up(
         spec,
     };
     let book = Book { shared, table, load, schema: context.schema, budget: context.budget, io: context.io };
-    book.enter(session.as_mut()).await.map_err(Failure::into_error)?;
     book.shared.lanes.give(session);
     Ok(Some(book))
 }
@@ -128,17 +130,62 @@ fn header() -> String {
     "0".repeat(64)
 }
 
-impl Book {
-    /// Notes that there is this load.
-    async fn enter(&self, session: &mut dyn Session) -> Result<(), Failure> {
-        let note = self.shared.server.text(&self.load);
-        let values = format!("('{}', '{}', -1, '', {note})", digest(&self.load), header());
-        let insert = format!("INSERT INTO {} (load_key, unit_key, chunk, attempt, note) VALUES {values}", self.table);
+/// Notes in the ledger that there is this load; `false` if there is no ledger, and the user may not make one.
+async fn enter(
+    server: &dyn Server,
+    session: &mut dyn Session,
+    spec: &DatabaseSpec,
+    table: &str,
+    load: &str,
+) -> Result<bool> {
+    let values = format!("('{}', '{}', -1, '', {})", digest(load), header(), server.text(load));
+    let insert = format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt, note) VALUES {values}");
+    let mut tries = 0;
+    loop {
+        if !make_ledger(server, session, spec, table).await? {
+            return Ok(false);
+        }
         match session.execute(&insert).await {
             // It was there.
-            Ok(_) | Err(Failure::Rows(_)) => Ok(()),
-            Err(other) => Err(other),
+            Ok(_) | Err(Failure::Rows(_)) => return Ok(true),
+            // A load that ended has taken the empty ledger away just now.
+            Err(Failure::Other(_) | Failure::Again { .. }) if tries < spec.retries => {
+                tries += 1;
+                pause(tries).await;
+            }
+            Err(other) => return Err(other.into_error()),
         }
+    }
+}
+
+/// Takes the ledger away if it has no load any more. Nobody minds if that cannot be done.
+async fn tidy(server: &dyn Server, session: &mut dyn Session, table: &str) -> Result<(), Failure> {
+    let (lock, unlock) = server.lock_table(table);
+    for statement in lock {
+        session.execute(&statement).await?;
+    }
+    let left = session.query(&format!("SELECT 1 FROM {table} LIMIT 1")).await?;
+    if left.is_empty() {
+        session.execute(&format!("DROP TABLE {table}")).await?;
+    }
+    session.execute(unlock).await?;
+    Ok(())
+}
+
+impl Book {
+    async fn strike_out(&self, session: &mut dyn Session, key: &str, unwritten: bool) -> Result<bool, Failure> {
+        session.execute("BEGIN").await?;
+        // Whoever is writing holds the entry, and is waited for.
+        let entry = format!("SELECT 1 FROM {} WHERE load_key = '{key}' AND chunk = -1 FOR UPDATE", self.table);
+        session.query(&entry).await?;
+        let written = format!("SELECT 1 FROM {} WHERE load_key = '{key}' AND chunk >= 0 LIMIT 1", self.table);
+        if unwritten && !session.query(&written).await?.is_empty() {
+            session.execute("ROLLBACK").await?;
+            return Ok(false);
+        }
+        session.execute(&format!("DELETE FROM {} WHERE load_key = '{key}'", self.table)).await?;
+        session.execute("COMMIT").await?;
+        Ok(true)
     }
 
     /// Notes chunks, inside of the transaction that is open.
@@ -154,13 +201,8 @@ impl Book {
         Ok(())
     }
 
-    /// Which of `chunks` are written; with `attempt`, by that one.
-    async fn written(
-        &self,
-        session: &mut dyn Session,
-        chunks: &[Chunk],
-        attempt: Option<&str>,
-    ) -> Result<Vec<Chunk>, Failure> {
+    /// All chunks that are written; with `attempt`, by that one.
+    async fn all(&self, session: &mut dyn Session, attempt: Option<&str>) -> Result<WrittenChunks, Failure> {
         let by = attempt.map_or(String::new(), |attempt| format!(" AND attempt = '{attempt}'"));
         let query = format!(
             "SELECT unit_key, chunk FROM {} WHERE load_key = '{}' AND chunk >= 0{by}",
@@ -168,21 +210,38 @@ impl Book {
             digest(&self.load)
         );
         let rows = session.query(&query).await?.into_iter();
-        let known: HashSet<(String, u64)> = rows
-            .filter_map(|row| {
-                let mut cells = row.into_iter().flatten();
-                Some((cells.next()?, cells.next()?.parse().ok()?))
-            })
-            .collect();
-        let mut last = (String::new(), String::new());
-        let is_known = |chunk: &&Chunk| {
-            // Chunks of a unit stand together.
-            if last.0 != chunk.unit {
-                last = (chunk.unit.clone(), digest(&chunk.unit));
-            }
-            known.contains(&(last.1.clone(), chunk.number))
-        };
-        Ok(chunks.iter().filter(is_known).cloned().collect())
+        let known = rows.filter_map(|row| {
+            let mut cells = row.into_iter().flatten();
+            Some((cells.next()?, cells.next()?.parse().ok()?))
+        });
+        Ok(WrittenChunks::new(known, digest))
+    }
+
+    /// Which of `chunks` are written; with `attempt`, by that one.
+    async fn written(
+        &self,
+        session: &mut dyn Session,
+        chunks: &[Chunk],
+        attempt: Option<&str>,
+    ) -> Result<Vec<Chunk>, Failure> {
+        let known = self.all(session, attempt).await?;
+        Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
+    }
+
+    /// Keeps the entry of the load as it is until the transaction ends. Once a load is forgotten, its notes keep nobody
+    /// from writing its rows again: whoever has slept through that must not.
+    async fn check_entry(&self, session: &mut dyn Session) -> Result<(), Failure> {
+        let query = format!(
+            "SELECT 1 FROM {} WHERE load_key = '{}' AND unit_key = '{}' AND chunk = -1 {}",
+            self.table,
+            digest(&self.load),
+            header(),
+            self.shared.server.share_lock()
+        );
+        match session.query(&query).await?.is_empty() {
+            false => Ok(()),
+            true => Err(Failure::Other(forgotten(&self.shared.place))),
+        }
     }
 
     /// Begins a transaction with the notes; the chunks that are there already, if some are.
@@ -193,8 +252,13 @@ impl Book {
         attempt: &str,
     ) -> Result<Option<Vec<Chunk>>, Failure> {
         session.execute("BEGIN").await?;
+        fail_point::pass("ledger.before");
+        self.check_entry(session).await?;
         match self.note(session, chunks, attempt).await {
-            Ok(()) => Ok(None),
+            Ok(()) => {
+                fail_point::pass("ledger.after");
+                Ok(None)
+            }
             Err(Failure::Rows(_)) => {
                 session.execute("ROLLBACK").await?;
                 self.written(session, chunks, None).await.map(Some)
@@ -235,6 +299,12 @@ impl Book {
     }
 }
 
+/// The load is not in the ledger any more.
+fn forgotten(place: &str) -> Error {
+    Error::refused(format!("another run has completed this load into {place}, or has given it up"))
+        .hint("look at `millstream runs`; nothing was written twice")
+}
+
 /// What became of a commit.
 enum Outcome {
     Ours,
@@ -248,16 +318,34 @@ fn new_attempt() -> String {
     format!("{:016x}", RandomState::new().hash_one(()))
 }
 
-#[async_trait]
-impl Ledger for DatabaseLedger {
-    async fn done(&self, chunks: &[Chunk]) -> Result<Vec<Chunk>> {
-        let (book, chunks) = (Arc::clone(&self.0), chunks.to_vec());
+impl DatabaseLedger {
+    /// Forgets a load, once nobody is about to write to it; with `unwritten` only if nothing of it is written.
+    async fn strike_out(&self, load: &str, unwritten: bool) -> Result<bool> {
+        let (book, key) = (Arc::clone(&self.0), digest(load));
         waiting(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
-            let done = book.written(session.as_mut(), &chunks, None).await.map_err(Failure::into_error)?;
+            let struck = book.strike_out(session.as_mut(), &key, unwritten).await.map_err(Failure::into_error)?;
+            // Nobody minds if the table cannot be taken away.
+            if !struck || tidy(book.shared.server.as_ref(), session.as_mut(), &book.table).await.is_ok() {
+                book.shared.lanes.give(session);
+            }
+            Ok(struck)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Ledger for DatabaseLedger {
+    async fn written(&self) -> Result<WrittenChunks> {
+        let book = Arc::clone(&self.0);
+        waiting(&self.0.io, async move {
+            let _permit = book.shared.lanes.permit().await?;
+            let mut session = book.shared.lanes.take().await?;
+            let written = book.all(session.as_mut(), None).await.map_err(Failure::into_error)?;
             book.shared.lanes.give(session);
-            Ok(done)
+            Ok(written)
         })
         .await
     }
@@ -284,16 +372,15 @@ impl Ledger for DatabaseLedger {
     }
 
     async fn forget(&self, load: &str) -> Result<()> {
-        let delete = format!("DELETE FROM {} WHERE load_key = '{}'", self.0.table, digest(load));
-        let book = Arc::clone(&self.0);
-        waiting(&self.0.io, async move {
-            let _permit = book.shared.lanes.permit().await?;
-            let mut session = book.shared.lanes.take().await?;
-            session.execute(&delete).await.map_err(Failure::into_error)?;
-            book.shared.lanes.give(session);
-            Ok(())
-        })
-        .await
+        self.strike_out(load, false).await.map(drop)
+    }
+
+    async fn forget_unwritten(&self, load: &str) -> Result<bool> {
+        self.strike_out(load, true).await
+    }
+
+    fn summary(&self, rows: u64) -> String {
+        format!("{} added to {}", counted(rows, "row"), self.0.shared.place)
     }
 
     async fn loads(&self) -> Result<Vec<KnownLoad>> {
@@ -306,7 +393,12 @@ impl Ledger for DatabaseLedger {
         waiting(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
-            let rows = session.query(&query).await.map_err(Failure::into_error)?;
+            let (server, spec) = (book.shared.server.as_ref(), &book.shared.spec);
+            let there = server.tables(session.as_mut(), spec, TABLE).await.map_err(Failure::into_error)?;
+            let rows = match there.iter().any(|name| name == TABLE) {
+                true => session.query(&query).await.map_err(Failure::into_error)?,
+                false => Vec::new(),
+            };
             book.shared.lanes.give(session);
             let known = rows.into_iter().filter_map(|row| {
                 let mut cells = row.into_iter();
@@ -372,8 +464,10 @@ impl Delivery for TableDelivery {
         let Some(mut lane) = self.lane.take() else { return Err(Error::internal("a delivery lost its connection")) };
         let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks, self.attempt);
         let outcome = waiting(&self.book.io, async move {
+            fail_point::pass("commit.before");
             match lane.session.execute("COMMIT").await {
                 Ok(_) => {
+                    fail_point::pass("commit.after");
                     book.shared.lanes.give(lane.session);
                     Ok(Outcome::Ours)
                 }
@@ -488,7 +582,10 @@ async fn send(
             } else if let Some(already) = book.begin(session, chunks, attempt).await? {
                 return Ok(Err(already));
             }
-            narrow::load(book.shared.server.as_ref(), session, &book.shared.bulk, rows, most).await.map(Ok)
+            fail_point::pass("bulk.before");
+            let bad = narrow::load(book.shared.server.as_ref(), session, &book.shared.bulk, rows, most).await?;
+            fail_point::pass("bulk.after");
+            Ok(Ok(bad))
         };
         match sent.await {
             Ok(Ok(bad)) => return Ok(Sent::Done(lane, bad)),

@@ -100,6 +100,11 @@ impl Sink for DatabaseSink {
         }
         load::begin(Arc::clone(&self.server), self.spec.clone(), context).await
     }
+
+    fn may_keep_ledger(&self) -> bool {
+        ledger::may_keep(&self.spec)
+    }
+
     async fn ledger(&self, load: &str, context: LoadContext) -> Result<Option<Arc<dyn Ledger>>> {
         if let Some(first) = self.schema_faults(&context.schema).into_iter().next() {
             return Err(first);

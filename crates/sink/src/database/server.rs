@@ -248,6 +248,12 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// `note`, `written_at`; the first three are the key.
     fn create_ledger(&self, table: &str) -> String;
 
+    /// What a query ends with that keeps its rows as they are until the transaction ends, but lets others read them so too.
+    fn share_lock(&self) -> &'static str;
+
+    /// Statements that keep everyone else from a table, and the one that ends that. They commit what was open.
+    fn lock_table(&self, table: &str) -> (Vec<String>, &'static str);
+
     /// An expression for the whole seconds since a time.
     fn seconds_since(&self, time: &str) -> String;
 

@@ -46,6 +46,10 @@ pub struct DatabaseSpec {
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub ca: Option<String>,
+    /// Whether all rows appear at once, also with `append`, rather than chunk by chunk, each exactly once. A run that stops
+    /// then has loaded nothing, and `--resume` begins anew.
+    #[serde(default)]
+    pub atomic: bool,
     /// How many connections load at once, from 1 to 64. By default 1 where rows go straight into a table that is there
     /// (`append`), since several need a staging table and a second copy; else 2.
     #[serde(default)]

@@ -176,6 +176,14 @@ impl Server for Mysql {
         )
     }
 
+    fn share_lock(&self) -> &'static str {
+        "LOCK IN SHARE MODE"
+    }
+
+    fn lock_table(&self, table: &str) -> (Vec<String>, &'static str) {
+        (vec![format!("LOCK TABLES {table} WRITE")], "UNLOCK TABLES")
+    }
+
     fn seconds_since(&self, time: &str) -> String {
         format!("TIMESTAMPDIFF(SECOND, {time}, CURRENT_TIMESTAMP)")
     }

@@ -240,6 +240,14 @@ impl Server for Postgres {
         )
     }
 
+    fn share_lock(&self) -> &'static str {
+        "FOR SHARE"
+    }
+
+    fn lock_table(&self, table: &str) -> (Vec<String>, &'static str) {
+        (vec!["BEGIN".to_owned(), format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")], "COMMIT")
+    }
+
     fn seconds_since(&self, time: &str) -> String {
         format!("floor(extract(epoch FROM now() - {time}))::bigint")
     }

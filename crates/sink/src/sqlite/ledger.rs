@@ -5,23 +5,22 @@
 //! One connection writes, one delivery at a time, as SQLite has it. An answer cannot be lost: a commit that was not told
 //! has not returned.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
-use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, RefusedRow};
-use millstream_core::{Budget, Error, ErrorKind, Result};
-use rusqlite::{Connection, ErrorCode};
+use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, RefusedRow, WrittenChunks};
+use millstream_core::{Budget, Error, ErrorKind, Result, fail_point};
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 
 use super::database::{self, Loading};
 use super::message::sqlite_error;
 use super::patience::Patience;
 use super::spec::SqliteSpec;
 use super::table;
-use crate::shared::{Charge, create_folders, digest};
+use crate::shared::{Charge, counted, create_folders, digest};
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS _millstream_ledger (load_key TEXT NOT NULL, unit_key TEXT NOT NULL, \
                       chunk INTEGER NOT NULL, note TEXT, written_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY \
@@ -77,14 +76,36 @@ impl Book {
         sqlite_error("write to", &self.shown, &self.spec, &error)
     }
 
-    fn done(&self, connection: &Connection, chunks: &[Chunk]) -> rusqlite::Result<Vec<Chunk>> {
+    fn written(&self, connection: &Connection) -> rusqlite::Result<WrittenChunks> {
         let mut query = connection
             .prepare_cached("SELECT unit_key, chunk FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0")?;
         let rows =
             query.query_map([digest(&self.load)], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
-        let known: HashSet<(String, i64)> = rows.collect::<rusqlite::Result<_>>()?;
-        let is_known = |chunk: &&Chunk| known.contains(&(digest(&chunk.unit), chunk.number as i64));
-        Ok(chunks.iter().filter(is_known).cloned().collect())
+        let known = rows.map(|row| row.map(|(unit, number)| (unit, number.unsigned_abs())));
+        Ok(WrittenChunks::new(known.collect::<rusqlite::Result<Vec<_>>>()?, digest))
+    }
+
+    fn done(&self, connection: &Connection, chunks: &[Chunk]) -> rusqlite::Result<Vec<Chunk>> {
+        let known = self.written(connection)?;
+        Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
+    }
+
+    /// Forgets the load of this key, with `unwritten` only if nothing of it is written; the ledger goes with the last one.
+    fn forget(&self, key: &str, unwritten: bool) -> rusqlite::Result<bool> {
+        let mut connection = self.connection();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let written = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0)";
+        if unwritten && transaction.query_row(written, [key], |row| row.get(0))? {
+            return Ok(false);
+        }
+        transaction.execute("DELETE FROM _millstream_ledger WHERE load_key = ?1", [key])?;
+        let left: bool =
+            transaction.query_row("SELECT EXISTS (SELECT 1 FROM _millstream_ledger)", [], |row| row.get(0))?;
+        if !left {
+            transaction.execute_batch("DROP TABLE _millstream_ledger")?;
+        }
+        transaction.commit()?;
+        Ok(true)
     }
 
     /// Writes rows and notes in one transaction.
@@ -93,8 +114,12 @@ impl Book {
         connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| self.told(error))?;
         let delivered = self.transaction(&connection, chunks, batches, bad_rows);
         let end = if matches!(delivered, Ok(Delivered::Written { .. })) { "COMMIT" } else { "ROLLBACK" };
+        fail_point::pass("commit.before");
         match connection.execute_batch(end) {
-            Ok(()) => delivered,
+            Ok(()) => {
+                fail_point::pass("commit.after");
+                delivered
+            }
             Err(error) => {
                 // A commit that fails for want of space leaves the transaction open.
                 let _ = connection.execute_batch("ROLLBACK");
@@ -110,8 +135,13 @@ impl Book {
         batches: &[RecordBatch],
         bad_rows: usize,
     ) -> Result<Delivered> {
+        fail_point::pass("ledger.before");
+        if !self.is_entered(connection).map_err(|error| self.told(error))? {
+            let what = format!("another run has completed this load into {}, or has given it up", self.shown);
+            return Err(Error::refused(what).hint("look at `millstream runs`; nothing was written twice"));
+        }
         match self.note(connection, chunks) {
-            Ok(()) => {}
+            Ok(()) => fail_point::pass("ledger.after"),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
                 return self.done(connection, chunks).map(Delivered::AlreadyDone).map_err(|error| self.told(error));
             }
@@ -119,11 +149,22 @@ impl Book {
         }
         let mut refused = Vec::new();
         let mut rows = 0;
+        fail_point::pass("bulk.before");
         for batch in batches {
             self.insert(connection, batch, rows, bad_rows, &mut refused)?;
             rows += batch.num_rows() as u64;
         }
+        fail_point::pass("bulk.after");
         Ok(Delivered::Written { rows: rows - refused.len() as u64, refused })
+    }
+
+    /// Whether the load is in the ledger. Once it is forgotten, its notes keep nobody from writing its rows again.
+    fn is_entered(&self, connection: &Connection) -> rusqlite::Result<bool> {
+        if !connection.table_exists(None, "_millstream_ledger")? {
+            return Ok(false);
+        }
+        let query = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk = -1)";
+        connection.prepare_cached(query)?.query_row([digest(&self.load)], |row| row.get(0))
     }
 
     fn note(&self, connection: &Connection, chunks: &[Chunk]) -> rusqlite::Result<()> {
@@ -189,9 +230,8 @@ async fn blocking<T: Send + 'static>(
 
 #[async_trait]
 impl Ledger for SqliteLedger {
-    async fn done(&self, chunks: &[Chunk]) -> Result<Vec<Chunk>> {
-        let chunks = chunks.to_vec();
-        blocking(&self.0, move |book| book.done(&book.connection(), &chunks).map_err(|error| book.told(error))).await
+    async fn written(&self) -> Result<WrittenChunks> {
+        blocking(&self.0, |book| book.written(&book.connection()).map_err(|error| book.told(error))).await
     }
 
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
@@ -200,11 +240,16 @@ impl Ledger for SqliteLedger {
 
     async fn forget(&self, load: &str) -> Result<()> {
         let key = digest(load);
-        blocking(&self.0, move |book| {
-            let deleted = book.connection().execute("DELETE FROM _millstream_ledger WHERE load_key = ?1", [key]);
-            deleted.map(drop).map_err(|error| book.told(error))
-        })
-        .await
+        blocking(&self.0, move |book| book.forget(&key, false).map(drop).map_err(|error| book.told(error))).await
+    }
+
+    async fn forget_unwritten(&self, load: &str) -> Result<bool> {
+        let key = digest(load);
+        blocking(&self.0, move |book| book.forget(&key, true).map_err(|error| book.told(error))).await
+    }
+
+    fn summary(&self, rows: u64) -> String {
+        format!("{} added to table {} of {}", counted(rows, "row"), self.0.spec.table, self.0.shown)
     }
 
     async fn loads(&self) -> Result<Vec<KnownLoad>> {
@@ -213,6 +258,9 @@ impl Ledger for SqliteLedger {
         blocking(&self.0, move |book| {
             let known = || -> rusqlite::Result<Vec<KnownLoad>> {
                 let connection = book.connection();
+                if !connection.table_exists(None, "_millstream_ledger")? {
+                    return Ok(Vec::new());
+                }
                 let mut query = connection.prepare(query)?;
                 let rows = query.query_map([], |row| {
                     let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);

@@ -108,8 +108,12 @@ impl Sink for SqliteSink {
         Ok(Arc::new(SqliteLoad { database, load, spec, path, budget: context.budget, step: context.step }))
     }
 
+    fn may_keep_ledger(&self) -> bool {
+        self.spec.mode == Mode::Append && !self.spec.atomic
+    }
+
     async fn ledger(&self, load: &str, context: LoadContext) -> Result<Option<Arc<dyn Ledger>>> {
-        if self.spec.mode != Mode::Append {
+        if !self.may_keep_ledger() {
             return Ok(None);
         }
         let (sink, load) = (self.clone(), load.to_owned());

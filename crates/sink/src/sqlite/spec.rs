@@ -19,6 +19,10 @@ pub struct SqliteSpec {
     /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` goes by.
     #[serde(default)]
     pub key: Vec<String>,
+    /// Whether all rows appear at once, also with `append`, rather than chunk by chunk, each exactly once. A run that stops
+    /// then has loaded nothing, and `--resume` begins anew.
+    #[serde(default)]
+    pub atomic: bool,
     /// How long to wait while another process holds the database.
     #[serde(default = "busy_timeout")]
     pub busy_timeout: Duration,

@@ -1,0 +1,192 @@
+//! `millstream runs`: the book of runs, as a list or one of them beside the one before.
+
+use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
+
+use chrono::{DateTime, Local};
+use millstream_core::{Error, Result};
+use millstream_engine::Failure;
+use millstream_engine::runs::{RunBook, RunRecord, default_folder};
+use serde_json::{Value, json};
+
+use crate::arguments::{Global, Runs};
+use crate::commands::machine;
+use crate::output::Output;
+use crate::table::table;
+use crate::words;
+
+/// Shows what is asked for.
+pub fn show(global: &Global, output: Output, asked: &Runs) -> Result<(), Failure> {
+    let folder = machine(global)?.state.or_else(default_folder);
+    let folder = folder.ok_or_else(|| {
+        Error::refused("there is no folder for the book of runs").hint("name one with `--state` or MILLSTREAM_STATE")
+    })?;
+    let book = RunBook::open(&folder)?;
+    match &asked.run {
+        Some(run) => one(output, &book, asked, run)?,
+        None => list(output, &book, asked)?,
+    }
+    Ok(())
+}
+
+fn list(output: Output, book: &RunBook, asked: &Runs) -> Result<()> {
+    let most = if asked.unfinished { u64::MAX } else { asked.most };
+    let mut runs = book.list(job_path(asked).as_deref(), most)?;
+    if asked.unfinished {
+        // What a later run has gone on with is not left to be done.
+        let all = book.list(None, u64::MAX)?;
+        let gone_on = |run: &RunRecord| all.iter().any(|other| other.logical == run.logical && other.began > run.began);
+        runs.retain(|run| run.outcome.is_unfinished() && !gone_on(run));
+        runs.truncate(usize::try_from(asked.most).unwrap_or(usize::MAX));
+    }
+    if output.json {
+        let runs: Vec<Value> = runs.iter().map(|run| json!(RunRecord { report: None, ..run.clone() })).collect();
+        return output.json(&json!({"runs": runs}));
+    }
+    if runs.is_empty() {
+        return output.result(if asked.unfinished { "nothing is unfinished\n" } else { "no runs yet\n" });
+    }
+    let rows: Vec<Vec<String>> = runs.iter().map(row).collect();
+    let header = ["run", "began", "took", "ended", "read", "written", "rejected", "job"].map(str::to_owned);
+    output.result(&table(&header, &rows, &[false, false, true, false, true, true, true, false]))
+}
+
+/// The path of the job as the book has it.
+fn job_path(asked: &Runs) -> Option<String> {
+    let path = asked.job.as_ref()?;
+    Some(fs_err::canonicalize(path).map_or_else(|_| path.clone(), |path| path.display().to_string()))
+}
+
+fn row(run: &RunRecord) -> Vec<String> {
+    let job = match run.variables.is_empty() {
+        true => run.job.clone(),
+        false => format!("{} {}", run.job, run.variables.replace('\n', " ")),
+    };
+    vec![
+        run.run.clone(),
+        moment(run.began),
+        took(run).map_or(String::new(), words::time),
+        run.outcome.name().to_owned(),
+        words::count(run.rows_read),
+        words::count(run.rows_written),
+        words::count(run.rows_rejected),
+        job,
+    ]
+}
+
+/// When that was, in the time of this place.
+fn moment(milliseconds: u64) -> String {
+    let time: DateTime<Local> = (UNIX_EPOCH + Duration::from_millis(milliseconds)).into();
+    time.format("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+fn took(run: &RunRecord) -> Option<Duration> {
+    Some(Duration::from_millis(run.ended?.saturating_sub(run.began)))
+}
+
+fn one(output: Output, book: &RunBook, asked: &Runs, name: &str) -> Result<()> {
+    let runs = book.list(job_path(asked).as_deref(), u64::MAX)?;
+    let found = runs.iter().find(|run| name == "last" || run.run == name);
+    let Some(run) = found else {
+        let names: Vec<&str> = runs.iter().map(|run| run.run.as_str()).collect();
+        return Err(Error::job(format!("there is no run `{name}`"))
+            .hint(millstream_core::hint::did_you_mean(name, "runs", &names)));
+    };
+    let before = book.done_before(run)?;
+    if output.json {
+        return output.json(&json!({"run": run, "before": before}));
+    }
+    output.result(&described(run, before.as_ref()))
+}
+
+/// A run and, if there is one, the last that was done before it.
+fn described(run: &RunRecord, before: Option<&RunRecord>) -> String {
+    let mut text = format!("run {} of {}: {}\n", run.run, run.job, run.outcome.name());
+    if run.logical != run.run {
+        let _ = writeln!(text, "went on with run {}", run.logical);
+    }
+    if let Some(message) = &run.message {
+        let _ = writeln!(text, "error: {message}");
+    }
+    if run.outcome.is_unfinished() {
+        let _ = writeln!(text, "hint: `millstream run --resume {}` goes on with it", run.job);
+    }
+    text.push('\n');
+    let expected = |key: &str| run.predicted.get(key).and_then(Value::as_u64).filter(|expected| *expected > 0);
+    let number = |of: fn(&RunRecord) -> Option<u64>, shown: fn(u64) -> String, expected: Option<u64>| {
+        let cell = |value: Option<u64>| value.map(shown).unwrap_or_default();
+        let earlier = before.and_then(of);
+        vec![cell(of(run)), cell(earlier), change(of(run), earlier), cell(expected)]
+    };
+    let milliseconds = |milliseconds: u64| words::time(Duration::from_millis(milliseconds));
+    let lines = [
+        ("time", number(|run| Some(u64::try_from(took(run)?.as_millis()).unwrap_or(u64::MAX)), milliseconds, None)),
+        ("files", number(|run| Some(run.units), words::count, expected("units"))),
+        ("bytes read", number(|run| in_report(run, "bytes_read"), words::size, expected("stored_bytes"))),
+        ("rows read", number(|run| Some(run.rows_read), words::count, None)),
+        ("rows written", number(|run| Some(run.rows_written), words::count, None)),
+        ("rows rejected", number(|run| Some(run.rows_rejected), words::count, None)),
+        ("peak memory", number(|run| in_report(run, "peak_rss_bytes"), words::size, None)),
+    ];
+    let rows: Vec<Vec<String>> =
+        lines.into_iter().map(|(name, cells)| [vec![name.to_owned()], cells].concat()).collect();
+    let earlier = before.map_or(String::new(), |before| format!("run {}", before.run));
+    let header = [String::new(), "this run".to_owned(), earlier, "change".to_owned(), "expected".to_owned()];
+    text.push_str(&table(&header, &rows, &[false, true, true, true, true]));
+    text
+}
+
+fn in_report(run: &RunRecord, key: &str) -> Option<u64> {
+    run.report.as_ref()?.get(key)?.as_u64()
+}
+
+/// By how much something has changed, in percent.
+fn change(now: Option<u64>, before: Option<u64>) -> String {
+    match (now, before) {
+        (Some(now), Some(before)) if before > 0 => {
+            let percent = (now as f64 / before as f64 - 1.0) * 100.0;
+            if percent.abs() < 0.5 { "same".to_owned() } else { format!("{percent:+.0} %") }
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_engine::runs::Outcome;
+
+    use super::*;
+
+    fn run(name: &str, rows: u64) -> RunRecord {
+        RunRecord {
+            run: name.to_owned(),
+            logical: "1-1".to_owned(),
+            job: "/a.yaml".to_owned(),
+            variables: String::new(),
+            fingerprint: None,
+            process: 1,
+            began: 1_000,
+            ended: Some(3_000),
+            outcome: Outcome::Done,
+            message: None,
+            rows_read: rows,
+            rows_written: rows,
+            rows_rejected: 0,
+            units: 2,
+            predicted: json!({"units": 3}),
+            report: Some(json!({"bytes_read": 2_000_000})),
+        }
+    }
+
+    #[test]
+    fn a_run_stands_beside_the_one_before() {
+        let text = described(&run("2-2", 1_500), Some(&run("1-1", 1_000)));
+        assert!(text.starts_with("run 2-2 of /a.yaml: done\nwent on with run 1-1\n"), "{text}");
+        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).expect("a line").to_owned();
+        assert_eq!(line("rows read").split_whitespace().collect::<Vec<_>>()[2..], ["1,500", "1,000", "+50", "%"]);
+        assert!(line("files").contains("same") && line("files").ends_with('3'), "{text}");
+        assert!(!text.contains("--resume"));
+        let killed = RunRecord { outcome: Outcome::Killed, ended: None, report: None, ..run("3-3", 0) };
+        assert!(described(&killed, None).contains("`millstream run --resume /a.yaml` goes on with it"));
+    }
+}

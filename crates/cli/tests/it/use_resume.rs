@@ -1,0 +1,509 @@
+//! Loading chunk by chunk through the real binary: whatever dies, and whenever, every row is there once in the end.
+//!
+//! The tables have no key, so that nothing but the ledger keeps rows from coming twice. With `MILLSTREAM_LONG_TESTS` every
+//! place is tried at several times, and many more moments.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use millstream_testkit::{Break, MariaDb, MariaDbOptions, Postgres, PostgresOptions, Proxy};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::use_databases::Database;
+use crate::use_support::{Lab, Ran, finish, gzip, sqlite, zip_of};
+
+/// Records of each file.
+const RECORDS: usize = 700;
+
+/// Decoded bytes of a chunk.
+const CHUNK: &str = "2000";
+
+/// Where a run is killed, and how often it comes there before the last time. `.end` is the end of the run.
+const PLACES: &[(&str, &[usize])] = &[
+    ("ledger.before", &[1, 3]),
+    ("ledger.after", &[2]),
+    ("bulk.before", &[2]),
+    ("bulk.after", &[1, 3]),
+    ("commit.before", &[1, 2, 4]),
+    ("commit.after", &[1, 2, 4]),
+    ("state.before", &[1, 2]),
+    ("state.after", &[1, 2]),
+    ("publish.before", &[1]),
+    ("publish.after", &[1]),
+    ("forget.before", &[1]),
+];
+
+/// A database that rows are loaded into, and looked at.
+enum Target {
+    Sqlite(PathBuf),
+    Server(Database),
+}
+
+impl Target {
+    fn url(&self) -> String {
+        match self {
+            Target::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Target::Server(database) => database.url.clone(),
+        }
+    }
+
+    fn query(&self, sql: &str) -> Vec<String> {
+        match self {
+            Target::Sqlite(path) => sqlite(path, sql).into_iter().map(|row| row.join("\t")).collect(),
+            Target::Server(database) => database.query(sql),
+        }
+    }
+
+    fn tables(&self) -> Vec<String> {
+        match self {
+            Target::Sqlite(_) => self.query("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1"),
+            Target::Server(database) => database.tables(),
+        }
+    }
+}
+
+fn is_long() -> bool {
+    std::env::var_os("MILLSTREAM_LONG_TESTS").is_some()
+}
+
+fn record(id: usize) -> String {
+    format!(r#"{{"id": {id}, "name": "row {id} é", "half": {}}}"#, id % 2)
+}
+
+fn records(ids: std::ops::Range<usize>) -> String {
+    ids.fold(String::new(), |mut text, id| {
+        let _ = writeln!(text, "{}", record(id));
+        text
+    })
+}
+
+/// Files of several kinds: plain, packed, an archive, and one that is empty.
+fn files(lab: &Lab) {
+    let of = |file: usize| records(file * RECORDS..(file + 1) * RECORDS);
+    lab.file("in/0.jsonl", of(0));
+    lab.file("in/1.jsonl.gz", gzip(of(1).as_bytes()));
+    lab.file("in/2.zip", zip_of(&[("a.jsonl", of(2).as_bytes()), ("b.jsonl", of(3).as_bytes())]));
+    lab.file("in/4.jsonl", of(4) + &of(5));
+    lab.file("in/empty.jsonl", "");
+}
+
+const FILES: usize = 6;
+
+fn job(url: &str, more: &str) -> String {
+    format!(
+        "sources:\n  s: {{read: 'in/*', json: {{columns: {{id: int64, name: utf8, half: int64}}}}{more}}}\ntransforms:\n  \
+         t: {{filter: {{from: s, where: 'half = 0 OR id > 5'}}}}\n  u: {{select: {{from: t, columns: [id, \"upper(name) AS name\"]}}}}\n\
+         sinks:\n  o: {{from: u, write: '{url}', table: t}}\n"
+    )
+}
+
+fn lab(target: impl Fn(&Lab) -> Target) -> (Lab, Target) {
+    let lab = Lab::new();
+    files(&lab);
+    let target = target(&lab);
+    lab.file("job.yaml", job(&target.url(), ""));
+    (lab, target)
+}
+
+fn command(lab: &Lab, arguments: &[&str]) -> Command {
+    let mut command = lab.command(arguments);
+    command.env("MILLSTREAM_CHUNK_BYTES", CHUNK);
+    command
+}
+
+fn run(lab: &Lab, arguments: &[&str]) -> Ran {
+    finish(command(lab, &[&["run", "job.yaml"], arguments].concat()), None)
+}
+
+/// A run that goes on in the background.
+fn spawn(lab: &Lab, variables: &[(&str, &str)]) -> Child {
+    let mut command = command(lab, &["run", "job.yaml", "--quiet"]);
+    command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("it starts")
+}
+
+/// All rows that belong into the table, each once, by their keys.
+fn expected(ids: std::ops::Range<usize>) -> BTreeMap<String, usize> {
+    let kept = ids.filter(|id| id % 2 == 0 || *id > 5);
+    kept.map(|id| (format!("{id}\tROW {id} É"), 1)).collect()
+}
+
+#[track_caller]
+fn assert_rows(target: &Target, expected: &BTreeMap<String, usize>) {
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    for row in target.query("SELECT id, name FROM t") {
+        *found.entry(row).or_default() += 1;
+    }
+    let wrong: Vec<_> = found.iter().filter(|(row, count)| expected.get(*row) != Some(*count)).take(5).collect();
+    assert!(wrong.is_empty(), "rows that come too often, or do not belong here: {wrong:?}");
+    assert_eq!(found.len(), expected.len(), "rows are missing");
+}
+
+/// Everything is in the table, and nothing else is left.
+#[track_caller]
+fn assert_complete(target: &Target) {
+    assert_rows(target, &expected(0..FILES * RECORDS));
+    assert_eq!(target.tables(), ["t"], "the ledger goes when the run is complete");
+}
+
+/// In the middle of it: what is there is there once, and so is each chunk.
+#[track_caller]
+fn assert_no_row_twice(target: &Target) {
+    if !target.tables().iter().any(|table| table == "t") {
+        return;
+    }
+    assert_eq!(target.query("SELECT id FROM t GROUP BY id HAVING count(*) > 1"), Vec::<String>::new());
+    if target.tables().iter().any(|table| table == "_millstream_ledger") {
+        let twice = "SELECT chunk FROM _millstream_ledger GROUP BY load_key, unit_key, chunk HAVING count(*) > 1";
+        assert_eq!(target.query(twice), Vec::<String>::new());
+    }
+}
+
+fn drop_tables(target: &Target) {
+    for table in target.tables() {
+        target.query(&format!("DROP TABLE {table}"));
+    }
+}
+
+#[track_caller]
+fn resume(lab: &Lab, target: &Target) {
+    assert_no_row_twice(target);
+    run(lab, &["--resume"]).ok();
+    assert_complete(target);
+    // There is nothing more to do, and that is no error.
+    let again = run(lab, &["--resume"]);
+    again.ok().tells(&["nothing new"]);
+    assert_complete(target);
+}
+
+fn killed_at_each_place(target: impl Fn(&Lab) -> Target) {
+    let (lab, target) = lab(target);
+    for (place, times) in PLACES {
+        let times: Vec<usize> = if is_long() { (1..=8).collect() } else { times.to_vec() };
+        for time in times {
+            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", &format!("{place}:{time}"))]).wait().expect("it ends");
+            let killed = status.signal() == Some(9);
+            assert!(killed || (is_long() && status.success()), "{place}:{time}: {status:?}");
+            resume(&lab, &target);
+            drop_tables(&target);
+        }
+    }
+}
+
+fn killed_at_any_moment(target: impl Fn(&Lab) -> Target) {
+    let (lab, target) = lab(target);
+    let begun = Instant::now();
+    run(&lab, &[]).ok();
+    let whole = begun.elapsed();
+    assert_complete(&target);
+    drop_tables(&target);
+    let moments = if is_long() { 100 } else { 8 };
+    for moment in 0..moments {
+        // Spread over the run, and a little beside the last time.
+        let share = (f64::from(moment) + f64::from(std::process::id() % 97) / 97.0) / f64::from(moments);
+        let mut child = spawn(&lab, &[]);
+        std::thread::sleep(whole.mul_f64(share));
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+        assert_no_row_twice(&target);
+        run(&lab, &["--resume"]).ok();
+        assert_complete(&target);
+        drop_tables(&target);
+    }
+}
+
+fn in_sqlite(lab: &Lab) -> Target {
+    Target::Sqlite(lab.path("out.db"))
+}
+
+fn in_mariadb(_: &Lab) -> Target {
+    let [database, _] = Database::both();
+    Target::Server(database)
+}
+
+fn in_postgres(_: &Lab) -> Target {
+    let [_, database] = Database::both();
+    Target::Server(database)
+}
+
+#[test]
+fn sqlite_killed_at_each_place() {
+    killed_at_each_place(in_sqlite);
+}
+
+#[test]
+fn mariadb_killed_at_each_place() {
+    killed_at_each_place(in_mariadb);
+}
+
+#[test]
+fn postgres_killed_at_each_place() {
+    killed_at_each_place(in_postgres);
+}
+
+#[test]
+fn sqlite_killed_at_any_moment() {
+    killed_at_any_moment(in_sqlite);
+}
+
+#[test]
+fn mariadb_killed_at_any_moment() {
+    killed_at_any_moment(in_mariadb);
+}
+
+#[test]
+fn postgres_killed_at_any_moment() {
+    killed_at_any_moment(in_postgres);
+}
+
+/// Both servers, and how to get at them through a proxy.
+fn servers() -> [(Database, u16); 2] {
+    let [mariadb, postgres] = Database::both();
+    [(mariadb, MariaDb::shared().port()), (postgres, Postgres::shared().port())]
+}
+
+#[test]
+fn connections_that_break_cost_no_row() {
+    let (no_answer, in_the_middle) = (Break::SwallowAnswer("COMMIT"), Break::CutSending(30_000));
+    for (database, port) in servers() {
+        for broken in [no_answer, in_the_middle] {
+            let plan = [Break::Nothing, Break::Nothing, broken, Break::Nothing, broken, Break::Nothing];
+            let proxy = Proxy::start(port, &plan);
+            let lab = Lab::new();
+            files(&lab);
+            let url = database.url.replace(&format!(":{port}/"), &format!(":{}/", proxy.port()));
+            lab.file("job.yaml", job(&url, ""));
+            let ran = run(&lab, &[]);
+            let target = Target::Server(database.clone());
+            if ran.code != 0 {
+                assert_no_row_twice(&target);
+                run(&lab, &["--resume"]).ok();
+            }
+            assert_complete(&target);
+            drop_tables(&target);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_dies_costs_no_row() {
+    let mut mariadb = MariaDb::start(MariaDbOptions::default());
+    let name = mariadb.database();
+    let lab = Lab::new();
+    files(&lab);
+    lab.file("job.yaml", job(&mariadb.url(&name), ""));
+    let mut child = spawn(&lab, &[("MILLSTREAM_STOP_AT", "commit.before:2")]);
+    stopped(&child);
+    mariadb.kill();
+    mariadb.restart();
+    go_on(&child);
+    if !child.wait().expect("it ends").success() {
+        run(&lab, &["--resume"]).ok();
+    }
+    let rows = mariadb.query(&name, "SELECT COUNT(*), COUNT(DISTINCT id) FROM t");
+    let all = expected(0..FILES * RECORDS).len();
+    assert_eq!(rows, [format!("{all}\t{all}")]);
+
+    let mut postgres = Postgres::start(PostgresOptions::default());
+    let name = postgres.database();
+    lab.file("job.yaml", job(&postgres.url(&name), ""));
+    let mut child = spawn(&lab, &[("MILLSTREAM_STOP_AT", "commit.before:2")]);
+    stopped(&child);
+    postgres.kill();
+    postgres.restart();
+    go_on(&child);
+    if !child.wait().expect("it ends").success() {
+        run(&lab, &["--resume"]).ok();
+    }
+    assert_eq!(postgres.query(&name, "SELECT COUNT(*), COUNT(DISTINCT id) FROM t"), [format!("{all}\t{all}")]);
+}
+
+/// Waits until the process has stopped itself.
+#[track_caller]
+fn stopped(child: &Child) {
+    let begun = Instant::now();
+    let state = || {
+        let text = fs_err::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    };
+    while state() != Some('T') {
+        assert!(begun.elapsed() < Duration::from_secs(60) && state() != Some('Z'), "it does not stop: {:?}", state());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn go_on(child: &Child) {
+    let process = Pid::from_child(child);
+    kill_process(process, Signal::CONT).expect("it is there");
+}
+
+#[test]
+fn who_wakes_up_when_another_has_gone_on_does_no_harm() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        // SQLite's writer holds the whole file while it sleeps.
+        let place = if matches!(make(&Lab::new()), Target::Sqlite(_)) { "commit.after:2" } else { "ledger.before:3" };
+        let (lab, target) = lab(make);
+        let mut sleeper = spawn(&lab, &[("MILLSTREAM_STOP_AT", place)]);
+        stopped(&sleeper);
+        // On the same machine nobody goes on while it lives…
+        run(&lab, &["--resume"]).ended(1).tells(&["still running"]);
+        run(&lab, &[]).ended(1).tells(&["this job is running already"]);
+        // …and on another, which knows nothing of it, the target tells.
+        let elsewhere = ["--state", "elsewhere"];
+        let mut other = command(&lab, &[&["run", "job.yaml"], &elsewhere[..]].concat());
+        other.env_remove("MILLSTREAM_STATE");
+        finish(other, None).ended(1).tells(&["an earlier run of this job has stopped", "--resume"]);
+        run(&lab, &[&["--resume"], &elsewhere[..]].concat()).ok();
+        assert_complete(&target);
+        go_on(&sleeper);
+        let ended = sleeper.wait().expect("it ends");
+        assert!(!ended.success(), "it is told that another has completed its load");
+        assert_rows(&target, &expected(0..FILES * RECORDS));
+    }
+}
+
+#[test]
+fn what_has_changed_since_is_told() {
+    let (lab, target) = lab(in_sqlite);
+    let killed = |place: &str| {
+        let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
+        assert_eq!(status.signal(), Some(9));
+    };
+    killed("publish.before");
+    // Rows that would be others are no going on.
+    let as_it_was = lab.read("job.yaml");
+    lab.file("job.yaml", as_it_was.replace("id > 5", "id > 6"));
+    run(&lab, &["--resume"]).ended(1).tells(&["the job has changed", "`--restart`"]);
+    run(&lab, &[]).ended(1).tells(&["an earlier run of this job has stopped before its end", "`--restart`"]);
+    // A comment is no change, and neither is a limit.
+    lab.file(
+        "job.yaml",
+        format!("# a comment\n{}", as_it_was.replace("half: int64}}", "half: int64}}, max_rejects: 1")),
+    );
+    lab.file("in/0.jsonl", records(0..RECORDS) + &record(99_999));
+    let told = run(&lab, &["--resume"]);
+    told.ended(1).tells(&["a file has changed since it was loaded", "in/0.jsonl", "--accept-changed"]);
+    assert_rows(&target, &expected(0..FILES * RECORDS));
+    run(&lab, &["--resume", "--accept-changed"]).ok();
+    let mut rows = expected(0..FILES * RECORDS);
+    for row in expected(0..RECORDS).into_keys() {
+        *rows.entry(row).or_default() += 1;
+    }
+    rows.insert("99999\tROW 99999 É".to_owned(), 1);
+    assert_rows(&target, &rows);
+}
+
+#[test]
+fn a_run_that_begins_anew_leaves_what_was_loaded() {
+    let (lab, target) = lab(in_sqlite);
+    spawn(&lab, &[("MILLSTREAM_FAIL_AT", "publish.before")]).wait().expect("it ends");
+    run(&lab, &["--restart"]).ok();
+    let twice: BTreeMap<String, usize> = expected(0..FILES * RECORDS).into_keys().map(|row| (row, 2)).collect();
+    assert_rows(&target, &twice);
+    assert_eq!(target.tables(), ["t"]);
+}
+
+#[test]
+fn an_incremental_source_gives_each_file_once() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        lab.file("job.yaml", job(&target.url(), ", incremental: true"));
+        run(&lab, &[]).ok();
+        assert_rows(&target, &expected(0..FILES * RECORDS));
+        run(&lab, &[]).ok().tells(&["nothing new", "5 files were loaded before"]);
+        lab.file("in/6.jsonl", records(FILES * RECORDS..FILES * RECORDS + 100));
+        let report = finish(command(&lab, &["run", "job.yaml", "--json"]), None).ok().json();
+        assert_eq!((&report["rows_read"], &report["units_loaded_before"]), (&Value::from(100), &Value::from(5)));
+        assert_rows(&target, &expected(0..FILES * RECORDS + 100));
+        // Killed in the middle, the next run goes on by itself.
+        lab.file("in/7.jsonl", records(FILES * RECORDS + 100..FILES * RECORDS + 400));
+        let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "commit.after:1")]).wait().expect("it ends");
+        assert_eq!(status.signal(), Some(9));
+        run(&lab, &[]).ok();
+        assert_rows(&target, &expected(0..FILES * RECORDS + 400));
+    }
+}
+
+#[test]
+fn only_what_goes_row_by_row_is_loaded_chunk_by_chunk() {
+    let lab = Lab::new();
+    files(&lab);
+    let explained = |transform: &str, sink: &str| {
+        lab.file(
+            "job.yaml",
+            format!(
+                "sources:\n  s: {{read: 'in/*', json: {{columns: {{id: int64, name: utf8, half: int64}}}}}}\ntransforms:\n  u: \
+                 {transform}\nsinks:\n  o: {{from: u, write: 'sqlite:out.db', table: t{sink}}}\n"
+            ),
+        );
+        let explained = lab.run(&["explain", "job.yaml"]);
+        let line = explained.ok().stdout.lines().find(|line| line.contains("rows become visible")).map(str::to_owned);
+        line.expect("it is told").trim().to_owned()
+    };
+    for (transform, told) in [
+        ("{filter: {from: s, where: id > 3}}", "chunk by chunk, each of them once"),
+        ("{sql: 'SELECT id FROM s UNION ALL SELECT id FROM s'}", "a step with several users"),
+        ("{sql: 'SELECT count(*) AS n FROM s'}", "an aggregate puts rows together"),
+        ("{sort: {from: s, by: id}}", "a sort needs all rows"),
+        ("{sql: 'SELECT id FROM s LIMIT 5'}", "a limit counts all rows"),
+        ("{sql: 'SELECT id, random() AS r FROM s'}", "a function gives another value each time"),
+        ("{sql: 'SELECT id, row_number() OVER (ORDER BY id) AS r FROM s'}", "all at once"),
+    ] {
+        let line = explained(transform, "");
+        assert!(line.contains(told), "{transform}: {line}");
+    }
+    assert!(explained("{filter: {from: s, where: id > 3}}", ", mode: replace").contains("its settings ask for it"));
+    lab.file("job.yaml", lab.read("job.yaml").replace("half: int64}}", "half: int64}}, incremental: true"));
+    lab.run(&["run", "job.yaml"]).ended(2).tells(&["`s` is incremental", "cannot be loaded file by file"]);
+}
+
+#[test]
+fn a_file_that_is_listed_twice_is_told() {
+    let (lab, _) = lab(in_sqlite);
+    lab.file("job.yaml", lab.read("job.yaml").replace("'in/*'", "['in/*', 'in/0*']"));
+    run(&lab, &[]).ended(1).tells(&["a file is listed twice", "in/0.jsonl", "name it once"]);
+}
+
+#[test]
+fn a_small_load_that_fails_leaves_nothing() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let lab = Lab::new();
+        let target = make(&lab);
+        lab.file("job.yaml", job(&target.url(), ""));
+        lab.file("in/0.jsonl", records(0..20));
+        lab.file("in/1.jsonl", "{\"id\": \"none\"}\n");
+        run(&lab, &[]).ended(1).tells(&["in/1.jsonl"]);
+        assert_eq!(target.query("SELECT count(*) FROM t"), ["0"]);
+        assert_eq!(target.tables(), ["t"]);
+    }
+}
+
+#[test]
+fn runs_are_in_the_book() {
+    let (lab, target) = lab(in_sqlite);
+    lab.run(&["runs"]).ok();
+    spawn(&lab, &[("MILLSTREAM_FAIL_AT", "commit.after:2")]).wait().expect("it ends");
+    let unfinished =
+        || lab.run(&["runs", "--unfinished", "--json"]).ok().json()["runs"].as_array().expect("a list").len();
+    assert_eq!(unfinished(), 1);
+    let listed = lab.run(&["runs"]);
+    assert!(listed.ok().stdout.contains("killed") && listed.stdout.contains("job.yaml"), "{}", listed.stdout);
+    run(&lab, &["--resume"]).ok();
+    assert_eq!(unfinished(), 0);
+    assert_complete(&target);
+    run(&lab, &[]).ok();
+    let last = lab.run(&["runs", "last"]);
+    let told = &last.ok().stdout;
+    assert!(told.contains(": done\n") && told.contains("rows written") && told.contains("expected"), "{told}");
+    let json = lab.run(&["runs", "last", "--job", "job.yaml", "--json"]).ok().json();
+    assert_eq!(json["run"]["rows_written"], expected(0..FILES * RECORDS).len());
+    assert_eq!(json["before"]["outcome"], "done");
+    lab.run(&["runs", "no-such-run"]).ended(2).tells(&["there is no run `no-such-run`"]);
+    let nowhere = lab.run(&["runs", "--state", "job.yaml/state"]);
+    nowhere.ended(1).tells(&["the state folder job.yaml/state cannot be used", "--state"]);
+}

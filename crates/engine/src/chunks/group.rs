@@ -1,0 +1,246 @@
+//! A group: the rows of some whole chunks in memory, on their way into one transaction.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use millstream_core::sink::Chunk;
+use millstream_core::{Budget, Error, Result};
+
+use super::units::UnitNotes;
+use crate::read::rows::{MemberPlace, PlacedRows};
+
+/// A group is sent, however small it is, when its first rows have waited for so long.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// The most units in a group: each brings some notes with it.
+const MOST_UNITS: usize = 2_000;
+
+/// Memory that rows take, in bytes for each byte of their text.
+const MEMORY_FACTOR: usize = 2;
+
+/// Consecutive rows of one chunk.
+#[derive(Debug)]
+pub struct ChunkRows {
+    /// The chunk.
+    pub chunk: Chunk,
+    unit: Arc<UnitNotes>,
+    rows: PlacedRows,
+    /// About how much text they are, in bytes.
+    text: usize,
+}
+
+/// Where a record is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The path or URL of the unit, passwords left out.
+    pub uri: String,
+    /// The member, if the unit is an archive.
+    pub member: Option<String>,
+    /// The line on which it begins, from 1.
+    pub line: u64,
+    /// The byte of the decoded text at which it begins.
+    pub byte: u64,
+}
+
+impl Origin {
+    /// `error`, at this record.
+    pub fn place(&self, error: Error) -> Error {
+        error.in_unit(&self.uri, self.member.as_deref()).line(self.line).byte(self.byte)
+    }
+}
+
+/// Cuts rows of `unit` where a chunk ends.
+pub fn cut(rows: PlacedRows, unit: &Arc<UnitNotes>, chunk_bytes: u64) -> Result<Vec<ChunkRows>> {
+    let Some(bytes) = rows.bytes.clone() else { return Err(Error::internal("the parser gave no places of rows")) };
+    let bytes = bytes.as_primitive::<Int64Type>().values();
+    let mut cut = Vec::new();
+    let mut start = 0;
+    while start < bytes.len() {
+        let chunk = unit.chunk(&rows.member, bytes[start].unsigned_abs(), chunk_bytes);
+        let behind = (chunk.number + 1).saturating_mul(chunk_bytes);
+        let length = bytes[start..].partition_point(|byte| byte.unsigned_abs() < behind).max(1);
+        let text = (bytes[start + length - 1] - bytes[start]).unsigned_abs() as usize;
+        let slice = slice(&rows, start, length);
+        let text = if text > 0 { text } else { slice.batch.get_array_memory_size() };
+        cut.push(ChunkRows { chunk, unit: Arc::clone(unit), rows: slice, text });
+        start += length;
+    }
+    Ok(cut)
+}
+
+fn slice(rows: &PlacedRows, start: usize, length: usize) -> PlacedRows {
+    PlacedRows {
+        batch: rows.batch.slice(start, length),
+        lines: rows.lines.as_ref().map(|lines| lines.slice(start, length)),
+        bytes: rows.bytes.as_ref().map(|bytes| bytes.slice(start, length)),
+        member: rows.member.clone(),
+    }
+}
+
+/// Rows of some chunks, and what is noted with them.
+pub struct Group {
+    /// The way that its rows go.
+    pub leg: usize,
+    rows: Vec<ChunkRows>,
+    /// The units that it has rows of, and whether it notes that they are complete.
+    units: Vec<(Arc<UnitNotes>, bool)>,
+    notes: Vec<Chunk>,
+    text: usize,
+    begun: Instant,
+    held: Held,
+}
+
+/// Memory that is charged to the budget, whether there is room or not: so little is held that it need not wait, and
+/// others are kept from taking it.
+struct Held {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Held {
+    fn add(&mut self, bytes: usize) {
+        self.budget.take(bytes);
+        self.bytes += bytes;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
+    }
+}
+
+impl Group {
+    /// Without rows.
+    pub fn new(leg: usize, budget: &Arc<Budget>) -> Self {
+        Group {
+            leg,
+            rows: Vec::new(),
+            units: Vec::new(),
+            notes: Vec::new(),
+            text: 0,
+            begun: Instant::now(),
+            held: Held { budget: Arc::clone(budget), bytes: 0 },
+        }
+    }
+
+    /// Adds rows of a chunk; all others of it have to go into the same group.
+    pub fn push(&mut self, rows: ChunkRows) {
+        if !self.has(&rows.unit) {
+            self.notes.extend(rows.unit.join_group());
+            self.units.push((Arc::clone(&rows.unit), false));
+        }
+        self.text += rows.text;
+        self.held.add(rows.text * MEMORY_FACTOR);
+        self.rows.push(rows);
+    }
+
+    /// Adds notes.
+    pub fn note(&mut self, notes: impl IntoIterator<Item = Chunk>) {
+        self.notes.extend(notes);
+    }
+
+    /// Whether it has rows of `unit`, which are the last that came if it has.
+    pub fn has(&self, unit: &Arc<UnitNotes>) -> bool {
+        self.units.iter().rev().any(|(one, _)| Arc::ptr_eq(one, unit))
+    }
+
+    /// It has all of `unit` that is not written: `note` says so.
+    pub fn complete(&mut self, unit: &Arc<UnitNotes>, note: Chunk) {
+        for (_, complete) in self.units.iter_mut().filter(|(one, _)| Arc::ptr_eq(one, unit)) {
+            *complete = true;
+        }
+        self.notes.push(note);
+    }
+
+    /// Whether it is to be sent before rows of `next`, with about `limit` bytes of text.
+    pub fn is_full(&self, limit: usize, next: &Chunk) -> bool {
+        let enough = self.text >= limit || self.units.len() >= MOST_UNITS || self.begun.elapsed() >= LONGEST_WAIT;
+        enough && self.rows.last().is_some_and(|last| last.chunk != *next)
+    }
+
+    /// Takes over what `other`, of the same way, has, unless that would be more than about `limit` bytes of text.
+    pub fn absorb(&mut self, mut other: Group, limit: usize) -> Option<Group> {
+        let together = self.text + other.text;
+        if other.leg != self.leg || together > limit || self.units.len() + other.units.len() > MOST_UNITS {
+            return Some(other);
+        }
+        self.rows.append(&mut other.rows);
+        self.notes.append(&mut other.notes);
+        for (unit, complete) in other.units.drain(..) {
+            // Of an archive both may have some members.
+            match self.has(&unit) {
+                true => drop(unit.group_written(true)),
+                false => self.units.push((unit, complete)),
+            }
+        }
+        self.text = together;
+        self.held.bytes += std::mem::take(&mut other.held.bytes);
+        None
+    }
+
+    /// Whether there is nothing to write and nothing to note.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.notes.is_empty()
+    }
+
+    /// Whether it has rows.
+    pub fn has_rows(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// What is noted with the rows, each once.
+    pub fn chunks(&self) -> Vec<Chunk> {
+        let mut chunks: Vec<Chunk> = Vec::with_capacity(self.notes.len() + self.units.len());
+        for rows in &self.rows {
+            if chunks.last() != Some(&rows.chunk) {
+                chunks.push(rows.chunk.clone());
+            }
+        }
+        chunks.extend(self.notes.iter().cloned());
+        chunks.sort();
+        chunks.dedup();
+        chunks
+    }
+
+    /// Leaves out what is written already; whether there was such a thing.
+    pub fn leave_out(&mut self, written: &[Chunk]) -> bool {
+        let written: HashSet<&Chunk> = written.iter().collect();
+        let before = self.rows.len() + self.notes.len();
+        self.rows.retain(|rows| !written.contains(&rows.chunk));
+        self.notes.retain(|note| !written.contains(note));
+        self.rows.len() + self.notes.len() < before
+    }
+
+    /// The rows.
+    pub fn batches(&self) -> Vec<RecordBatch> {
+        self.rows.iter().map(|rows| rows.rows.batch.clone()).collect()
+    }
+
+    /// Where the record of row `number` is, counted over all batches from 0.
+    pub fn origin(&self, number: u64) -> Option<Origin> {
+        let mut left = usize::try_from(number).ok()?;
+        let rows = self.rows.iter().find(|rows| {
+            let here = left < rows.rows.batch.num_rows();
+            if !here {
+                left -= rows.rows.batch.num_rows();
+            }
+            here
+        })?;
+        let PlacedRows { lines, bytes, member: MemberPlace { name, .. }, .. } = &rows.rows;
+        Some(Origin {
+            uri: rows.unit.name.clone(),
+            member: name.as_deref().map(str::to_owned),
+            line: lines.as_ref()?.as_primitive::<Int64Type>().value(left).unsigned_abs(),
+            byte: bytes.as_ref()?.as_primitive::<Int64Type>().value(left).unsigned_abs(),
+        })
+    }
+
+    /// It is written: what there is to note of units that are complete by that.
+    pub fn written(self) -> Vec<Chunk> {
+        self.units.iter().filter_map(|(unit, noted)| unit.group_written(*noted)).collect()
+    }
+}

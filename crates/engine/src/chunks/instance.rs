@@ -1,0 +1,120 @@
+//! The plan of one group: the operators of a way over the rows of the group, with one more column that numbers them.
+//!
+//! The number goes through every operator behind the other columns, so whatever becomes of a row, it is known which
+//! record it is from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::compute::BatchCoalescer;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use millstream_core::format::BATCH_BYTES;
+
+use super::way::Leg;
+use crate::plan::node::{leaf, streaming};
+
+/// The column of the rows' numbers.
+const NUMBER: &str = "_millstream_row";
+
+/// The plan of `leg` over `batches`. Its last column tells which of their rows each row is, from 0.
+pub fn over(leg: &Leg, batches: Vec<RecordBatch>, batch_rows: usize) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let mut fields: Vec<_> = leg.read().schema().fields().iter().cloned().collect();
+    fields.push(Arc::new(Field::new(NUMBER, DataType::UInt64, false)));
+    let schema = Arc::new(Schema::new(fields));
+    let properties = streaming(Arc::clone(&schema), 1);
+    let rows: Arc<dyn ExecutionPlan> = Arc::new(GroupExec { batches, batch_rows, schema, properties });
+    leg.operators.iter().rev().try_fold(rows, on_top)
+}
+
+/// `operator` over `input`, handing on the number that is the last of its columns.
+fn on_top(
+    input: Arc<dyn ExecutionPlan>,
+    operator: &Arc<dyn ExecutionPlan>,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let last = input.schema().fields().len() - 1;
+    if operator.name() == "MeterExec" {
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+        return Arc::clone(operator).replace_children(vec![input], options);
+    }
+    if let Some(filter) = operator.downcast_ref::<FilterExec>() {
+        let projection = filter.projection().as_ref().map(|kept| kept.iter().copied().chain([last]).collect());
+        let builder = FilterExecBuilder::new(Arc::clone(filter.predicate()), input);
+        return Ok(Arc::new(builder.with_batch_size(filter.batch_size()).apply_projection(projection)?.build()?));
+    }
+    if let Some(projection) = operator.downcast_ref::<ProjectionExec>() {
+        let number = ProjectionExpr { expr: Arc::new(Column::new(NUMBER, last)), alias: NUMBER.to_owned() };
+        let expressions: Vec<ProjectionExpr> = projection.expr().iter().cloned().chain([number]).collect();
+        return Ok(Arc::new(ProjectionExec::try_new(expressions, input)?));
+    }
+    Err(DataFusionError::Internal(format!("{} is on a way that goes row by row", operator.name())))
+}
+
+/// The leaf of the plan: the rows of a group, numbered.
+struct GroupExec {
+    batches: Vec<RecordBatch>,
+    batch_rows: usize,
+    schema: SchemaRef,
+    properties: Arc<PlanProperties>,
+}
+
+impl fmt::Debug for GroupExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupExec").field("batches", &self.batches.len()).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for GroupExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GroupExec")
+    }
+}
+
+impl ExecutionPlan for GroupExec {
+    leaf!("GroupExec");
+
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let (batches, schema, batch_rows) = (self.batches.clone(), Arc::clone(&self.schema), self.batch_rows);
+        let rows = async_stream::try_stream! {
+            let mut small = BatchCoalescer::new(Arc::clone(&schema), batch_rows)
+                .with_biggest_coalesce_batch_size(Some(batch_rows / 2));
+            let (mut next, mut held) = (0, 0);
+            for batch in batches {
+                held += batch.get_array_memory_size();
+                let numbered = numbered(&schema, &batch, next)?;
+                next += batch.num_rows() as u64;
+                small.push_batch(numbered)?;
+                if held >= BATCH_BYTES {
+                    small.finish_buffered_batch()?;
+                }
+                while let Some(batch) = small.next_completed_batch() {
+                    held = 0;
+                    yield batch;
+                }
+            }
+            small.finish_buffered_batch()?;
+            while let Some(batch) = small.next_completed_batch() {
+                yield batch;
+            }
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), rows)))
+    }
+}
+
+/// `batch` with the numbers of its rows from `first` on.
+fn numbered(schema: &SchemaRef, batch: &RecordBatch, first: u64) -> DataFusionResult<RecordBatch> {
+    let rows = batch.num_rows();
+    let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(first..first + rows as u64));
+    let columns = batch.columns().iter().cloned().chain([numbers]).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}

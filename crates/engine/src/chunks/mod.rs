@@ -1,0 +1,33 @@
+//! Loading chunk by chunk: rows become visible piece by piece, each piece exactly once however many runs it takes.
+//!
+//! ```text
+//!            ┌ units ─▶ rows with their places ─▶ chunks ─▶ group ─┐        ┌ plan ─▶ delivery ─▶ commit
+//!  task N ───┤                                                     ├─ queue ┤
+//!  task M ───┘                                                     ┘        └ plan ─▶ delivery ─▶ commit
+//! ```
+//! A **chunk** of a unit is all records whose first decoded byte lies in one stretch of [`CHUNK_BYTES`]; so the cut depends
+//! on nothing but the data. A **group** is some whole chunks of one or more units in memory. Its rows go through a plan of
+//! their own, whose end says that all of them have come out, and into one transaction of the target, beside the notes of
+//! the chunks. A group whose transaction failed is still there and is delivered again.
+//!
+//! `way.rs` which ways from a source to a sink can be taken so; `units.rs` what tells units apart, and which of them are
+//! complete; `group.rs` the rows of a group; `instance.rs` the plan of a group; `load.rs` who reads and delivers. The
+//! target's side is [`millstream_core::sink::Ledger`].
+
+mod group;
+mod instance;
+pub mod load;
+mod units;
+pub mod way;
+
+/// Decoded bytes of a chunk. A load that was begun with other chunks cannot be gone on with, so this stays as it is.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// Decoded bytes of a chunk, in tests fewer.
+fn chunk_bytes() -> u64 {
+    #[cfg(debug_assertions)]
+    if let Some(bytes) = std::env::var("MILLSTREAM_CHUNK_BYTES").ok().and_then(|bytes| bytes.parse().ok()) {
+        return bytes;
+    }
+    CHUNK_BYTES
+}

@@ -1,0 +1,109 @@
+//! Which ways from a source to a sink can be loaded chunk by chunk: those on which every row comes from one record of one
+//! source, and always the same one.
+//!
+//! Filters, expressions and unions are such. Whatever puts rows together (an aggregate, a sort, a window, a limit, a join),
+//! or is shared by several users, needs all rows; what is volatile gives others the next time.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::read::exec::ReadExec;
+
+/// A way from one source to a sink.
+#[derive(Debug, Clone)]
+pub struct Leg {
+    /// The operators on it, the one at the sink first.
+    pub operators: Vec<Arc<dyn ExecutionPlan>>,
+    /// What reads; a [`ReadExec`], perhaps behind its meter.
+    read: Arc<dyn ExecutionPlan>,
+}
+
+impl Leg {
+    /// What reads.
+    pub fn read(&self) -> &ReadExec {
+        self.read.downcast_ref::<ReadExec>().expect("a way begins where something is read")
+    }
+}
+
+/// The ways that lead to a sink, if each of them goes row by row; otherwise what does not, in words that end a sentence.
+pub fn legs(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Leg>, String> {
+    let mut found = Vec::new();
+    walk(plan, &mut Vec::new(), &mut found)?;
+    Ok(found)
+}
+
+fn walk(
+    node: &Arc<dyn ExecutionPlan>,
+    above: &mut Vec<Arc<dyn ExecutionPlan>>,
+    found: &mut Vec<Leg>,
+) -> Result<(), String> {
+    if let Some(read) = node.downcast_ref::<ReadExec>() {
+        if read.reader().patterns.iter().any(|pattern| pattern == "-") {
+            return Err(format!("`{}` reads standard input, which cannot be read again", read.source()));
+        }
+        found.push(Leg { operators: above.clone(), read: Arc::clone(node) });
+        return Ok(());
+    }
+    check(node)?;
+    let kept = !is_left_out(node.name());
+    if kept {
+        above.push(Arc::clone(node));
+    }
+    let walked = node.children().into_iter().try_for_each(|child| walk(child, above, found));
+    if kept {
+        above.pop();
+    }
+    walked
+}
+
+/// Operators that only hand rows on: they put several streams together, or one into several.
+fn is_left_out(name: &str) -> bool {
+    matches!(
+        name,
+        "UnionExec"
+            | "InterleaveExec"
+            | "RepartitionExec"
+            | "CoalescePartitionsExec"
+            | "CoalesceBatchesExec"
+            | "CooperativeExec"
+    )
+}
+
+fn check(node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
+    let name = node.name();
+    if node.fetch().is_some() {
+        return Err("a limit counts all rows".to_owned());
+    }
+    if !matches!(name, "MeterExec" | "FilterExec" | "ProjectionExec") && !is_left_out(name) {
+        return Err(why_not(name));
+    }
+    let mut volatile = false;
+    let looked = node.apply_expressions(&mut |expression: &Arc<dyn PhysicalExpr>| {
+        volatile |= is_volatile(expression);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    match looked {
+        Ok(_) if volatile => Err("a function gives another value each time".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.strip_backtrace()),
+    }
+}
+
+fn why_not(name: &str) -> String {
+    let kinds = [
+        ("Aggregate", "an aggregate puts rows together"),
+        ("Sort", "a sort needs all rows"),
+        ("TopK", "a sort needs all rows"),
+        ("Window", "a window looks at other rows"),
+        ("Limit", "a limit counts all rows"),
+        ("Join", "a join puts rows together"),
+        ("Tee", "a step with several users runs once for all of them"),
+        ("Unnest", "one record becomes several rows"),
+    ];
+    let known = kinds.iter().find(|(part, _)| name.contains(part));
+    known.map_or_else(|| format!("{} needs all rows", name.trim_end_matches("Exec")), |(_, why)| (*why).to_owned())
+}

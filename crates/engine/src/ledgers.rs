@@ -1,0 +1,292 @@
+//! What a run goes on with: its place among the runs of the job, and the ledgers of its sinks.
+//!
+//! A load in a target's ledger is named after the job, the sink, the table and the first of the runs that go on with each
+//! other; that of an incremental source after the first three. So a target tells by itself what was begun in it and not
+//! ended, also to a machine that knows nothing of the run that began it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use millstream_core::sink::{Delivered, Ledger, LoadContext};
+use millstream_core::{Error, ErrorKind, Result, Step};
+use millstream_job::{Job, SinkStep};
+
+use crate::chunks::load::{ChunkLoad, is_complete, note_complete};
+use crate::chunks::way::{Leg, legs};
+use crate::machine::Machine;
+use crate::plan::shared::Physical;
+use crate::prepare::{Base, Prepared};
+use crate::report::SinkResult;
+use crate::run::RunOptions;
+use crate::runs::{JobKey, LiveRun, OnlyRun, Outcome, RunBook, RunRecord, default_folder};
+
+/// A load of which nothing is in the target is forgotten when it is older than this, in seconds.
+const OLD: u64 = 24 * 60 * 60;
+
+/// In place of a run, in the name of a load that all runs share.
+const ALL_RUNS: &str = "incremental";
+
+/// Where a run stands among the runs of its job.
+pub struct Place {
+    /// Its name.
+    pub run: String,
+    /// The first of the runs that it goes on with.
+    pub resumes: Option<String>,
+    /// Whether the last run was done, and there is nothing to go on with.
+    pub is_done: bool,
+    /// The book, if there is one.
+    book: Option<Arc<RunBook>>,
+    job: JobKey,
+    options: RunOptions,
+    /// The run that it goes on with.
+    last: Option<RunRecord>,
+    only: Mutex<Option<OnlyRun>>,
+}
+
+/// The ledger of a sink in this run.
+pub struct OpenLedger {
+    ledger: Arc<dyn Ledger>,
+    load: String,
+    sink: String,
+    target: String,
+    incremental: bool,
+    /// Rows that have become visible.
+    pub rows: Arc<AtomicU64>,
+}
+
+/// The name of a run: when it began, and in which process.
+fn run_name() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}", since.as_millis(), std::process::id())
+}
+
+impl Place {
+    /// Where a run of `job` stands.
+    pub fn find(job: &Job, machine: &Machine, options: &RunOptions) -> Result<Self> {
+        let book = match &machine.state {
+            Some(folder) => Some(RunBook::open(folder)?),
+            // Where nobody asked for a book, none is better than no run.
+            None => default_folder().and_then(|folder| RunBook::open(&folder).ok()),
+        };
+        let key = JobKey::new(job.path(), &options.variables);
+        let last = match &book {
+            Some(book) if options.resume => book.last(&key)?,
+            _ => None,
+        };
+        let incremental = job.sources.iter().any(|source| source.incremental);
+        let is_done = last.as_ref().is_some_and(|last| last.outcome == Outcome::Done) && !incremental;
+        if let Some(running) = last.as_ref().filter(|last| last.outcome == Outcome::Running) {
+            return Err(Error::refused("the last run of this job is still running")
+                .cause(format!("run {} in process {}", running.run, running.process))
+                .hint("wait until it has ended, or end it"));
+        }
+        let last = last.filter(|last| last.outcome.is_unfinished());
+        let resumes = last.as_ref().map(|last| last.logical.clone());
+        let (job, options) = (key, options.clone());
+        Ok(Place { run: run_name(), resumes, is_done, book, job, options, last, only: Mutex::default() })
+    }
+
+    /// Enters the run into the book.
+    pub fn enter(&self) -> Result<Option<LiveRun>> {
+        let logical = self.resumes.as_ref().unwrap_or(&self.run);
+        self.book.as_ref().map(|book| book.begin(&self.run, logical, &self.job)).transpose()
+    }
+
+    /// Refuses to go on with a run whose job gave other rows.
+    pub fn accept(&self, job: &Job, prepared: &Prepared<'_>, live: Option<&LiveRun>) -> Result<()> {
+        let fingerprint = prepared.fingerprint(job);
+        let before = self.last.as_ref().and_then(|last| last.fingerprint.as_ref());
+        if before.is_some_and(|before| *before != fingerprint) {
+            return Err(Error::refused("the job has changed since the run that it would go on with")
+                .cause("its sources, their columns, its steps, or its targets are others, and so may be its rows")
+                .hint("take the change back, or begin anew: `--restart`"));
+        }
+        let predicted = serde_json::to_value(prepared.predicted()).unwrap_or_default();
+        live.map_or(Ok(()), |live| live.prepared(&fingerprint, &predicted))
+    }
+
+    /// The ledger of `sink`, to which `legs` lead; `None` if there can be none.
+    pub async fn open_ledger(&self, sink: &SinkStep, legs: &[Leg], context: LoadContext) -> Result<Option<OpenLedger>> {
+        self.be_the_only_run()?;
+        let incremental = legs.iter().any(|leg| leg.read().reader().incremental);
+        let table = sink.settings.get("table").and_then(|table| table.as_str()).unwrap_or_default();
+        let of_sink = format!("{}\n{}\n{table}\n", self.job.text(), sink.name.value);
+        let own = match incremental {
+            true => format!("{of_sink}{ALL_RUNS}"),
+            false => format!("{of_sink}{}", self.resumes.as_ref().unwrap_or(&self.run)),
+        };
+        let Some(mut ledger) = sink.sink.ledger(&own, context.clone()).await? else { return Ok(None) };
+        let mut load = own;
+        if !incremental && let Some(other) = self.left_behind(sink, ledger.as_ref(), &of_sink, &load, &context).await? {
+            ledger.forget(&load).await?;
+            ledger = match sink.sink.ledger(&other, context).await? {
+                Some(ledger) => ledger,
+                None => return Ok(None),
+            };
+            load = other;
+        }
+        let rows = Arc::default();
+        let (sink, target) = (sink.name.value.clone(), sink.sink.target());
+        Ok(Some(OpenLedger { ledger, load, sink, target, incremental, rows }))
+    }
+
+    /// Where no book can be kept, the target's ledger alone has to do.
+    fn be_the_only_run(&self) -> Result<()> {
+        let mut only = self.only.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (None, Some(book)) = (&*only, &self.book) {
+            *only = Some(book.only_run(&self.job)?);
+        }
+        Ok(())
+    }
+
+    /// Looks at what earlier runs have left in the ledger. What is complete is forgotten; with what is not, this run goes
+    /// on if it was asked to and the book knew nothing of it: then the name of that load comes back.
+    async fn left_behind(
+        &self,
+        sink: &SinkStep,
+        ledger: &dyn Ledger,
+        of_sink: &str,
+        own: &str,
+        context: &LoadContext,
+    ) -> Result<Option<String>> {
+        let mut unfinished = Vec::new();
+        for other in ledger.loads().await? {
+            let Some(run) = other.load.strip_prefix(of_sink).filter(|run| *run != ALL_RUNS) else { continue };
+            if other.load == own {
+                continue;
+            }
+            let is_done = self.book.as_ref().map_or(Ok(false), |book| book.is_done(run))?;
+            let is_empty = other.chunks == 0 && other.idle_seconds > OLD;
+            if is_done || is_empty || self.options.restart {
+                ledger.forget(&other.load).await?;
+            } else if other.chunks > 0 {
+                match sink.sink.ledger(&other.load, context.clone()).await? {
+                    Some(known) if is_complete(known.as_ref()).await? => ledger.forget(&other.load).await?,
+                    _ => unfinished.push((other.load.clone(), other.chunks)),
+                }
+            }
+        }
+        // A ledger that was forgotten has taken its table with it, unless ours is in it.
+        match unfinished.as_slice() {
+            [] => Ok(None),
+            [(load, _)] if self.options.resume && self.resumes.is_none() => Ok(Some(load.clone())),
+            [(_, chunks), ..] => Err(Error::refused("an earlier run of this job has stopped before its end")
+                .cause(format!("{chunks} notes of what it has loaded are in {}", sink.sink.target()))
+                .hint(
+                    "`millstream run --resume` goes on with it; `--restart` begins anew, and leaves the rows that it has \
+                     loaded where they are",
+                )),
+        }
+    }
+}
+
+impl OpenLedger {
+    /// The load of what `legs` read.
+    pub fn load(&self, base: &Base, legs: Vec<Leg>, step: Arc<Step>, place: &Place) -> ChunkLoad {
+        ChunkLoad {
+            name: self.sink.clone(),
+            legs,
+            ledger: Arc::clone(&self.ledger),
+            step,
+            budget: Arc::clone(&base.budget),
+            context: base.session.task_ctx(),
+            workers: base.runtimes.workers(),
+            accept_changed: place.options.accept_changed,
+        }
+    }
+
+    /// What there is now.
+    pub fn result(&self) -> SinkResult {
+        let summary = self.ledger.summary(self.rows.load(Ordering::Relaxed));
+        SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary }
+    }
+}
+
+/// The ways to each sink, where it is loaded chunk by chunk; otherwise why it is not.
+pub fn ways(job: &Job, physical: &Physical) -> Result<Vec<Result<Vec<Leg>, String>>> {
+    let way = |(sink, root): (&SinkStep, &crate::plan::shared::Root)| match sink.sink.may_keep_ledger() {
+        true => legs(&root.plan),
+        false => Err("its settings ask for it".to_owned()),
+    };
+    let mut ways: Vec<_> = job.sinks.iter().zip(&physical.roots).map(way).collect();
+    // A target in which a transaction is open until the end may not take others meanwhile.
+    let at_once: Vec<String> =
+        job.sinks.iter().zip(&ways).filter(|(_, way)| way.is_err()).map(|(sink, _)| sink.sink.target()).collect();
+    for (sink, way) in job.sinks.iter().zip(&mut ways) {
+        if way.is_ok() && at_once.contains(&sink.sink.target()) {
+            *way = Err("another sink loads into the same place at once".to_owned());
+        }
+    }
+    for (sink, way) in job.sinks.iter().zip(&ways) {
+        check_incremental(job, sink, way)?;
+    }
+    Ok(ways)
+}
+
+/// A source that is incremental leads to sinks that know what they have.
+fn check_incremental(job: &Job, sink: &SinkStep, way: &Result<Vec<Leg>, String>) -> Result<()> {
+    let incremental: Vec<&str> =
+        job.sources.iter().filter(|source| source.incremental).map(|source| source.name.value.as_str()).collect();
+    let used = |name: &str| is_used(job, &sink.from.value, name);
+    let Some(source) = incremental.iter().find(|name| used(name)) else { return Ok(()) };
+    let refused = |cause: String| {
+        Error::job(format!("`{source}` is incremental, and `{}` cannot be loaded file by file", sink.name.value))
+            .cause(cause)
+            .hint(
+                "write its rows, changed row by row only, into a table with `mode: append`, or leave out `incremental`",
+            )
+    };
+    match way {
+        Err(why) => Err(refused(why.clone())),
+        Ok(legs) => match legs.iter().find(|leg| !leg.read().reader().incremental) {
+            Some(other) => Err(refused(format!("`{}` is not incremental", other.read().source()))),
+            None => Ok(()),
+        },
+    }
+}
+
+/// Whether the rows of `step` come from `source`.
+fn is_used(job: &Job, step: &str, source: &str) -> bool {
+    step == source
+        || job
+            .transforms
+            .iter()
+            .filter(|one| one.name.value == step)
+            .any(|one| one.uses.iter().any(|used| is_used(job, used, source)))
+}
+
+/// `error`, which stopped the run, and what of the run stays. A load that has nothing is forgotten.
+pub async fn stopped(job: &Job, error: Error, ledgers: &[OpenLedger]) -> Error {
+    for one in ledgers.iter().filter(|one| !one.incremental && one.rows.load(Ordering::Relaxed) == 0) {
+        // Whether that works does not matter: the next run does it.
+        let _ = one.ledger.forget_unwritten(&one.load).await;
+    }
+    let rows: u64 = ledgers.iter().map(|one| one.rows.load(Ordering::Relaxed)).sum();
+    if rows == 0 {
+        return error;
+    }
+    let go_on = format!("`millstream run --resume {}` goes on", job.path());
+    if error.kind() == ErrorKind::Interrupted {
+        let what = format!("the run was interrupted; {rows} rows are loaded, and the rest was taken back");
+        return Error::new(ErrorKind::Interrupted, what).hint(go_on);
+    }
+    let hint = error.hint_text().map_or(String::new(), |hint| format!("{hint}; "));
+    error.hint(format!("{hint}{rows} rows are loaded, and {go_on}"))
+}
+
+/// Notes that loads are complete.
+pub async fn complete(ledgers: &[OpenLedger]) -> Result<()> {
+    for one in ledgers.iter().filter(|one| !one.incremental) {
+        let noted = note_complete(one.ledger.as_ref()).await.map_err(|error| error.in_step(&one.sink))?;
+        debug_assert!(matches!(noted, Delivered::Written { .. } | Delivered::AlreadyDone(_)));
+    }
+    Ok(())
+}
+
+/// Forgets loads that are complete. If that does not work, the next run does it.
+pub async fn forget(ledgers: &[OpenLedger]) {
+    for one in ledgers.iter().filter(|one| !one.incremental) {
+        let _ = one.ledger.forget(&one.load).await;
+    }
+}

@@ -1,0 +1,432 @@
+//! The book of runs: what ran, how it ended, and what is unfinished, in a SQLite file of the state folder.
+//!
+//! ```text
+//!  STATE/runs.db          a row for each run
+//!  STATE/live/RUN.lock    locked by the run's process as long as it lives
+//!  STATE/jobs/KEY.lock    locked by the one run of a job that loads chunk by chunk
+//! ```
+//! The locks are the system's, so a process that is killed gives them back, whatever process has its number then. The
+//! book is for people and for `--resume`. What is in a target, the target itself knows: losing the book loses no row.
+
+use std::fs::TryLockError;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fs_err::File;
+use millstream_core::{Error, ErrorKind, Result, fail_point};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::stable;
+
+/// So many runs are kept.
+const KEPT: u64 = 1_000;
+
+/// How long another run may write to the book.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The columns of a record, in the order of [`record`].
+const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, rows_read, \
+                       rows_written, rows_rejected, units, predicted, report";
+
+/// What tells a job from others: its file, and the variables that were set for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobKey {
+    /// The path of the file, from the root.
+    pub path: String,
+    /// The variables of the command line, as `NAME=VALUE`, sorted.
+    pub variables: String,
+}
+
+impl JobKey {
+    /// Of the job at `path` with `variables`.
+    pub fn new(path: &str, variables: &[(String, String)]) -> Self {
+        let path = fs_err::canonicalize(path).map_or_else(|_| path.to_owned(), |path| path.display().to_string());
+        let mut variables: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        variables.sort();
+        JobKey { path, variables: variables.join("\n") }
+    }
+
+    /// As one text.
+    pub fn text(&self) -> String {
+        match self.variables.is_empty() {
+            true => self.path.clone(),
+            // Values may be long, and are nobody's business in a target.
+            false => format!("{} {:016x}", self.path, stable::hash(&self.variables)),
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It runs.
+    Running,
+    /// To its end.
+    Done,
+    /// With an error.
+    Failed,
+    /// Someone asked it to end.
+    Interrupted,
+    /// Its process ended without a word.
+    Killed,
+}
+
+impl Outcome {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Running => "running",
+            Outcome::Done => "done",
+            Outcome::Failed => "failed",
+            Outcome::Interrupted => "interrupted",
+            Outcome::Killed => "killed",
+        }
+    }
+
+    /// Whether there is something left of it to do.
+    pub fn is_unfinished(self) -> bool {
+        matches!(self, Outcome::Failed | Outcome::Interrupted | Outcome::Killed)
+    }
+}
+
+/// What the book says of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunRecord {
+    /// Its name.
+    pub run: String,
+    /// The name of the first of the runs that went on with each other.
+    pub logical: String,
+    /// The job's file.
+    pub job: String,
+    /// The variables of the command line.
+    pub variables: String,
+    /// What its rows depended on, in short.
+    pub fingerprint: Option<String>,
+    /// The process.
+    pub process: u32,
+    /// When it began, in milliseconds since 1970.
+    pub began: u64,
+    /// When it ended.
+    pub ended: Option<u64>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The error, if it ended with one.
+    pub message: Option<String>,
+    /// Rows that came out of the sources.
+    pub rows_read: u64,
+    /// Rows that the sinks took.
+    pub rows_written: u64,
+    /// Records that were refused.
+    pub rows_rejected: u64,
+    /// Units read to their end.
+    pub units: u64,
+    /// What was expected when it began.
+    pub predicted: Value,
+    /// Its report, if it ended well.
+    pub report: Option<Value>,
+}
+
+/// What is told of a run when it ends.
+#[derive(Debug, Clone, Default)]
+pub struct Ending {
+    /// Rows that came out of the sources.
+    pub rows_read: u64,
+    /// Rows that the sinks took.
+    pub rows_written: u64,
+    /// Records that were refused.
+    pub rows_rejected: u64,
+    /// Units read to their end.
+    pub units: u64,
+    /// The report, if it ended well.
+    pub report: Option<Value>,
+}
+
+/// The book.
+#[derive(Debug)]
+pub struct RunBook {
+    folder: PathBuf,
+    connection: Mutex<Connection>,
+}
+
+/// A run that is in the book, and lives.
+#[derive(Debug)]
+pub struct LiveRun {
+    book: Arc<RunBook>,
+    /// Its name.
+    pub run: String,
+    lock: PathBuf,
+    _locked: File,
+}
+
+/// The only run of its job that loads chunk by chunk.
+#[derive(Debug)]
+pub struct OnlyRun(#[allow(dead_code)] File);
+
+/// Where the state is kept if nobody says so; `None` if there is no home.
+pub fn default_folder() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    folder("XDG_STATE_HOME")
+        .or_else(|| Some(folder("HOME")?.join(".local/state")))
+        .map(|state| state.join("millstream"))
+}
+
+impl RunBook {
+    /// Opens the book in `folder`, and makes what is missing.
+    pub fn open(folder: &Path) -> Result<Arc<Self>> {
+        let failed = |cause: std::io::Error| {
+            Error::io(format!("the state folder {} cannot be used", folder.display()), &cause)
+                .hint("name another one with `--state` or MILLSTREAM_STATE")
+        };
+        for part in ["live", "jobs"] {
+            fs_err::create_dir_all(folder.join(part)).map_err(failed)?;
+        }
+        let told = |error| fault(folder, &error);
+        let connection = Connection::open(folder.join("runs.db")).map_err(told)?;
+        connection.busy_timeout(PATIENCE).map_err(told)?;
+        connection
+            .execute_batch(
+                "CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT NULL, variables \
+                 TEXT NOT NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, outcome \
+                 TEXT, message TEXT, rows_read INTEGER NOT NULL DEFAULT 0, rows_written INTEGER NOT NULL DEFAULT 0, \
+                 rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report TEXT)",
+            )
+            .map_err(told)?;
+        Ok(Arc::new(RunBook { folder: folder.to_owned(), connection: Mutex::new(connection) }))
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn told<T>(&self, done: rusqlite::Result<T>) -> Result<T> {
+        done.map_err(|error| fault(&self.folder, &error))
+    }
+
+    /// Enters a run of `job`; `logical` is the run that it goes on with, or its own name.
+    pub fn begin(self: &Arc<Self>, run: &str, logical: &str, job: &JobKey) -> Result<LiveRun> {
+        let lock = self.lock_file(run);
+        let failed = |cause: std::io::Error| Error::io("the lock of the run cannot be made", &cause);
+        let file = File::create(&lock).map_err(failed)?;
+        file.lock().map_err(failed)?;
+        fail_point::pass("state.before");
+        let insert = "INSERT INTO runs (run, logical, job, variables, process, began) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let values = params![run, logical, job.path, job.variables, std::process::id(), signed(now())];
+        self.told(self.connection().execute(insert, values))?;
+        fail_point::pass("state.after");
+        let old = "DELETE FROM runs WHERE run NOT IN (SELECT run FROM runs ORDER BY began DESC LIMIT ?1)";
+        self.told(self.connection().execute(old, [signed(KEPT)]))?;
+        Ok(LiveRun { book: Arc::clone(self), run: run.to_owned(), lock, _locked: file })
+    }
+
+    fn lock_file(&self, run: &str) -> PathBuf {
+        self.folder.join("live").join(format!("{run}.lock"))
+    }
+
+    /// Makes sure that no other run of `job` loads chunk by chunk.
+    pub fn only_run(&self, job: &JobKey) -> Result<OnlyRun> {
+        let path = self.folder.join("jobs").join(format!("{:016x}.lock", stable::hash(&job.text())));
+        let failed = |cause: std::io::Error| Error::io("the lock of the job cannot be made", &cause);
+        let file = File::create(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(OnlyRun(file)),
+            Err(TryLockError::WouldBlock) => {
+                let error = Error::refused("this job is running already");
+                let other = self.last(job)?.filter(|other| other.outcome == Outcome::Running);
+                let error = match other {
+                    Some(other) => error.cause(format!("run {} in process {}", other.run, other.process)),
+                    None => error,
+                };
+                Err(error.hint("wait until it has ended, or end it"))
+            }
+            Err(TryLockError::Error(cause)) => Err(failed(cause)),
+        }
+    }
+
+    /// All runs, the last one first; of one job, if `job` is given.
+    pub fn list(&self, job: Option<&str>, most: u64) -> Result<Vec<RunRecord>> {
+        let query =
+            format!("SELECT {COLUMNS} FROM runs WHERE ?1 IS NULL OR job = ?1 ORDER BY began DESC, run DESC LIMIT ?2");
+        let records = || {
+            let connection = self.connection();
+            let mut query = connection.prepare(&query)?;
+            let records = query.query_map(params![job, signed(most)], record)?;
+            records.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        Ok(self.told(records())?.into_iter().map(|record| self.alive(record)).collect())
+    }
+
+    /// The last run of `job`, other than those in this process.
+    pub fn last(&self, job: &JobKey) -> Result<Option<RunRecord>> {
+        let query = format!(
+            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 ORDER BY began DESC, run DESC LIMIT 1"
+        );
+        let found = self.connection().query_row(&query, [&job.path, &job.variables], record).optional();
+        Ok(self.told(found)?.map(|record| self.alive(record)))
+    }
+
+    /// The last run before `run` of the same job that was done.
+    pub fn done_before(&self, run: &RunRecord) -> Result<Option<RunRecord>> {
+        let query = format!(
+            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND outcome = 'done' AND began < ?3 ORDER BY began \
+             DESC LIMIT 1"
+        );
+        let values = params![run.job, run.variables, signed(run.began)];
+        let found = self.connection().query_row(&query, values, record).optional();
+        self.told(found)
+    }
+
+    /// Whether all that belongs to the run `logical` is done.
+    pub fn is_done(&self, logical: &str) -> Result<bool> {
+        let query = "SELECT EXISTS (SELECT 1 FROM runs WHERE logical = ?1 AND outcome = 'done')";
+        self.told(self.connection().query_row(query, [logical], |row| row.get(0)))
+    }
+
+    /// A run without an outcome runs if its lock is held.
+    fn alive(&self, record: RunRecord) -> RunRecord {
+        if record.outcome != Outcome::Running {
+            return record;
+        }
+        let free = match File::open(self.lock_file(&record.run)) {
+            Ok(file) => file.try_lock_shared().is_ok(),
+            Err(_) => true,
+        };
+        RunRecord { outcome: if free { Outcome::Killed } else { Outcome::Running }, ..record }
+    }
+}
+
+impl LiveRun {
+    /// Notes what the run's rows depend on, and what is expected of it.
+    pub fn prepared(&self, fingerprint: &str, predicted: &Value) -> Result<()> {
+        let update = "UPDATE runs SET fingerprint = ?2, predicted = ?3 WHERE run = ?1";
+        let values = params![self.run, fingerprint, predicted.to_string()];
+        self.book.told(self.book.connection().execute(update, values)).map(drop)
+    }
+
+    /// Notes how the run ended.
+    pub fn end(&self, error: Option<&Error>, ending: &Ending) -> Result<()> {
+        let outcome = match error.map(Error::kind) {
+            None => Outcome::Done,
+            Some(ErrorKind::Interrupted) => Outcome::Interrupted,
+            Some(_) => Outcome::Failed,
+        };
+        let message = error.map(|error| match error.cause_text() {
+            Some(cause) => format!("{}: {cause}", error.what()),
+            None => error.what().to_owned(),
+        });
+        let update = "UPDATE runs SET ended = ?2, outcome = ?3, message = ?4, rows_read = ?5, rows_written = ?6, \
+                      rows_rejected = ?7, units = ?8, report = ?9 WHERE run = ?1";
+        let values = params![
+            self.run,
+            signed(now()),
+            outcome.name(),
+            message,
+            signed(ending.rows_read),
+            signed(ending.rows_written),
+            signed(ending.rows_rejected),
+            signed(ending.units),
+            ending.report.as_ref().map(Value::to_string)
+        ];
+        fail_point::pass("state.before");
+        let done = self.book.told(self.book.connection().execute(update, values)).map(drop);
+        fail_point::pass("state.after");
+        done
+    }
+}
+
+impl Drop for LiveRun {
+    fn drop(&mut self) {
+        // Whoever finds no lock file knows as much as whoever finds it free.
+        let _ = fs_err::remove_file(&self.lock);
+    }
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);
+    let value = |index| -> rusqlite::Result<Option<Value>> {
+        Ok(row.get::<_, Option<String>>(index)?.and_then(|text| serde_json::from_str(&text).ok()))
+    };
+    let outcome: Option<String> = row.get(8)?;
+    let known = [Outcome::Done, Outcome::Failed, Outcome::Interrupted];
+    Ok(RunRecord {
+        run: row.get(0)?,
+        logical: row.get(1)?,
+        job: row.get(2)?,
+        variables: row.get(3)?,
+        fingerprint: row.get(4)?,
+        process: row.get(5)?,
+        began: number(6)?,
+        ended: row.get::<_, Option<i64>>(7)?.map(i64::unsigned_abs),
+        outcome: known.into_iter().find(|known| outcome.as_deref() == Some(known.name())).unwrap_or(Outcome::Running),
+        message: row.get(9)?,
+        rows_read: number(10)?,
+        rows_written: number(11)?,
+        rows_rejected: number(12)?,
+        units: number(13)?,
+        predicted: value(14)?.unwrap_or(Value::Null),
+        report: value(15)?,
+    })
+}
+
+fn fault(folder: &Path, error: &rusqlite::Error) -> Error {
+    Error::refused(format!("the book of runs in {} cannot be used", folder.display()))
+        .cause(error)
+        .hint("name another folder with `--state` or MILLSTREAM_STATE")
+}
+
+/// Milliseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// SQLite's integers have a sign.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> JobKey {
+        JobKey { path: "/jobs/a.yaml".to_owned(), variables: String::new() }
+    }
+
+    #[test]
+    fn a_run_that_ends_without_a_word_was_killed() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let book = RunBook::open(folder.path()).expect("it opens");
+        let run = book.begin("1-1", "1-1", &key()).expect("it begins");
+        let last = |book: &RunBook| book.last(&key()).expect("it answers").expect("there is one");
+        let other = RunBook::open(folder.path()).expect("it opens twice");
+        assert_eq!(last(&other).outcome, Outcome::Running);
+        drop(run);
+        assert_eq!(last(&other).outcome, Outcome::Killed);
+        let run = book.begin("2-2", "1-1", &key()).expect("it begins");
+        run.prepared("abc", &Value::Null).expect("noted");
+        run.end(None, &Ending { rows_written: 7, ..Ending::default() }).expect("noted");
+        drop(run);
+        let done = last(&other);
+        assert_eq!((done.outcome, done.rows_written, done.fingerprint.as_deref()), (Outcome::Done, 7, Some("abc")));
+        assert!(other.is_done("1-1").expect("it answers") && !other.is_done("2-2").expect("it answers"));
+        assert_eq!(other.list(None, 10).expect("it answers").len(), 2);
+        assert_eq!(other.list(Some("/jobs/b.yaml"), 10).expect("it answers").len(), 0);
+    }
+
+    #[test]
+    fn one_run_of_a_job_loads_at_a_time() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let book = RunBook::open(folder.path()).expect("it opens");
+        let first = book.only_run(&key()).expect("nobody else runs");
+        let refused = book.only_run(&key()).expect_err("one runs");
+        assert!(refused.what().contains("running already"), "{refused:?}");
+        let other = JobKey { variables: "DAY=1".to_owned(), ..key() };
+        book.only_run(&other).expect("it is another job");
+        drop(first);
+        book.only_run(&key()).expect("nobody else runs");
+    }
+}
