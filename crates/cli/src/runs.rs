@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use chrono::{DateTime, Local};
 use millstream_core::{Error, Result};
 use millstream_engine::Failure;
-use millstream_engine::runs::{RunBook, RunRecord, default_folder};
+use millstream_engine::runs::{Outcome, RunBook, RunRecord, default_folder};
 use serde_json::{Value, json};
 
 use crate::arguments::{Global, Runs};
@@ -35,7 +35,13 @@ fn list(output: Output, book: &RunBook, asked: &Runs) -> Result<()> {
     if asked.unfinished {
         // What a later run has gone on with is not left to be done.
         let all = book.list(None, u64::MAX)?;
-        let gone_on = |run: &RunRecord| all.iter().any(|other| other.logical == run.logical && other.began > run.began);
+        let gone_on = |run: &RunRecord| {
+            let later = |other: &&RunRecord| {
+                other.began > run.began && (&other.job, &other.variables) == (&run.job, &run.variables)
+            };
+            let ends = |other: &RunRecord| other.logical == run.logical || other.outcome == Outcome::Done;
+            all.iter().filter(later).any(ends)
+        };
         runs.retain(|run| run.outcome.is_unfinished() && !gone_on(run));
         runs.truncate(usize::try_from(asked.most).unwrap_or(usize::MAX));
     }
@@ -153,8 +159,6 @@ fn change(now: Option<u64>, before: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use millstream_engine::runs::Outcome;
-
     use super::*;
 
     fn run(name: &str, rows: u64) -> RunRecord {

@@ -62,6 +62,9 @@ pub struct LoadContext {
     pub run: String,
     /// The sink's entry in the job file.
     pub sink: String,
+    /// What the target notes in the transaction that makes the rows visible, so that a later run knows that they are, and
+    /// does not add them again. `None` if that does not matter.
+    pub mark: Option<String>,
     /// The columns, without the route.
     pub schema: SchemaRef,
     /// How many writers there will be.
@@ -108,6 +111,16 @@ pub trait Sink: Debug + Send + Sync {
 
     /// Begins a load.
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>>;
+
+    /// Whether rows that are loaded twice are there twice.
+    fn adds_rows(&self) -> bool {
+        false
+    }
+
+    /// Forgets what was noted for [`LoadContext::mark`]; with `unwritten` only if the rows are not there.
+    async fn unmark(&self, _mark: &str, _context: LoadContext, _unwritten: bool) -> Result<()> {
+        Ok(())
+    }
 
     /// Whether it may have a ledger, as far as its settings say.
     fn may_keep_ledger(&self) -> bool {

@@ -94,7 +94,7 @@ impl Place {
     }
 
     /// Refuses to go on with a run whose job gave other rows.
-    pub fn accept(&self, job: &Job, prepared: &Prepared<'_>, live: Option<&LiveRun>) -> Result<()> {
+    pub fn accept(&self, job: &Job, prepared: &Prepared<'_>) -> Result<()> {
         let fingerprint = prepared.fingerprint(job);
         let before = self.last.as_ref().and_then(|last| last.fingerprint.as_ref());
         if before.is_some_and(|before| *before != fingerprint) {
@@ -102,24 +102,36 @@ impl Place {
                 .cause("its sources, their columns, its steps, or its targets are others, and so may be its rows")
                 .hint("take the change back, or begin anew: `--restart`"));
         }
+        Ok(())
+    }
+
+    /// From here on there may be something to go on with.
+    pub fn loading(&self, job: &Job, prepared: &Prepared<'_>, live: Option<&LiveRun>) -> Result<()> {
+        let Some(live) = live else { return Ok(()) };
         let predicted = serde_json::to_value(prepared.predicted()).unwrap_or_default();
-        live.map_or(Ok(()), |live| live.prepared(&fingerprint, &predicted))
+        live.loading(&prepared.fingerprint(job), &predicted)
     }
 
     /// The ledger of `sink`, to which `legs` lead; `None` if there can be none.
     pub async fn open_ledger(&self, sink: &SinkStep, legs: &[Leg], context: LoadContext) -> Result<Option<OpenLedger>> {
         self.be_the_only_run()?;
         let incremental = legs.iter().any(|leg| leg.read().reader().incremental);
-        let table = sink.settings.get("table").and_then(|table| table.as_str()).unwrap_or_default();
-        let of_sink = format!("{}\n{}\n{table}\n", self.job.text(), sink.name.value);
+        let of_sink = self.of_sink(sink);
         let own = match incremental {
             true => format!("{of_sink}{ALL_RUNS}"),
             false => format!("{of_sink}{}", self.resumes.as_ref().unwrap_or(&self.run)),
         };
         let Some(mut ledger) = sink.sink.ledger(&own, context.clone()).await? else { return Ok(None) };
         let mut load = own;
-        if !incremental && let Some(other) = self.left_behind(sink, ledger.as_ref(), &of_sink, &load, &context).await? {
-            ledger.forget(&load).await?;
+        let left = match incremental {
+            true => Ok(None),
+            false => self.left_behind(sink, ledger.as_ref(), &of_sink, &load, &context).await,
+        };
+        if !matches!(left, Ok(None)) {
+            // What we only looked for is not to be left.
+            ledger.forget_unwritten(&load).await?;
+        }
+        if let Some(other) = left? {
             ledger = match sink.sink.ledger(&other, context).await? {
                 Some(ledger) => ledger,
                 None => return Ok(None),
@@ -129,6 +141,18 @@ impl Place {
         let rows = Arc::default();
         let (sink, target) = (sink.name.value.clone(), sink.sink.target());
         Ok(Some(OpenLedger { ledger, load, sink, target, incremental, rows }))
+    }
+
+    /// What the load of `sink` notes when all of its rows become visible at once.
+    pub fn mark(&self, sink: &SinkStep) -> Option<String> {
+        let run = self.resumes.as_ref().unwrap_or(&self.run);
+        sink.sink.adds_rows().then(|| format!("{}{run}\nall at once", self.of_sink(sink)))
+    }
+
+    /// What the names of all loads of `sink` begin with.
+    fn of_sink(&self, sink: &SinkStep) -> String {
+        let table = sink.settings.get("table").and_then(|table| table.as_str()).unwrap_or_default();
+        format!("{}\n{}\n{table}\n", self.job.text(), sink.name.value)
     }
 
     /// Where no book can be kept, the target's ledger alone has to do.
@@ -152,7 +176,8 @@ impl Place {
     ) -> Result<Option<String>> {
         let mut unfinished = Vec::new();
         for other in ledger.loads().await? {
-            let Some(run) = other.load.strip_prefix(of_sink).filter(|run| *run != ALL_RUNS) else { continue };
+            let run = other.load.strip_prefix(of_sink).filter(|run| *run != ALL_RUNS && !run.contains('\n'));
+            let Some(run) = run else { continue };
             if other.load == own {
                 continue;
             }

@@ -8,7 +8,7 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use millstream_core::sink::{Load, LoadContext};
+use millstream_core::sink::{Load, LoadContext, Sink};
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, ErrorKind, Result, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
@@ -23,7 +23,7 @@ use crate::memory;
 use crate::plan::shared::Physical;
 use crate::prepare::{Base, Failure, Prepared, Reach, prepare};
 use crate::report::{Progress, Report, SinkResult, Skipped, Totals};
-use crate::runs::Ending;
+use crate::runs::{Ending, LiveRun};
 use crate::verdict::{Evidence, verdict};
 use crate::{fault, machine, scratch};
 
@@ -106,7 +106,7 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
             let prepared = prepare(&base, job, Reach::Online).await?;
             (watch.warn)(&prepared.warnings);
             prepared.check_sinks(job).await?;
-            place.accept(job, &prepared, live.as_ref())?;
+            place.accept(job, &prepared)?;
             Ok::<_, Failure>(prepared)
         };
         let prepared = tokio::select! {
@@ -114,7 +114,8 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
             () = watch.interrupt.asked() => return Err(interruption().into()),
             checked = checked => checked?,
         };
-        execute(&base, job, &prepared, &place, watch, &committing).await
+        let work = Work { base: &base, job, prepared: &prepared, place: &place, live: live.as_ref(), watch };
+        work.execute(&committing).await
     };
     let finished = base.runtimes.workers().block_on(async {
         let ticking = async {
@@ -157,7 +158,12 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
     }
     // Only now: a run that is killed before is gone on with, and asks the ledgers what is there.
     fail_point::pass("forget.before");
-    base.runtimes.workers().block_on(ledgers::forget(&done.ledgers));
+    base.runtimes.workers().block_on(async {
+        ledgers::forget(&done.ledgers).await;
+        for marked in &done.marked {
+            marked.forget(false).await;
+        }
+    });
     Ok(report)
 }
 
@@ -170,6 +176,22 @@ fn interruption() -> Error {
 struct Begun<'a> {
     sink: &'a SinkStep,
     load: Arc<dyn Load>,
+    marked: Option<Marked>,
+}
+
+/// What a load notes in its target when its rows become visible.
+#[derive(Clone)]
+struct Marked {
+    sink: Arc<dyn Sink>,
+    mark: String,
+    context: LoadContext,
+}
+
+impl Marked {
+    /// Forgets it; with `unwritten` only if the rows are not there. Nobody minds if that does not work.
+    async fn forget(&self, unwritten: bool) {
+        let _ = self.sink.unmark(&self.mark, self.context.clone(), unwritten).await;
+    }
 }
 
 /// What a run has left, beside the counters.
@@ -182,62 +204,7 @@ struct Done {
     nothing_new: bool,
     units_before: u64,
     ledgers: Vec<OpenLedger>,
-}
-
-async fn execute(
-    base: &Base,
-    job: &Job,
-    prepared: &Prepared<'_>,
-    place: &Place,
-    watch: Watch<'_>,
-    committing: &AtomicBool,
-) -> Result<Done, Failure> {
-    let physical = prepared.plan_sinks(job).await?;
-    let mut begun: Vec<Begun<'_>> = Vec::new();
-    let mut ledgers: Vec<OpenLedger> = Vec::new();
-    let work = Work { base, job, prepared, physical: &physical, place, interrupt: watch.interrupt };
-    let ended = work.load_all(&mut begun, &mut ledgers).await;
-    physical.metered.iter().for_each(|metered| metered.settle());
-    let mut unopened = prepared.unopened();
-    unopened.extend(prepared.all_skipped());
-    let loaded = match ended {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            take_back(&begun).await;
-            let error = unfinished(job, ledgers::stopped(job, error, &ledgers).await);
-            let last = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
-            let errors = if last { vec![error] } else { unopened.into_iter().chain([error]).collect() };
-            return Err(Failure { lints: Vec::new(), errors });
-        }
-    };
-    if !unopened.is_empty() {
-        take_back(&begun).await;
-        return Err(Failure { lints: Vec::new(), errors: unopened });
-    }
-    // From here on the run is seen through: what remains is short, and half of it would be worse than either end.
-    committing.store(true, Ordering::Relaxed);
-    for one in &begun {
-        if let Err(error) = one.load.prepare().await {
-            take_back(&begun).await;
-            return Err(error.in_step(&one.sink.name.value).into());
-        }
-    }
-    fail_point::pass("publish.before");
-    let mut results = commit(&begun).await?;
-    fail_point::pass("publish.after");
-    ledgers::complete(&ledgers).await?;
-    results.extend(ledgers.iter().map(OpenLedger::result));
-    let place_of = |result: &SinkResult| job.sinks.iter().position(|sink| sink.name.value == result.sink);
-    results.sort_by_key(place_of);
-    Ok(Done {
-        run: place.run.clone(),
-        resumes: place.resumes.clone(),
-        results,
-        skipped: prepared.skipped(),
-        nothing_new: begun.is_empty() && !loaded.is_empty() && loaded.iter().all(|loaded| loaded.nothing_new),
-        units_before: loaded.iter().map(|loaded| loaded.units_before).sum(),
-        ledgers,
-    })
+    marked: Vec<Marked>,
 }
 
 /// Whoever reads standard output may leave when they have what they want; but what goes elsewhere is then missing there.
@@ -254,10 +221,21 @@ fn unfinished(job: &Job, error: Error) -> Error {
 async fn take_back(begun: &[Begun<'_>]) {
     for one in begun {
         one.load.abort().await;
+        if let Some(marked) = &one.marked {
+            marked.forget(true).await;
+        }
     }
 }
 
+/// Makes everything durable where nobody sees it, then visible.
 async fn commit(begun: &[Begun<'_>]) -> Result<Vec<SinkResult>> {
+    for one in begun {
+        if let Err(error) = one.load.prepare().await {
+            take_back(begun).await;
+            return Err(error.in_step(&one.sink.name.value));
+        }
+    }
+    fail_point::pass("publish.before");
     let mut results: Vec<SinkResult> = Vec::new();
     for (index, one) in begun.iter().enumerate() {
         match one.load.commit().await {
@@ -278,6 +256,7 @@ async fn commit(begun: &[Begun<'_>]) -> Result<Vec<SinkResult>> {
             }
         }
     }
+    fail_point::pass("publish.after");
     Ok(results)
 }
 
@@ -286,15 +265,63 @@ struct Work<'w, 'a> {
     base: &'w Base,
     job: &'a Job,
     prepared: &'w Prepared<'w>,
-    physical: &'w Physical,
     place: &'w Place,
-    interrupt: &'w Interrupt,
+    live: Option<&'w LiveRun>,
+    watch: Watch<'w>,
 }
 
 impl<'a> Work<'_, 'a> {
+    /// Plans and loads everything, then commits it.
+    async fn execute(&self, committing: &AtomicBool) -> Result<Done, Failure> {
+        let Work { job, prepared, place, .. } = self;
+        let physical = prepared.plan_sinks(job).await?;
+        let mut begun: Vec<Begun<'_>> = Vec::new();
+        let mut ledgers: Vec<OpenLedger> = Vec::new();
+        let ended = self.load_all(&physical, &mut begun, &mut ledgers).await;
+        physical.metered.iter().for_each(|metered| metered.settle());
+        let mut unopened = prepared.unopened();
+        unopened.extend(prepared.all_skipped());
+        let loaded = match ended {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                take_back(&begun).await;
+                let error = unfinished(job, ledgers::stopped(job, error, &ledgers).await);
+                let last = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
+                let errors = if last { vec![error] } else { unopened.into_iter().chain([error]).collect() };
+                return Err(Failure { lints: Vec::new(), errors });
+            }
+        };
+        if !unopened.is_empty() {
+            take_back(&begun).await;
+            return Err(Failure { lints: Vec::new(), errors: unopened });
+        }
+        // From here on the run is seen through: what remains is short, and half of it would be worse than either end.
+        committing.store(true, Ordering::Relaxed);
+        let mut results = commit(&begun).await?;
+        ledgers::complete(&ledgers).await?;
+        results.extend(ledgers.iter().map(OpenLedger::result));
+        let place_of = |result: &SinkResult| job.sinks.iter().position(|sink| sink.name.value == result.sink);
+        results.sort_by_key(place_of);
+        Ok(Done {
+            run: place.run.clone(),
+            resumes: place.resumes.clone(),
+            results,
+            skipped: prepared.skipped(),
+            nothing_new: begun.is_empty() && !loaded.is_empty() && loaded.iter().all(|loaded| loaded.nothing_new),
+            units_before: loaded.iter().map(|loaded| loaded.units_before).sum(),
+            ledgers,
+            marked: begun.into_iter().filter_map(|one| one.marked).collect(),
+        })
+    }
+
     /// Begins every load and drives every plan to its end. What is loaded chunk by chunk goes by `ledgers`.
-    async fn load_all(&self, begun: &mut Vec<Begun<'a>>, ledgers: &mut Vec<OpenLedger>) -> Result<Vec<Loaded>> {
-        let Work { base, job, physical, .. } = self;
+    async fn load_all(
+        &self,
+        physical: &Physical,
+        begun: &mut Vec<Begun<'a>>,
+        ledgers: &mut Vec<OpenLedger>,
+    ) -> Result<Vec<Loaded>> {
+        let Work { base, job, .. } = self;
         let ways = ledgers::ways(job, physical)?;
         let mut plans: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         let mut chunk_loads = Vec::new();
@@ -310,13 +337,18 @@ impl<'a> Work<'_, 'a> {
                 }
             }
             let step = Arc::clone(&context.step);
-            let load = self.unless_interrupted(sink.sink.begin(context)).await.map_err(|error| error.in_step(name))?;
-            begun.push(Begun { sink, load: Arc::clone(&load) });
+            let context = LoadContext { mark: self.place.mark(sink), ..context };
+            let begin = sink.sink.begin(context.clone());
+            let load = self.unless_interrupted(begin).await.map_err(|error| error.in_step(name))?;
+            let mark = context.mark.clone();
+            let marked = mark.map(|mark| Marked { sink: Arc::clone(&sink.sink), mark, context });
+            begun.push(Begun { sink, load: Arc::clone(&load), marked });
             let input = Arc::clone(&root.plan);
             plans.push(Arc::new(LoadExec::new(name, Arc::clone(&sink.sink), load, step, input)));
         }
+        self.place.loading(job, self.prepared, self.live)?;
         let chunk_loads = chunk_loads.into_iter().map(|(load, rows)| load.run(rows).boxed()).collect();
-        drive(base, plans, chunk_loads, self.interrupt).await
+        drive(base, plans, chunk_loads, self.watch.interrupt).await
     }
 
     fn context(&self, sink: &SinkStep, plan: &Arc<dyn ExecutionPlan>) -> Result<LoadContext> {
@@ -326,6 +358,7 @@ impl<'a> Work<'_, 'a> {
         Ok(LoadContext {
             run: self.place.run.clone(),
             sink: name.clone(),
+            mark: None,
             schema,
             partitions: plan.output_partitioning().partition_count(),
             ordered: plan.output_ordering().is_some(),
@@ -339,7 +372,7 @@ impl<'a> Work<'_, 'a> {
     async fn unless_interrupted<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             biased;
-            () = self.interrupt.asked() => Err(interruption()),
+            () = self.watch.interrupt.asked() => Err(interruption()),
             done = work => done,
         }
     }

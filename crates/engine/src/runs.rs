@@ -259,10 +259,11 @@ impl RunBook {
         Ok(self.told(records())?.into_iter().map(|record| self.alive(record)).collect())
     }
 
-    /// The last run of `job`, other than those in this process.
+    /// The last run of `job` that had begun to load: others have left nothing to go on with.
     pub fn last(&self, job: &JobKey) -> Result<Option<RunRecord>> {
         let query = format!(
-            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 ORDER BY began DESC, run DESC LIMIT 1"
+            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND fingerprint IS NOT NULL ORDER BY began DESC, run \
+             DESC LIMIT 1"
         );
         let found = self.connection().query_row(&query, [&job.path, &job.variables], record).optional();
         Ok(self.told(found)?.map(|record| self.alive(record)))
@@ -299,8 +300,8 @@ impl RunBook {
 }
 
 impl LiveRun {
-    /// Notes what the run's rows depend on, and what is expected of it.
-    pub fn prepared(&self, fingerprint: &str, predicted: &Value) -> Result<()> {
+    /// Notes that loading begins, what the run's rows depend on, and what is expected of it.
+    pub fn loading(&self, fingerprint: &str, predicted: &Value) -> Result<()> {
         let update = "UPDATE runs SET fingerprint = ?2, predicted = ?3 WHERE run = ?1";
         let values = params![self.run, fingerprint, predicted.to_string()];
         self.book.told(self.book.connection().execute(update, values)).map(drop)
@@ -403,11 +404,13 @@ mod tests {
         let run = book.begin("1-1", "1-1", &key()).expect("it begins");
         let last = |book: &RunBook| book.last(&key()).expect("it answers").expect("there is one");
         let other = RunBook::open(folder.path()).expect("it opens twice");
+        assert!(other.last(&key()).expect("it answers").is_none(), "there is nothing to go on with");
+        run.loading("xyz", &Value::Null).expect("noted");
         assert_eq!(last(&other).outcome, Outcome::Running);
         drop(run);
         assert_eq!(last(&other).outcome, Outcome::Killed);
         let run = book.begin("2-2", "1-1", &key()).expect("it begins");
-        run.prepared("abc", &Value::Null).expect("noted");
+        run.loading("abc", &Value::Null).expect("noted");
         run.end(None, &Ending { rows_written: 7, ..Ending::default() }).expect("noted");
         drop(run);
         let done = last(&other);

@@ -113,6 +113,7 @@ pub(crate) fn context(partitions: usize) -> LoadContext {
     LoadContext {
         run: format!("run{}", RUNS.fetch_add(1, Ordering::Relaxed)),
         sink: "result".to_owned(),
+        mark: None,
         schema: schema(),
         partitions,
         ordered: false,

@@ -143,6 +143,20 @@ pub(crate) fn digest(text: &str) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Takes rows that are in the target already.
+pub(crate) struct NoWriter;
+
+#[async_trait::async_trait]
+impl millstream_core::sink::Writer for NoWriter {
+    async fn write(&mut self, _batch: arrow::array::RecordBatch) -> millstream_core::Result<()> {
+        Ok(())
+    }
+
+    async fn close(&mut self) -> millstream_core::Result<()> {
+        Ok(())
+    }
+}
+
 /// `1 file`, `2 files`.
 pub(crate) fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }

@@ -294,6 +294,12 @@ impl Loading {
             }
         }
         let delivered = delivery.commit().await?;
+        let sent: usize = numbers.iter().map(UInt64Array::len).sum();
+        if let Delivered::Written { rows, refused } = &delivered
+            && *rows + refused.len() as u64 != sent as u64
+        {
+            return Err(Error::internal(format!("of {sent} rows {rows} were written")));
+        }
         if let Delivered::Written { refused, .. } = &delivered
             && let Some(first) = refused.first()
         {

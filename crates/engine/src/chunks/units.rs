@@ -47,7 +47,7 @@ pub struct UnitNotes {
     pub name: String,
     /// What it is called in the ledger.
     pub key: String,
-    /// Notes its version; nothing if that is noted already.
+    /// Notes its version; nothing if an earlier run has done that.
     version: Option<Chunk>,
     state: Mutex<UnitState>,
 }
@@ -56,6 +56,8 @@ pub struct UnitNotes {
 struct UnitState {
     /// Groups with rows of it that are not written.
     groups: usize,
+    /// A group that notes its version is written.
+    version_noted: bool,
     /// It has been read to its end.
     read: bool,
     /// Members that have begun.
@@ -159,10 +161,12 @@ impl UnitNotes {
             .hint("rename one of them: nobody could tell which of them is loaded already"))
     }
 
-    /// A group has its first rows of this unit; what it notes beside their chunks.
+    /// A group has its first rows of this unit; what it notes beside their chunks. The version is noted with whichever
+    /// group is written first.
     pub fn join_group(&self) -> Option<Chunk> {
-        self.lock().groups += 1;
-        self.version.clone()
+        let mut state = self.lock();
+        state.groups += 1;
+        self.version.clone().filter(|_| !state.version_noted)
     }
 
     /// The unit has been read to its end. What a group notes that has all of it that is not written, if it is `own`; or
@@ -177,6 +181,7 @@ impl UnitNotes {
     pub fn group_written(&self, noted: bool) -> Option<Chunk> {
         let mut state = self.lock();
         state.groups -= 1;
+        state.version_noted = true;
         (state.read && state.groups == 0 && !noted).then(|| self.complete_note())
     }
 

@@ -158,6 +158,74 @@ async fn enter(
     }
 }
 
+/// What a load as a whole notes when its rows become visible.
+pub(crate) enum Mark {
+    /// This statement does it.
+    Statement(String),
+    /// It is noted.
+    There,
+}
+
+/// What the load `mark` notes; `None` where there can be no ledger.
+pub(crate) async fn mark(
+    server: &dyn Server,
+    session: &mut dyn Session,
+    spec: &DatabaseSpec,
+    mark: &str,
+) -> Result<Option<Mark>> {
+    let table = server.beside(spec, TABLE);
+    if !enter(server, session, spec, &table, mark).await? {
+        return Ok(None);
+    }
+    let (load, unit) = (digest(mark), header());
+    let query = format!("SELECT 1 FROM {table} WHERE load_key = '{load}' AND unit_key = '{unit}' AND chunk = 0");
+    if !session.query(&query).await.map_err(Failure::into_error)?.is_empty() {
+        return Ok(Some(Mark::There));
+    }
+    let columns = "load_key, unit_key, chunk, attempt";
+    Ok(Some(Mark::Statement(format!("INSERT INTO {table} ({columns}) VALUES ('{load}', '{unit}', 0, '')"))))
+}
+
+/// Forgets the load `mark`; with `unwritten` only if it has noted nothing.
+pub(crate) async fn unmark(
+    server: Arc<dyn Server>,
+    spec: DatabaseSpec,
+    mark: String,
+    io: &Handle,
+    unwritten: bool,
+) -> Result<()> {
+    waiting(io, async move {
+        let mut session = connect(server.as_ref(), &spec).await?;
+        let (session, table) = (session.as_mut(), server.beside(&spec, TABLE));
+        let there = server.tables(session, &spec, TABLE).await.map_err(Failure::into_error)?;
+        if !there.iter().any(|name| name == TABLE) {
+            return Ok(());
+        }
+        if strike_out(session, &table, &digest(&mark), unwritten).await.map_err(Failure::into_error)? {
+            // Nobody minds if the table cannot be taken away.
+            let _ = tidy(server.as_ref(), session, &table).await;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Forgets a load, once nobody is about to write to it; with `unwritten` only if nothing of it is written. Whether it did.
+async fn strike_out(session: &mut dyn Session, table: &str, key: &str, unwritten: bool) -> Result<bool, Failure> {
+    session.execute("BEGIN").await?;
+    // Whoever is writing holds the entry, and is waited for.
+    let entry = format!("SELECT 1 FROM {table} WHERE load_key = '{key}' AND chunk = -1 FOR UPDATE");
+    session.query(&entry).await?;
+    let written = format!("SELECT 1 FROM {table} WHERE load_key = '{key}' AND chunk >= 0 LIMIT 1");
+    if unwritten && !session.query(&written).await?.is_empty() {
+        session.execute("ROLLBACK").await?;
+        return Ok(false);
+    }
+    session.execute(&format!("DELETE FROM {table} WHERE load_key = '{key}'")).await?;
+    session.execute("COMMIT").await?;
+    Ok(true)
+}
+
 /// Takes the ledger away if it has no load any more. Nobody minds if that cannot be done.
 async fn tidy(server: &dyn Server, session: &mut dyn Session, table: &str) -> Result<(), Failure> {
     let (lock, unlock) = server.lock_table(table);
@@ -173,21 +241,6 @@ async fn tidy(server: &dyn Server, session: &mut dyn Session, table: &str) -> Re
 }
 
 impl Book {
-    async fn strike_out(&self, session: &mut dyn Session, key: &str, unwritten: bool) -> Result<bool, Failure> {
-        session.execute("BEGIN").await?;
-        // Whoever is writing holds the entry, and is waited for.
-        let entry = format!("SELECT 1 FROM {} WHERE load_key = '{key}' AND chunk = -1 FOR UPDATE", self.table);
-        session.query(&entry).await?;
-        let written = format!("SELECT 1 FROM {} WHERE load_key = '{key}' AND chunk >= 0 LIMIT 1", self.table);
-        if unwritten && !session.query(&written).await?.is_empty() {
-            session.execute("ROLLBACK").await?;
-            return Ok(false);
-        }
-        session.execute(&format!("DELETE FROM {} WHERE load_key = '{key}'", self.table)).await?;
-        session.execute("COMMIT").await?;
-        Ok(true)
-    }
-
     /// Notes chunks, inside of the transaction that is open.
     async fn note(&self, session: &mut dyn Session, chunks: &[Chunk], attempt: &str) -> Result<(), Failure> {
         let load = digest(&self.load);
@@ -325,7 +378,8 @@ impl DatabaseLedger {
         waiting(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
-            let struck = book.strike_out(session.as_mut(), &key, unwritten).await.map_err(Failure::into_error)?;
+            let struck = strike_out(session.as_mut(), &book.table, &key, unwritten).await;
+            let struck = struck.map_err(Failure::into_error)?;
             // Nobody minds if the table cannot be taken away.
             if !struck || tidy(book.shared.server.as_ref(), session.as_mut(), &book.table).await.is_ok() {
                 book.shared.lanes.give(session);

@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 
 use super::group::{BadRow, Group, Rows};
 use super::lanes::{Lanes, connect, pause};
+use super::ledger::{self, Mark};
 use super::narrow;
 use super::server::{Bulk, BulkColumn, Encoder, Failure, Publish, Server, Session};
 use super::spec::{DatabaseSpec, Mode, SchemaChange};
@@ -112,6 +113,8 @@ pub(crate) struct DatabaseLoad {
     io: Handle,
     rows: Arc<AtomicU64>,
     arrivals: Arc<AtomicU64>,
+    /// Notes, in the transaction that makes the rows visible, that they are.
+    mark: Option<String>,
     /// Rows that the publishing wrote.
     published: Arc<AtomicU64>,
     /// The transaction that is left open for the commit, if it has a name.
@@ -211,15 +214,28 @@ pub(crate) fn place(server: &dyn Server, spec: &DatabaseSpec) -> String {
 pub(crate) async fn begin(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContext) -> Result<Arc<dyn Load>> {
     let io = context.io.clone();
     waiting(&io, async move {
-        let load: Arc<dyn Load> = Arc::new(set_up(server, spec, context).await?);
+        let place = place(server.as_ref(), &spec);
+        let load: Arc<dyn Load> = match set_up(server, spec, context).await? {
+            Some(load) => Arc::new(load),
+            None => Arc::new(LoadedBefore { place }),
+        };
         Ok(load)
     })
     .await
 }
 
-async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadContext) -> Result<DatabaseLoad> {
+/// A load that is ready for rows; `None` if they are there already.
+async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadContext) -> Result<Option<DatabaseLoad>> {
     let mut control = connect(server.as_ref(), &spec).await?;
     let session = control.as_mut();
+    let mark = match context.mark.as_ref().filter(|_| spec.mode == Mode::Append) {
+        Some(mark) => match ledger::mark(server.as_ref(), session, &spec, mark).await? {
+            Some(Mark::There) => return Ok(None),
+            Some(Mark::Statement(statement)) => Some(statement),
+            None => None,
+        },
+        None => None,
+    };
     statements(session, &spec.before, "before").await?;
     let facts = fitting(server.as_ref(), session, &spec, &context.schema).await?;
     let names = Names::new(server.as_ref(), &spec, &context.run, &context.sink);
@@ -275,7 +291,7 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
         server,
         spec,
     };
-    Ok(DatabaseLoad::new(shared, control, route, names, facts, context))
+    Ok(Some(DatabaseLoad { mark, ..DatabaseLoad::new(shared, control, route, names, facts, context) }))
 }
 
 /// The order of arrival in a staging table.
@@ -390,6 +406,7 @@ impl DatabaseLoad {
             io: context.io,
             rows: Arc::default(),
             arrivals: Arc::default(),
+            mark: None,
             published: Arc::default(),
             transaction: Arc::default(),
         }
@@ -432,6 +449,10 @@ impl DatabaseLoad {
                     publishing.last = new;
                 }
             }
+        }
+        // A table that is only renamed has no transaction to note anything in.
+        if !publishing.transaction.is_empty() {
+            publishing.transaction.extend(self.mark.clone());
         }
         publishing
     }
@@ -545,13 +566,16 @@ impl Load for DatabaseLoad {
         let publishing = self.publishing();
         let (control, published) = (Arc::clone(&self.control), Arc::clone(&self.published));
         let transaction = Arc::clone(&self.transaction);
-        let shared = Arc::clone(&self.shared);
+        let (shared, mark) = (Arc::clone(&self.shared), self.mark.clone());
         let start = Instant::now();
         let done = waiting(&self.io, async move {
             if shared.direct {
                 // A connection that is lost is told before other sinks commit.
                 let mut session = shared.lanes.take().await?;
                 session.query("SELECT 1").await.map_err(Failure::into_error)?;
+                if let Some(mark) = &mark {
+                    session.execute(mark).await.map_err(Failure::into_error)?;
+                }
                 let named = shared.server.transaction(session.as_mut()).await.map_err(Failure::into_error)?;
                 *transaction.lock().await = named;
                 shared.lanes.give(session);
@@ -644,6 +668,28 @@ impl Load for DatabaseLoad {
         // Nothing of the load is visible either way.
         let _ = taken_back.await;
     }
+}
+
+/// A load whose rows an earlier run has made visible: they are taken, and not written again.
+struct LoadedBefore {
+    place: String,
+}
+
+#[async_trait]
+impl Load for LoadedBefore {
+    async fn writer(&self, _partition: usize) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(crate::shared::NoWriter))
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn commit(&self) -> Result<String> {
+        Ok(format!("nothing new for {}: its rows were added before", self.place))
+    }
+
+    async fn abort(&self) {}
 }
 
 /// What tells, over another connection, whether a commit that was not answered was done.

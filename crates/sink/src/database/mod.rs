@@ -101,6 +101,14 @@ impl Sink for DatabaseSink {
         load::begin(Arc::clone(&self.server), self.spec.clone(), context).await
     }
 
+    fn adds_rows(&self) -> bool {
+        self.spec.mode == Mode::Append
+    }
+
+    async fn unmark(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
+        ledger::unmark(Arc::clone(&self.server), self.spec.clone(), mark.to_owned(), &context.io, unwritten).await
+    }
+
     fn may_keep_ledger(&self) -> bool {
         ledger::may_keep(&self.spec)
     }

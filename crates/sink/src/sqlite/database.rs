@@ -58,13 +58,28 @@ pub(super) struct Loading {
     step: Arc<Step>,
     rows: u64,
     prepared: bool,
+    /// What is noted with the rows.
+    mark: Option<String>,
+    /// An earlier run has written them.
+    done_before: bool,
     /// Tables with foreign keys that the load touches, and their violations before it.
     foreign: Vec<(String, u64)>,
 }
 
 impl Loading {
     pub(super) fn new(spec: SqliteSpec, schema: SchemaRef, step: Arc<Step>) -> Self {
-        Loading { spec, schema, step, rows: 0, prepared: false, foreign: Vec::new() }
+        let (mark, done_before) = (None, false);
+        Loading { spec, schema, step, rows: 0, prepared: false, mark, done_before, foreign: Vec::new() }
+    }
+
+    /// The same, which notes `mark` with its rows.
+    pub(super) fn marked(self, mark: Option<String>) -> Self {
+        Loading { mark, ..self }
+    }
+
+    /// The columns of the rows.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
     /// Where the load's work is counted.
@@ -319,6 +334,10 @@ impl Worker {
         if let Some(first) = faults.into_iter().next() {
             return Err(first);
         }
+        if let Some(mark) = &loading.mark {
+            let marked = super::ledger::enter_whole(connection, mark);
+            loading.done_before = marked.map_err(self.told("write to", spec))?;
+        }
         loading.foreign = table::foreign_keys(connection, spec).map_err(self.told("look into", spec))?;
         let exists = table::existing(connection, &self.shown, spec)?.is_some();
         let name = table::quoted(&spec.table);
@@ -390,6 +409,9 @@ impl Worker {
         let (Some(connection), Some(loading)) = (&self.connection, self.loads.get_mut(&load)) else {
             return Err(Error::internal("rows came for a load that has not begun"));
         };
+        if loading.done_before {
+            return Ok(());
+        }
         let start = Instant::now();
         let bytes = insert_batch(connection, loading, &self.shown, batch);
         loading.step.add_busy(start.elapsed());
@@ -405,7 +427,13 @@ impl Worker {
             return Err(Error::internal("the database is not open"));
         };
         match self.loads.get_mut(&load) {
-            Some(loading) => loading.prepared = true,
+            Some(loading) => {
+                loading.prepared = true;
+                if let (Some(mark), false) = (&loading.mark, loading.done_before) {
+                    let noted = super::ledger::mark_whole(connection, mark);
+                    noted.map_err(|error| sqlite_error("write to", &self.shown, &loading.spec, &error))?;
+                }
+            }
             None => return Err(Error::internal("a load is prepared that has not begun")),
         }
         if !self.loads.values().all(|loading| loading.prepared) {
@@ -483,7 +511,7 @@ fn is_missing(folder: &Path) -> bool {
 
 /// Removes the database that we made, if nobody has put anything into it. Under its lock: whoever waits for it sees
 /// afterwards that the file is another, and SQLite itself refuses to write into one that was removed.
-fn remove_empty(connection: &Connection, path: &Path) {
+pub(super) fn remove_empty(connection: &Connection, path: &Path) {
     let locked = connection.busy_timeout(Duration::ZERO).and_then(|()| connection.execute_batch("BEGIN EXCLUSIVE"));
     if locked.is_ok() && fs_err::metadata(path).is_ok_and(|metadata| metadata.len() == 0) {
         // A database that stays is empty, which is no harm.

@@ -5,7 +5,8 @@
 //! One connection writes, one delivery at a time, as SQLite has it. An answer cannot be lost: a commit that was not told
 //! has not returned.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ use super::message::sqlite_error;
 use super::patience::Patience;
 use super::spec::SqliteSpec;
 use super::table;
-use crate::shared::{Charge, counted, create_folders, digest};
+use crate::shared::{Charge, counted, create_folders, digest, remove_folders};
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS _millstream_ledger (load_key TEXT NOT NULL, unit_key TEXT NOT NULL, \
                       chunk INTEGER NOT NULL, note TEXT, written_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY \
@@ -33,38 +34,135 @@ struct Book {
     connection: Mutex<Connection>,
     loading: Loading,
     load: String,
+    path: PathBuf,
     shown: String,
     spec: SqliteSpec,
     budget: Arc<Budget>,
+    /// Whether the load is in the ledger. It gets there, and the tables are made, with what is delivered first: a load
+    /// that fails before leaves nothing.
+    entered: AtomicBool,
+    /// Whether the file was not there.
+    created_file: bool,
+    created_folders: Mutex<Vec<PathBuf>>,
 }
 
-/// Opens the ledger of `load`, and makes what is missing. Blocks.
+/// Opens the ledger of `load`. Blocks.
 pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadContext) -> Result<SqliteLedger> {
     let shown = path.display().to_string();
+    let mut created_folders = Vec::new();
     if let Some(folder) = path.parent() {
-        create_folders(folder, &mut Vec::new())?;
+        create_folders(folder, &mut created_folders)?;
     }
+    let created_file = !path.exists();
     let told = |error| sqlite_error("write to", &shown, spec, &error);
     let mut connection = database::open(path).map_err(told)?;
     Patience::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
     // Rows are only added, so nothing of other tables can be deleted.
     connection.pragma_update(None, "foreign_keys", true).map_err(told)?;
-    connection.execute_batch("BEGIN IMMEDIATE").map_err(told)?;
-    let mut faults = table::schema_faults(spec, &context.schema);
-    faults.extend(table::table_faults(&connection, &shown, spec, &context.schema)?);
-    if let Some(first) = faults.into_iter().next() {
-        return Err(first);
-    }
-    if table::existing(&connection, &shown, spec)?.is_none() {
-        connection.execute_batch(&table::create_statement(spec, &context.schema)).map_err(told)?;
-    }
-    let enter = "INSERT OR IGNORE INTO _millstream_ledger (load_key, unit_key, chunk, note) VALUES (?1, '', -1, ?2)";
-    connection.execute_batch(CREATE).map_err(told)?;
-    connection.execute(enter, [&digest(load), load]).map_err(told)?;
-    connection.execute_batch("COMMIT").map_err(told)?;
+    let entered = match look(&connection, spec, &shown, load, &context) {
+        Ok(entered) => AtomicBool::new(entered),
+        Err(error) => {
+            leave(&connection, path, created_file, &mut created_folders);
+            return Err(error);
+        }
+    };
     let loading = Loading::new(spec.clone(), context.schema, context.step);
-    let (load, spec, connection) = (load.to_owned(), spec.clone(), Mutex::new(connection));
-    Ok(SqliteLedger(Arc::new(Book { connection, loading, load, shown, spec, budget: context.budget })))
+    Ok(SqliteLedger(Arc::new(Book {
+        connection: Mutex::new(connection),
+        loading,
+        load: load.to_owned(),
+        path: path.to_owned(),
+        shown,
+        spec: spec.clone(),
+        budget: context.budget,
+        entered,
+        created_file,
+        created_folders: Mutex::new(created_folders),
+    })))
+}
+
+/// Whether the load is in the ledger, if the table takes the rows.
+fn look(connection: &Connection, spec: &SqliteSpec, shown: &str, load: &str, context: &LoadContext) -> Result<bool> {
+    let mut faults = table::schema_faults(spec, &context.schema);
+    faults.extend(table::table_faults(connection, shown, spec, &context.schema)?);
+    match faults.into_iter().next() {
+        Some(first) => Err(first),
+        None => is_entered(connection, load).map_err(|error| sqlite_error("write to", shown, spec, &error)),
+    }
+}
+
+/// Removes the file and the folders that we made, if nothing is in them.
+fn leave(connection: &Connection, path: &Path, created_file: bool, created_folders: &mut Vec<PathBuf>) {
+    if created_file {
+        database::remove_empty(connection, path);
+    }
+    remove_folders(created_folders);
+}
+
+/// Whether there is a ledger.
+fn has_ledger(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.table_exists(None, "_millstream_ledger")
+}
+
+/// Whether the load is in the ledger. Once it is forgotten, its notes keep nobody from writing its rows again.
+fn is_entered(connection: &Connection, load: &str) -> rusqlite::Result<bool> {
+    if !has_ledger(connection)? {
+        return Ok(false);
+    }
+    let query = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk = -1)";
+    connection.prepare_cached(query)?.query_row([digest(load)], |row| row.get(0))
+}
+
+/// Enters a load, in the transaction that is open.
+fn enter(connection: &Connection, load: &str) -> rusqlite::Result<()> {
+    connection.execute_batch(CREATE)?;
+    let enter = "INSERT OR IGNORE INTO _millstream_ledger (load_key, unit_key, chunk, note) VALUES (?1, '', -1, ?2)";
+    connection.execute(enter, [&digest(load), load]).map(drop)
+}
+
+/// Enters a load that is written as a whole, in the transaction that is open; whether it is written already.
+pub(super) fn enter_whole(connection: &Connection, mark: &str) -> rusqlite::Result<bool> {
+    enter(connection, mark)?;
+    let written = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk = 0)";
+    connection.query_row(written, [digest(mark)], |row| row.get(0))
+}
+
+/// Notes that a load is written, in the transaction that writes it.
+pub(super) fn mark_whole(connection: &Connection, mark: &str) -> rusqlite::Result<()> {
+    let note = "INSERT INTO _millstream_ledger (load_key, unit_key, chunk) VALUES (?1, '', 0)";
+    connection.execute(note, [digest(mark)]).map(drop)
+}
+
+/// Forgets a load that is written as a whole. Blocks.
+pub(super) fn unmark(path: &Path, spec: &SqliteSpec, mark: &str, unwritten: bool) -> Result<()> {
+    let shown = path.display().to_string();
+    // What was taken back may have taken the file with it.
+    if !path.exists() {
+        return Ok(());
+    }
+    let told = |error| sqlite_error("write to", &shown, spec, &error);
+    let mut connection = database::open(path).map_err(told)?;
+    Patience::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
+    forget(&mut connection, &digest(mark), unwritten).map(drop).map_err(told)
+}
+
+/// Forgets the load of this key, with `unwritten` only if nothing of it is written; the ledger goes with the last one.
+fn forget(connection: &mut Connection, key: &str, unwritten: bool) -> rusqlite::Result<bool> {
+    if !has_ledger(connection)? {
+        return Ok(true);
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let written = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0)";
+    if unwritten && transaction.query_row(written, [key], |row| row.get(0))? {
+        return Ok(false);
+    }
+    transaction.execute("DELETE FROM _millstream_ledger WHERE load_key = ?1", [key])?;
+    let left: bool = transaction.query_row("SELECT EXISTS (SELECT 1 FROM _millstream_ledger)", [], |row| row.get(0))?;
+    if !left {
+        transaction.execute_batch("DROP TABLE _millstream_ledger")?;
+    }
+    transaction.commit()?;
+    Ok(true)
 }
 
 impl Book {
@@ -77,6 +175,9 @@ impl Book {
     }
 
     fn written(&self, connection: &Connection) -> rusqlite::Result<WrittenChunks> {
+        if !has_ledger(connection)? {
+            return Ok(WrittenChunks::new([], digest));
+        }
         let mut query = connection
             .prepare_cached("SELECT unit_key, chunk FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0")?;
         let rows =
@@ -90,21 +191,16 @@ impl Book {
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
 
-    /// Forgets the load of this key, with `unwritten` only if nothing of it is written; the ledger goes with the last one.
-    fn forget(&self, key: &str, unwritten: bool) -> rusqlite::Result<bool> {
-        let mut connection = self.connection();
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let written = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0)";
-        if unwritten && transaction.query_row(written, [key], |row| row.get(0))? {
-            return Ok(false);
+    /// Makes the table and enters the load, if this is the first delivery; whether the load is still in the ledger.
+    fn enter(&self, connection: &Connection) -> Result<bool> {
+        if self.entered.load(Ordering::Relaxed) {
+            return is_entered(connection, &self.load).map_err(|error| self.told(error));
         }
-        transaction.execute("DELETE FROM _millstream_ledger WHERE load_key = ?1", [key])?;
-        let left: bool =
-            transaction.query_row("SELECT EXISTS (SELECT 1 FROM _millstream_ledger)", [], |row| row.get(0))?;
-        if !left {
-            transaction.execute_batch("DROP TABLE _millstream_ledger")?;
+        if table::existing(connection, &self.shown, &self.spec)?.is_none() {
+            let create = table::create_statement(&self.spec, self.loading.schema());
+            connection.execute_batch(&create).map_err(|error| self.told(error))?;
         }
-        transaction.commit()?;
+        enter(connection, &self.load).map_err(|error| self.told(error))?;
         Ok(true)
     }
 
@@ -118,6 +214,9 @@ impl Book {
         match connection.execute_batch(end) {
             Ok(()) => {
                 fail_point::pass("commit.after");
+                if end == "COMMIT" {
+                    self.entered.store(true, Ordering::Relaxed);
+                }
                 delivered
             }
             Err(error) => {
@@ -136,13 +235,15 @@ impl Book {
         bad_rows: usize,
     ) -> Result<Delivered> {
         fail_point::pass("ledger.before");
-        if !self.is_entered(connection).map_err(|error| self.told(error))? {
+        if !self.enter(connection)? {
             let what = format!("another run has completed this load into {}, or has given it up", self.shown);
             return Err(Error::refused(what).hint("look at `millstream runs`; nothing was written twice"));
         }
         match self.note(connection, chunks) {
             Ok(()) => fail_point::pass("ledger.after"),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                // The notes of before the conflict are ours, and are not to stay.
+                connection.execute_batch("ROLLBACK; BEGIN IMMEDIATE").map_err(|error| self.told(error))?;
                 return self.done(connection, chunks).map(Delivered::AlreadyDone).map_err(|error| self.told(error));
             }
             Err(error) => return Err(self.told(error)),
@@ -156,15 +257,6 @@ impl Book {
         }
         fail_point::pass("bulk.after");
         Ok(Delivered::Written { rows: rows - refused.len() as u64, refused })
-    }
-
-    /// Whether the load is in the ledger. Once it is forgotten, its notes keep nobody from writing its rows again.
-    fn is_entered(&self, connection: &Connection) -> rusqlite::Result<bool> {
-        if !connection.table_exists(None, "_millstream_ledger")? {
-            return Ok(false);
-        }
-        let query = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk = -1)";
-        connection.prepare_cached(query)?.query_row([digest(&self.load)], |row| row.get(0))
     }
 
     fn note(&self, connection: &Connection, chunks: &[Chunk]) -> rusqlite::Result<()> {
@@ -240,12 +332,24 @@ impl Ledger for SqliteLedger {
 
     async fn forget(&self, load: &str) -> Result<()> {
         let key = digest(load);
-        blocking(&self.0, move |book| book.forget(&key, false).map(drop).map_err(|error| book.told(error))).await
+        blocking(&self.0, move |book| {
+            forget(&mut book.connection(), &key, false).map(drop).map_err(|error| book.told(error))
+        })
+        .await
     }
 
     async fn forget_unwritten(&self, load: &str) -> Result<bool> {
         let key = digest(load);
-        blocking(&self.0, move |book| book.forget(&key, true).map_err(|error| book.told(error))).await
+        blocking(&self.0, move |book| {
+            let mut connection = book.connection();
+            let forgotten = forget(&mut connection, &key, true).map_err(|error| book.told(error))?;
+            if forgotten {
+                let mut folders = book.created_folders.lock().unwrap_or_else(PoisonError::into_inner);
+                leave(&connection, &book.path, book.created_file, &mut folders);
+            }
+            Ok(forgotten)
+        })
+        .await
     }
 
     fn summary(&self, rows: u64) -> String {
@@ -258,7 +362,7 @@ impl Ledger for SqliteLedger {
         blocking(&self.0, move |book| {
             let known = || -> rusqlite::Result<Vec<KnownLoad>> {
                 let connection = book.connection();
-                if !connection.table_exists(None, "_millstream_ledger")? {
+                if !has_ledger(&connection)? {
                     return Ok(Vec::new());
                 }
                 let mut query = connection.prepare(query)?;

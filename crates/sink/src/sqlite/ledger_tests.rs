@@ -86,6 +86,18 @@ async fn each_chunk_is_written_once_by_whoever_comes_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn only_what_was_written_before_is_told_as_done() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("x.db");
+    let ledger = ledger(&path, json!({"table": "t"})).await.expect("there is one");
+    let written = Delivered::Written { rows: 100, refused: vec![] };
+    assert_eq!(deliver(&ledger, 2..3, &[], 0).await.expect("it delivers"), written);
+    assert_eq!(deliver(&ledger, 0..4, &[], 0).await.expect("it answers"), Delivered::AlreadyDone(chunks(2..3)));
+    assert_eq!(query(&path, "SELECT count(*) FROM t"), 100);
+    assert_eq!(ledger.done(&chunks(0..4)).await.expect("it answers"), chunks(2..3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bad_rows_are_left_out_as_far_as_allowed() {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("x.db");

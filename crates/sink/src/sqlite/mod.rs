@@ -102,10 +102,21 @@ impl Sink for SqliteSink {
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
         let database = Database::of_run(&self.path, &context.run, &context.budget)?;
-        let loading = Loading::new(self.spec.clone(), context.schema, Arc::clone(&context.step));
+        let mark = context.mark.filter(|_| self.adds_rows());
+        let loading = Loading::new(self.spec.clone(), context.schema, Arc::clone(&context.step)).marked(mark);
         let load = database.join(loading).await?;
         let (spec, path) = (self.spec.clone(), self.path.clone());
         Ok(Arc::new(SqliteLoad { database, load, spec, path, budget: context.budget, step: context.step }))
+    }
+
+    fn adds_rows(&self) -> bool {
+        self.spec.mode == Mode::Append
+    }
+
+    async fn unmark(&self, mark: &str, _: LoadContext, unwritten: bool) -> Result<()> {
+        let (sink, mark) = (self.clone(), mark.to_owned());
+        let done = tokio::task::spawn_blocking(move || ledger::unmark(&sink.path, &sink.spec, &mark, unwritten)).await;
+        done.map_err(|cause| Error::internal("forgetting a load broke off").cause(cause))?
     }
 
     fn may_keep_ledger(&self) -> bool {
