@@ -182,8 +182,10 @@ impl Place {
                 continue;
             }
             let is_done = self.book.as_ref().map_or(Ok(false), |book| book.is_done(run))?;
-            let is_empty = other.chunks == 0 && other.idle_seconds > OLD;
-            if is_done || is_empty || self.options.restart {
+            let has_died = self.book.as_ref().is_some_and(|book| book.has_died(run));
+            if other.chunks == 0 && (has_died || other.idle_seconds > OLD) {
+                ledger.forget_unwritten(&other.load).await?;
+            } else if is_done || self.options.restart {
                 ledger.forget(&other.load).await?;
             } else if other.chunks > 0 {
                 match sink.sink.ledger(&other.load, context.clone()).await? {

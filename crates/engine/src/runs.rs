@@ -286,6 +286,11 @@ impl RunBook {
         self.told(self.connection().query_row(query, [logical], |row| row.get(0)))
     }
 
+    /// Whether the run `run` was of this machine, and its process is gone.
+    pub fn has_died(&self, run: &str) -> bool {
+        File::open(self.lock_file(run)).is_ok_and(|file| file.try_lock_shared().is_ok())
+    }
+
     /// A run without an outcome runs if its lock is held.
     fn alive(&self, record: RunRecord) -> RunRecord {
         if record.outcome != Outcome::Running {

@@ -160,7 +160,14 @@ impl SqliteSink {
         {
             faults.push(crate::shared::path_error("write to", &self.path, &std::io::Error::from(cause)));
         }
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        // What a killed process has left half written is taken back by whoever reads, who has to be able to write for that.
+        let mut journal = self.path.clone().into_os_string();
+        journal.push("-journal");
+        let access = match Path::new(&journal).exists() && faults.is_empty() {
+            true => OpenFlags::SQLITE_OPEN_READ_WRITE,
+            false => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        };
+        let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let told = |error| message::sqlite_error("read", &shown, &self.spec, &error);
         let mut connection = Connection::open_with_flags(database::plain(&self.path), flags).map_err(told)?;
         patience.apply(&mut connection).map_err(told)?;
