@@ -10,6 +10,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
+use millstream_core::format::Reading;
 
 use crate::read::exec::ReadExec;
 
@@ -44,6 +45,9 @@ fn walk(
     if let Some(read) = node.downcast_ref::<ReadExec>() {
         if read.reader().patterns.iter().any(|pattern| pattern == "-") {
             return Err(format!("`{}` reads standard input, which cannot be read again", read.source()));
+        }
+        if matches!(read.reader().format.reading(), Reading::Rows) {
+            return Err(format!("`{}` reads a database, whose rows have no place of their own", read.source()));
         }
         found.push(Leg { operators: above.clone(), read: Arc::clone(node) });
         return Ok(());

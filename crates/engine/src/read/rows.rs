@@ -368,9 +368,10 @@ fn stored_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> Me
             reader.steps.decode.add_waiting_input(start.elapsed());
             let Some(rows) = next.transpose()? else { break };
             reader.steps.fetch.add_bytes(rows.batch.get_array_memory_size() as u64);
-            yield (rows, None);
+            yield Some((rows, MemberPlace::default()));
         }
         reader.steps.fetch.add_units(1);
+        yield None;
     }
     .boxed()
 }
