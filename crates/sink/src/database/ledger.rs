@@ -54,9 +54,10 @@ struct Book {
     io: Handle,
 }
 
-/// Whether rows may become visible piece by piece: the user's statements are for one load as a whole.
+/// Whether rows may become visible piece by piece: the user's statements, and a key that waits, are for a load as a whole.
 pub(crate) fn may_keep(spec: &DatabaseSpec) -> bool {
-    spec.mode == Mode::Append && !spec.atomic && spec.before.is_empty() && spec.after.is_empty()
+    let plain = !spec.atomic && !spec.defer_key && spec.before.is_empty() && spec.after.is_empty();
+    spec.mode == Mode::Append && plain
 }
 
 /// The ledger of `load`, if rows of this sink can become visible piece by piece.
