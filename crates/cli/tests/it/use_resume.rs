@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -121,10 +122,35 @@ fn run(lab: &Lab, arguments: &[&str]) -> Ran {
 }
 
 /// A run that goes on in the background.
-fn spawn(lab: &Lab, variables: &[(&str, &str)]) -> Child {
+/// A run that ends with its test, even one that was stopped by a signal and never went on.
+struct Running(Child);
+
+impl Deref for Running {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended, and been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn spawn(lab: &Lab, variables: &[(&str, &str)]) -> Running {
     let mut command = command(lab, &["run", "job.yaml", "--quiet"]);
     command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().expect("it starts")
+    Running(command.spawn().expect("it starts"))
 }
 
 /// All rows that belong into the table, each once, by their keys.
