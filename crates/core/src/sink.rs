@@ -65,6 +65,9 @@ pub struct LoadContext {
     /// What the target notes in the transaction that makes the rows visible, so that a later run knows that they are, and
     /// does not add them again. `None` if that does not matter.
     pub mark: Option<String>,
+    /// Whether a load that another run has begun may be taken over from it: its connections are ended then, so that nothing
+    /// of it can commit, or keep others waiting. Otherwise a load whose run still has connections is refused.
+    pub take_over: bool,
     /// The columns, without the route.
     pub schema: SchemaRef,
     /// How many writers there will be.
@@ -189,6 +192,9 @@ pub trait Ledger: Send + Sync {
     /// All chunks of the load that are written.
     async fn written(&self) -> Result<WrittenChunks>;
 
+    /// All chunks of another load that are written.
+    async fn written_of(&self, load: &str) -> Result<WrittenChunks>;
+
     /// Which of these chunks are written.
     async fn done(&self, chunks: &[Chunk]) -> Result<Vec<Chunk>> {
         let written = self.written().await?;
@@ -199,7 +205,8 @@ pub trait Ledger: Send + Sync {
     /// told; with more the delivery fails. Deliveries may run side by side.
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
 
-    /// Forgets a load: it is complete, or nobody will go on with it. A ledger that has no other goes with it.
+    /// Forgets a load: it is complete, or nobody will go on with it. Whoever has it still is kept from writing to it. A
+    /// ledger that has no other goes with it. An error also says that the empty ledger could not be taken away.
     async fn forget(&self, load: &str) -> Result<()>;
 
     /// Forgets a load if nothing of it is written; whether it did.
@@ -221,6 +228,8 @@ pub struct KnownLoad {
     pub chunks: u64,
     /// Seconds since the last of them was, by the target's clock.
     pub idle_seconds: u64,
+    /// The connections that the run which has it has now, in words; none if it has none, or the target cannot tell.
+    pub connections: Vec<String>,
 }
 
 /// The rows of some chunks on their way. If it is dropped before its commit, nothing of it stays.

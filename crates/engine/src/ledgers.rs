@@ -121,11 +121,14 @@ impl Place {
             true => format!("{of_sink}{ALL_RUNS}"),
             false => format!("{of_sink}{}", self.resumes.as_ref().unwrap_or(&self.run)),
         };
+        // Nobody else can have a load that is named after this run.
+        let take_over = self.options.resume;
+        let context = LoadContext { take_over, ..context };
         let Some(mut ledger) = sink.sink.ledger(&own, context.clone()).await? else { return Ok(None) };
         let mut load = own;
         let left = match incremental {
             true => Ok(None),
-            false => self.left_behind(sink, ledger.as_ref(), &of_sink, &load, &context).await,
+            false => self.left_behind(sink, ledger.as_ref(), &of_sink, &load).await,
         };
         if !matches!(left, Ok(None)) {
             // What we only looked for is not to be left.
@@ -172,7 +175,6 @@ impl Place {
         ledger: &dyn Ledger,
         of_sink: &str,
         own: &str,
-        context: &LoadContext,
     ) -> Result<Option<String>> {
         let mut unfinished = Vec::new();
         for other in ledger.loads().await? {
@@ -183,23 +185,28 @@ impl Place {
             }
             let is_done = self.book.as_ref().map_or(Ok(false), |book| book.is_done(run))?;
             let has_died = self.book.as_ref().is_some_and(|book| book.has_died(run));
-            if other.chunks == 0 && (has_died || other.idle_seconds > OLD) {
-                ledger.forget_unwritten(&other.load).await?;
+            let is_unwritten = other.chunks == 0 && other.connections.is_empty();
+            if is_unwritten && (has_died || other.idle_seconds > OLD) {
+                // If somebody holds it, it is nobody's fault, and a later run does it.
+                let _ = ledger.forget_unwritten(&other.load).await;
             } else if is_done || self.options.restart {
                 ledger.forget(&other.load).await?;
-            } else if other.chunks > 0 {
-                match sink.sink.ledger(&other.load, context.clone()).await? {
-                    Some(known) if is_complete(known.as_ref()).await? => ledger.forget(&other.load).await?,
-                    _ => unfinished.push((other.load.clone(), other.chunks)),
+            } else if !is_unwritten {
+                match is_complete(ledger, &other.load).await? {
+                    true => ledger.forget(&other.load).await?,
+                    false => unfinished.push(other),
                 }
             }
         }
         // A ledger that was forgotten has taken its table with it, unless ours is in it.
         match unfinished.as_slice() {
             [] => Ok(None),
-            [(load, _)] if self.options.resume && self.resumes.is_none() => Ok(Some(load.clone())),
-            [(_, chunks), ..] => Err(Error::refused("an earlier run of this job has stopped before its end")
-                .cause(format!("{chunks} notes of what it has loaded are in {}", sink.sink.target()))
+            [other] if self.options.resume && self.resumes.is_none() => Ok(Some(other.load.clone())),
+            [other, ..] if !other.connections.is_empty() => Err(Error::refused("another run of this job is loading now")
+                .cause(other.connections.join(", "))
+                .hint("wait until it has ended; if it never will, `--resume` ends its connections and goes on with it")),
+            [other, ..] => Err(Error::refused("an earlier run of this job has stopped before its end")
+                .cause(format!("{} notes of what it has loaded are in {}", other.chunks, sink.sink.target()))
                 .hint(
                     "`millstream run --resume` goes on with it; `--restart` begins anew, and leaves the rows that it has \
                      loaded where they are",
@@ -311,9 +318,12 @@ pub async fn complete(ledgers: &[OpenLedger]) -> Result<()> {
     Ok(())
 }
 
-/// Forgets loads that are complete. If that does not work, the next run does it.
-pub async fn forget(ledgers: &[OpenLedger]) {
+/// Forgets loads that are complete. What could not be forgotten, or taken away, comes back with its sink's name: the next
+/// run does it.
+pub async fn forget(ledgers: &[OpenLedger]) -> Vec<(String, Error)> {
+    let mut left = Vec::new();
     for one in ledgers.iter().filter(|one| !one.incremental) {
-        let _ = one.ledger.forget(&one.load).await;
+        left.extend(one.ledger.forget(&one.load).await.err().map(|error| (one.sink.clone(), error)));
     }
+    left
 }

@@ -151,20 +151,29 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
         }
     };
     (watch.progress)(&Progress::of(&base.steps, elapsed, true));
-    let report = report(&base, job, &done, elapsed, ProcessorUse::now().since(before), governor.held());
+    let mut report = report(&base, job, &done, elapsed, ProcessorUse::now().since(before), governor.held());
     ending.report = serde_json::to_value(&report).ok();
     if let Some(live) = live {
         live.end(None, &ending)?;
     }
     // Only now: a run that is killed before is gone on with, and asks the ledgers what is there.
     fail_point::pass("forget.before");
-    base.runtimes.workers().block_on(async {
-        ledgers::forget(&done.ledgers).await;
-        for marked in &done.marked {
-            marked.forget(false).await;
+    for (sink, error) in base.runtimes.workers().block_on(forget(&done)) {
+        for result in report.results.iter_mut().filter(|result| result.sink == sink) {
+            let cause = error.cause_text().map_or(String::new(), |cause| format!(": {cause}"));
+            result.summary.push_str(&format!(", but {}{cause}; the next run does it", error.what()));
         }
-    });
+    }
     Ok(report)
+}
+
+/// Forgets in the targets what was loaded; what could not be forgotten comes back with its sink's name.
+async fn forget(done: &Done) -> Vec<(String, Error)> {
+    let mut left = ledgers::forget(&done.ledgers).await;
+    for marked in &done.marked {
+        left.extend(marked.forget(false).await.err().map(|error| (marked.context.sink.clone(), error)));
+    }
+    left
 }
 
 fn interruption() -> Error {
@@ -188,9 +197,9 @@ struct Marked {
 }
 
 impl Marked {
-    /// Forgets it; with `unwritten` only if the rows are not there. Nobody minds if that does not work.
-    async fn forget(&self, unwritten: bool) {
-        let _ = self.sink.unmark(&self.mark, self.context.clone(), unwritten).await;
+    /// Forgets it; with `unwritten` only if the rows are not there.
+    async fn forget(&self, unwritten: bool) -> Result<()> {
+        self.sink.unmark(&self.mark, self.context.clone(), unwritten).await
     }
 }
 
@@ -222,7 +231,8 @@ async fn take_back(begun: &[Begun<'_>]) {
     for one in begun {
         one.load.abort().await;
         if let Some(marked) = &one.marked {
-            marked.forget(true).await;
+            // The error that the run ends with is worth more than this one; the next run does it.
+            let _ = marked.forget(true).await;
         }
     }
 }
@@ -337,7 +347,8 @@ impl<'a> Work<'_, 'a> {
                 }
             }
             let step = Arc::clone(&context.step);
-            let context = LoadContext { mark: self.place.mark(sink), ..context };
+            let take_over = self.place.resumes.is_some();
+            let context = LoadContext { mark: self.place.mark(sink), take_over, ..context };
             let begin = sink.sink.begin(context.clone());
             let load = self.unless_interrupted(begin).await.map_err(|error| error.in_step(name))?;
             let mark = context.mark.clone();
@@ -359,6 +370,7 @@ impl<'a> Work<'_, 'a> {
             run: self.place.run.clone(),
             sink: name.clone(),
             mark: None,
+            take_over: false,
             schema,
             partitions: plan.output_partitioning().partition_count(),
             ordered: plan.output_ordering().is_some(),

@@ -114,6 +114,7 @@ pub(crate) fn context(partitions: usize) -> LoadContext {
         run: format!("run{}", RUNS.fetch_add(1, Ordering::Relaxed)),
         sink: "result".to_owned(),
         mark: None,
+        take_over: false,
         schema: schema(),
         partitions,
         ordered: false,

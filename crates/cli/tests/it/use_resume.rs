@@ -121,8 +121,7 @@ fn run(lab: &Lab, arguments: &[&str]) -> Ran {
     finish(command(lab, &[&["run", "job.yaml"], arguments].concat()), None)
 }
 
-/// A run that goes on in the background.
-/// A run that ends with its test, even one that was stopped by a signal and never went on.
+/// A run in the background that ends with its test, even one that was stopped by a signal and never went on.
 struct Running(Child);
 
 impl Deref for Running {
@@ -374,29 +373,92 @@ fn go_on(child: &Child) {
     kill_process(process, Signal::CONT).expect("it is there");
 }
 
+/// A run that has stopped itself at `place`; what it says goes to `sleeper.log`.
+fn asleep(lab: &Lab, place: &str) -> Running {
+    let mut command = command(lab, &["run", "job.yaml", "--quiet"]);
+    let log = fs_err::File::create(lab.path("sleeper.log")).expect("a log");
+    command
+        .env("MILLSTREAM_STOP_AT", place)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(log.into_file()));
+    let sleeper = Running(command.spawn().expect("it starts"));
+    stopped(&sleeper);
+    sleeper
+}
+
+/// Wakes a run up, which has to fail, and say so.
+#[track_caller]
+fn wakes_up_in_vain(lab: &Lab, mut sleeper: Running) {
+    go_on(&sleeper);
+    let ended = sleeper.wait().expect("it ends");
+    let told = lab.read("sleeper.log");
+    assert_eq!(ended.code(), Some(1), "{told}");
+    assert!(told.contains("another run has "), "{told}");
+}
+
+const ELSEWHERE: [&str; 2] = ["--state", "elsewhere"];
+
 #[test]
 fn who_wakes_up_when_another_has_gone_on_does_no_harm() {
-    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
-        // SQLite's writer holds the whole file while it sleeps.
-        let place = if matches!(make(&Lab::new()), Target::Sqlite(_)) { "commit.after:2" } else { "ledger.before:3" };
-        let (lab, target) = lab(make);
-        let mut sleeper = spawn(&lab, &[("MILLSTREAM_STOP_AT", place)]);
-        stopped(&sleeper);
-        // On the same machine nobody goes on while it lives…
-        run(&lab, &["--resume"]).ended(1).tells(&["still running"]);
-        run(&lab, &[]).ended(1).tells(&["this job is running already"]);
-        // …and on another, which knows nothing of it, the target tells.
-        let elsewhere = ["--state", "elsewhere"];
-        let mut other = command(&lab, &[&["run", "job.yaml"], &elsewhere[..]].concat());
-        other.env_remove("MILLSTREAM_STATE");
-        finish(other, None).ended(1).tells(&["an earlier run of this job has stopped", "--resume"]);
-        run(&lab, &[&["--resume"], &elsewhere[..]].concat()).ok();
-        assert_complete(&target);
-        go_on(&sleeper);
-        let ended = sleeper.wait().expect("it ends");
-        assert!(!ended.success(), "it is told that another has completed its load");
-        assert_rows(&target, &expected(0..FILES * RECORDS));
+    // SQLite's writer holds the whole file while it sleeps.
+    let of_sqlite: &[&str] = &["commit.after:2"];
+    let of_servers = &["ledger.before:3", "ledger.after:2", "bulk.before:2", "commit.before:2", "commit.after:2"];
+    for (make, places) in
+        [(in_sqlite as fn(&Lab) -> Target, of_sqlite), (in_mariadb, of_servers), (in_postgres, of_servers)]
+    {
+        for place in places {
+            let (lab, target) = lab(make);
+            let sleeper = asleep(&lab, place);
+            // On the same machine nobody goes on while it lives…
+            run(&lab, &["--resume"]).ended(1).tells(&["still running"]);
+            run(&lab, &[]).ended(1).tells(&["this job is running already"]);
+            // …and on another, which knows nothing of it, the target tells.
+            let known = matches!(target, Target::Server(_));
+            let told =
+                if known { "another run of this job is loading now" } else { "an earlier run of this job has stopped" };
+            run(&lab, &ELSEWHERE).ended(1).tells(&[told, "--resume"]);
+            let begun = Instant::now();
+            run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ok();
+            assert!(begun.elapsed() < Duration::from_secs(30), "{place}: nobody waits for who sleeps");
+            assert_complete(&target);
+            wakes_up_in_vain(&lab, sleeper);
+            assert_complete(&target);
+        }
     }
+}
+
+/// The same, woken up in the middle of the other's load.
+#[test]
+fn who_wakes_up_while_another_goes_on_does_no_harm() {
+    for make in [in_mariadb as fn(&Lab) -> Target, in_postgres] {
+        let (lab, target) = lab(make);
+        let sleeper = asleep(&lab, "commit.before:2");
+        let mut other = command(&lab, &[&["run", "job.yaml", "--resume", "--quiet"], &ELSEWHERE[..]].concat());
+        other.env("MILLSTREAM_STOP_AT", "bulk.before:1").stdout(Stdio::null());
+        let mut other = Running(other.spawn().expect("it starts"));
+        stopped(&other);
+        wakes_up_in_vain(&lab, sleeper);
+        assert_no_row_twice(&target);
+        go_on(&other);
+        assert!(other.wait().expect("it ends").success());
+        assert_complete(&target);
+    }
+}
+
+/// A process that sleeps with the lock of a whole file cannot be ended from another.
+#[test]
+fn a_file_that_a_sleeper_holds_is_told() {
+    let (lab, target) = lab(in_sqlite);
+    lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", "table: t, busy_timeout: 1s}"));
+    let mut sleeper = asleep(&lab, "bulk.after:2");
+    let begun = Instant::now();
+    let refused = run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat());
+    refused.ended(1).tells(&["is locked by another process", "waited 1s"]);
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    go_on(&sleeper);
+    assert!(sleeper.wait().expect("it ends").success(), "{}", lab.read("sleeper.log"));
+    assert_complete(&target);
 }
 
 #[test]
@@ -555,6 +617,27 @@ fn mariadb_killed_while_all_rows_become_visible() {
 #[test]
 fn postgres_killed_while_all_rows_become_visible() {
     all_at_once_killed_at_each_place(in_postgres);
+}
+
+#[test]
+fn who_wakes_up_when_another_has_made_all_rows_visible_does_no_harm() {
+    for make in [in_mariadb as fn(&Lab) -> Target, in_postgres] {
+        for connections in [1, 2] {
+            let (lab, target) = lab(make);
+            target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+            let more = format!("table: t, atomic: true, connections: {connections}}}");
+            lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", &more));
+            let sleeper = asleep(&lab, "publish.before");
+            // The book of another machine that has a copy, and cannot know that it lives.
+            fs_err::create_dir_all(lab.path("elsewhere/live")).expect("a folder");
+            fs_err::copy(lab.path(".state/runs.db"), lab.path("elsewhere/runs.db")).expect("a copy");
+            let ran = run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat());
+            ran.ok().tells(&["went on with run"]);
+            assert_complete(&target);
+            wakes_up_in_vain(&lab, sleeper);
+            assert_complete(&target);
+        }
+    }
 }
 
 #[test]

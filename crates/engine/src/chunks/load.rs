@@ -75,9 +75,9 @@ fn all_complete() -> Chunk {
     Chunk { unit: String::new(), number: 0 }
 }
 
-/// Whether the ledger has noted that the load is complete.
-pub async fn is_complete(ledger: &dyn Ledger) -> Result<bool> {
-    Ok(ledger.written().await?.contains(&all_complete()))
+/// Whether the ledger has noted that `load` is complete.
+pub async fn is_complete(ledger: &dyn Ledger, load: &str) -> Result<bool> {
+    Ok(ledger.written_of(load).await?.contains(&all_complete()))
 }
 
 /// Notes in the ledger that the load is complete.

@@ -91,12 +91,13 @@ impl Units {
         let first_version = known.partition_point(|number| *number < VERSION);
         let versions: Vec<u64> = known[first_version..].iter().copied().filter(|number| *number != COMPLETE).collect();
         let changed = !versions.is_empty() && !versions.contains(&version);
-        if changed && !self.accept_changed {
+        // What is loaded as another version has chunks of its own.
+        let key = if changed { format!("{place}\n{version:x}") } else { place.clone() };
+        let was_accepted = !self.written.of_unit(&key).is_empty();
+        if changed && !was_accepted && !self.accept_changed {
             state.changed.push(unit.name());
             return Ok(false);
         }
-        // What is loaded as another version has chunks of its own.
-        let key = if changed { format!("{place}\n{version:x}") } else { place.clone() };
         let is_complete = self.written.contains(&Chunk { unit: key.clone(), number: COMPLETE });
         if is_complete {
             state.passed_over += 1;
@@ -249,7 +250,11 @@ mod tests {
         assert!(fourth.admit(&unit("a", 2)).expect("listed once"));
         let again = fourth.notes("a").expect("it is read");
         assert_ne!(again.key, notes.key);
-        assert!(again.join_group().is_some());
+        let accepted = [again.join_group().expect("a version"), again.complete_note()];
+        // What was accepted once is known from then on.
+        let fifth = Units::new("s", written(&[all, accepted].concat()), false);
+        assert!(!fifth.admit(&unit("a", 2)).expect("listed once"));
+        assert_eq!((fifth.passed_over(), fifth.changed()), (1, vec![]));
     }
 
     #[test]

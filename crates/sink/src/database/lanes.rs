@@ -6,7 +6,7 @@ use std::time::Duration;
 use millstream_core::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::server::{Server, Session};
+use super::server::{Failure, Server, Session};
 use super::spec::DatabaseSpec;
 
 /// The first pause before something is tried again.
@@ -23,6 +23,8 @@ pub(crate) struct Lanes {
     permits: Arc<Semaphore>,
     /// Whether there is one connection and can be no other, since it has the load's transaction.
     only: bool,
+    /// Whose they are.
+    owner: Option<String>,
 }
 
 impl Lanes {
@@ -34,7 +36,14 @@ impl Lanes {
             idle: Mutex::default(),
             permits: Arc::new(Semaphore::new(count)),
             only: false,
+            owner: None,
         }
+    }
+
+    /// Marked as connections of `owner`.
+    pub(crate) fn marked(mut self, owner: Option<&str>) -> Self {
+        self.owner = owner.map(str::to_owned);
+        self
     }
 
     /// The one that has the transaction of the whole load. If it is lost, so is the load: on another connection rows
@@ -59,6 +68,14 @@ impl Lanes {
             Some(session) => Ok(session),
             None if self.only => Err(Error::transient("the connection that had the load's transaction was lost")
                 .hint("nothing was loaded; look at the server's log, and start the load again")),
+            None => self.connect().await,
+        }
+    }
+
+    /// A new connection.
+    pub(crate) async fn connect(&self) -> Result<Box<dyn Session>> {
+        match &self.owner {
+            Some(owner) => connect_as(self.server.as_ref(), &self.spec, owner).await,
             None => connect(self.server.as_ref(), &self.spec).await,
         }
     }
@@ -85,6 +102,16 @@ pub(crate) async fn connect(server: &dyn Server, spec: &DatabaseSpec) -> Result<
             }
             other => return other,
         }
+    }
+}
+
+/// Connects, and marks the connection as one of `owner`'s.
+pub(crate) async fn connect_as(server: &dyn Server, spec: &DatabaseSpec, owner: &str) -> Result<Box<dyn Session>> {
+    let mut session = connect(server, spec).await?;
+    match server.mark(session.as_mut(), owner).await {
+        // Nobody can end what has no mark: then others wait for its locks, and are told.
+        Ok(()) | Err(Failure::Other(_)) => Ok(session),
+        Err(other) => Err(other.into_error()),
     }
 }
 

@@ -11,7 +11,8 @@
 //!                                               no conflict ─▶ ROLLBACK: it was not committed
 //! ```
 //! The ledger's unique key makes whoever comes second wait for the end of the first: also ourselves, for a transaction
-//! of ours whose end we do not know. So the second insert does not merely look: it waits until there is an answer.
+//! of ours whose end we do not know. So the second insert does not merely look: it waits until there is an answer. Whose a
+//! load is, is `entry.rs`'s.
 
 use std::sync::Arc;
 
@@ -19,20 +20,18 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, RefusedRow, WrittenChunks};
-use millstream_core::{Budget, Error, Result, fail_point};
+use millstream_core::{Budget, Error, ErrorKind, Result, fail_point};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::entry::{Entry, Forget, blamed, header, new_name};
 use super::group::{BadRow, Group, Rows};
-use super::lanes::{Lanes, connect, pause};
+use super::lanes::{Lanes, connect, connect_as, pause};
 use super::load::{self, SHOWN_BAD_ROWS, Shared, refused_rows, waiting};
 use super::narrow;
 use super::server::{Encoder, Failure, Server, Session};
 use super::spec::{DatabaseSpec, Mode};
 use crate::shared::{counted, digest};
-
-/// The ledger's table.
-const TABLE: &str = "_millstream_ledger";
 
 /// How many connections deliver if nobody says so.
 const CONNECTIONS: usize = 2;
@@ -46,9 +45,7 @@ pub(crate) struct DatabaseLedger(Arc<Book>);
 /// What the deliveries of a ledger share.
 struct Book {
     shared: Shared,
-    /// The ledger's table, as SQL text.
-    table: String,
-    load: String,
+    entry: Entry,
     schema: SchemaRef,
     budget: Arc<Budget>,
     io: Handle,
@@ -84,9 +81,9 @@ async fn set_up(
     load: String,
     context: LoadContext,
 ) -> Result<Option<Book>> {
-    let mut session = connect(server.as_ref(), &spec).await?;
-    let table = server.beside(&spec, TABLE);
-    if !enter(server.as_ref(), session.as_mut(), &spec, &table, &load).await? {
+    let entry = Entry::new(&server, &spec, &load);
+    let mut session = connect_as(server.as_ref(), &spec, &entry.owner).await?;
+    if !entry.enter(session.as_mut(), context.take_over).await? {
         return Ok(None);
     }
     let facts = load::ready_target(server.as_ref(), session.as_mut(), &spec, &context.schema).await?;
@@ -96,95 +93,80 @@ async fn set_up(
     let shared = Shared {
         bulk: server.bulk(&server.table(&spec), columns, &context.schema),
         place: load::place(server.as_ref(), &spec),
-        lanes: Lanes::new(&server, &spec, count),
+        lanes: Lanes::new(&server, &spec, count).marked(Some(&entry.owner)),
         direct: false,
         step: context.step,
         detour: std::sync::Mutex::default(),
         server,
         spec,
     };
-    let book = Book { shared, table, load, schema: context.schema, budget: context.budget, io: context.io };
+    let book = Book { shared, entry, schema: context.schema, budget: context.budget, io: context.io };
     book.shared.lanes.give(session);
     Ok(Some(book))
 }
 
-/// Makes the ledger's table where it is missing; `false` if the user may not.
-async fn make_ledger(server: &dyn Server, session: &mut dyn Session, spec: &DatabaseSpec, table: &str) -> Result<bool> {
-    let there = server.tables(session, spec, TABLE).await.map_err(Failure::into_error)?;
-    if there.iter().any(|name| name == TABLE) {
-        return Ok(true);
-    }
-    match session.execute(&server.create_ledger(table)).await {
-        Ok(_) => Ok(true),
-        Err(Failure::Other(_)) => {
-            // Another load may have made it just now.
-            let there = server.tables(session, spec, TABLE).await.map_err(Failure::into_error)?;
-            Ok(there.iter().any(|name| name == TABLE))
-        }
-        Err(Failure::Rows(_)) => Ok(true),
-        Err(other) => Err(other.into_error()),
-    }
+/// What a load as a whole notes when its rows become visible, in the transaction that does it.
+pub(crate) struct Note {
+    entry: Entry,
+    insert: String,
 }
 
-/// The unit of the entry that names the load.
-fn header() -> String {
-    "0".repeat(64)
-}
+impl Note {
+    /// Whose connections the load's are.
+    pub(crate) fn owner(&self) -> &str {
+        &self.entry.owner
+    }
 
-/// Notes in the ledger that there is this load; `false` if there is no ledger, and the user may not make one.
-async fn enter(
-    server: &dyn Server,
-    session: &mut dyn Session,
-    spec: &DatabaseSpec,
-    table: &str,
-    load: &str,
-) -> Result<bool> {
-    let values = format!("('{}', '{}', -1, '', {})", digest(load), header(), server.text(load));
-    let insert = format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt, note) VALUES {values}");
-    let mut tries = 0;
-    loop {
-        if !make_ledger(server, session, spec, table).await? {
-            return Ok(false);
-        }
-        match session.execute(&insert).await {
-            // It was there.
-            Ok(_) | Err(Failure::Rows(_)) => return Ok(true),
-            // A load that ended has taken the empty ledger away just now.
-            Err(Failure::Other(_) | Failure::Again { .. }) if tries < spec.retries => {
-                tries += 1;
-                pause(tries).await;
-            }
-            Err(other) => return Err(other.into_error()),
-        }
+    /// Notes it, if the load still is this run's.
+    pub(crate) async fn write(&self, session: &mut dyn Session) -> Result<(), Failure> {
+        self.entry.check(session).await?;
+        session.execute(&self.insert).await.map(drop)
+    }
+
+    /// Whether it is noted, asked over another connection than the one that noted it: a transaction of that which has not
+    /// ended holds the entry, and is waited for.
+    pub(crate) async fn is_written(&self, session: &mut dyn Session) -> Result<bool, Failure> {
+        self.entry.check_locked(session, "FOR UPDATE").await?;
+        is_noted(&self.entry, session).await
     }
 }
 
-/// What a load as a whole notes when its rows become visible.
+/// Whether a load as a whole is there.
 pub(crate) enum Mark {
-    /// This statement does it.
-    Statement(String),
+    /// It is to be noted.
+    Missing(Arc<Note>),
     /// It is noted.
     There,
+    /// There can be no ledger.
+    Nowhere,
 }
 
-/// What the load `mark` notes; `None` where there can be no ledger.
+/// Enters the load `mark`, whose rows become visible at once.
 pub(crate) async fn mark(
-    server: &dyn Server,
+    server: &Arc<dyn Server>,
     session: &mut dyn Session,
     spec: &DatabaseSpec,
     mark: &str,
-) -> Result<Option<Mark>> {
-    let table = server.beside(spec, TABLE);
-    if !enter(server, session, spec, &table, mark).await? {
-        return Ok(None);
+    take_over: bool,
+) -> Result<Mark> {
+    let entry = Entry::new(server, spec, mark);
+    if !entry.enter(session, take_over).await? {
+        return Ok(Mark::Nowhere);
     }
-    let (load, unit) = (digest(mark), header());
-    let query = format!("SELECT 1 FROM {table} WHERE load_key = '{load}' AND unit_key = '{unit}' AND chunk = 0");
-    if !session.query(&query).await.map_err(Failure::into_error)?.is_empty() {
-        return Ok(Some(Mark::There));
+    if is_noted(&entry, session).await.map_err(Failure::into_error)? {
+        return Ok(Mark::There);
     }
+    let (table, load, unit) = (&entry.table, &entry.key, header());
     let columns = "load_key, unit_key, chunk, attempt";
-    Ok(Some(Mark::Statement(format!("INSERT INTO {table} ({columns}) VALUES ('{load}', '{unit}', 0, '')"))))
+    let insert = format!("INSERT INTO {table} ({columns}) VALUES ('{load}', '{unit}', 0, '')");
+    Ok(Mark::Missing(Arc::new(Note { entry, insert })))
+}
+
+/// Whether the load as a whole has noted that it is there.
+async fn is_noted(entry: &Entry, session: &mut dyn Session) -> Result<bool, Failure> {
+    let (table, load, unit) = (&entry.table, &entry.key, header());
+    let query = format!("SELECT 1 FROM {table} WHERE load_key = '{load}' AND unit_key = '{unit}' AND chunk = 0");
+    Ok(!session.query(&query).await?.is_empty())
 }
 
 /// Forgets the load `mark`; with `unwritten` only if it has noted nothing.
@@ -197,72 +179,39 @@ pub(crate) async fn unmark(
 ) -> Result<()> {
     waiting(io, async move {
         let mut session = connect(server.as_ref(), &spec).await?;
-        let (session, table) = (session.as_mut(), server.beside(&spec, TABLE));
-        let there = server.tables(session, &spec, TABLE).await.map_err(Failure::into_error)?;
-        if !there.iter().any(|name| name == TABLE) {
-            return Ok(());
-        }
-        if strike_out(session, &table, &digest(&mark), unwritten).await.map_err(Failure::into_error)? {
-            // Nobody minds if the table cannot be taken away.
-            let _ = tidy(server.as_ref(), session, &table).await;
-        }
-        Ok(())
+        let what = if unwritten { Forget::Unwritten } else { Forget::Anyway };
+        Entry::new(&server, &spec, &mark).forget(session.as_mut(), what).await.map(drop)
     })
     .await
-}
-
-/// Forgets a load, once nobody is about to write to it; with `unwritten` only if nothing of it is written. Whether it did.
-async fn strike_out(session: &mut dyn Session, table: &str, key: &str, unwritten: bool) -> Result<bool, Failure> {
-    session.execute("BEGIN").await?;
-    // Whoever is writing holds the entry, and is waited for.
-    let entry = format!("SELECT 1 FROM {table} WHERE load_key = '{key}' AND chunk = -1 FOR UPDATE");
-    session.query(&entry).await?;
-    let written = format!("SELECT 1 FROM {table} WHERE load_key = '{key}' AND chunk >= 0 LIMIT 1");
-    if unwritten && !session.query(&written).await?.is_empty() {
-        session.execute("ROLLBACK").await?;
-        return Ok(false);
-    }
-    session.execute(&format!("DELETE FROM {table} WHERE load_key = '{key}'")).await?;
-    session.execute("COMMIT").await?;
-    Ok(true)
-}
-
-/// Takes the ledger away if it has no load any more. Nobody minds if that cannot be done.
-async fn tidy(server: &dyn Server, session: &mut dyn Session, table: &str) -> Result<(), Failure> {
-    let (lock, unlock) = server.lock_table(table);
-    for statement in lock {
-        session.execute(&statement).await?;
-    }
-    let left = session.query(&format!("SELECT 1 FROM {table} LIMIT 1")).await?;
-    if left.is_empty() {
-        session.execute(&format!("DROP TABLE {table}")).await?;
-    }
-    session.execute(unlock).await?;
-    Ok(())
 }
 
 impl Book {
     /// Notes chunks, inside of the transaction that is open.
     async fn note(&self, session: &mut dyn Session, chunks: &[Chunk], attempt: &str) -> Result<(), Failure> {
-        let load = digest(&self.load);
+        let load = &self.entry.key;
         for some in chunks.chunks(ROWS) {
             let row = |chunk: &Chunk| format!("('{load}', '{}', {}, '{attempt}')", digest(&chunk.unit), chunk.number);
             let rows: Vec<String> = some.iter().map(row).collect();
-            let insert =
-                format!("INSERT INTO {} (load_key, unit_key, chunk, attempt) VALUES {}", self.table, rows.join(", "));
+            let insert = format!(
+                "INSERT INTO {} (load_key, unit_key, chunk, attempt) VALUES {}",
+                self.entry.table,
+                rows.join(", ")
+            );
             session.execute(&insert).await?;
         }
         Ok(())
     }
 
-    /// All chunks that are written; with `attempt`, by that one.
-    async fn all(&self, session: &mut dyn Session, attempt: Option<&str>) -> Result<WrittenChunks, Failure> {
+    /// All chunks of a load that are written; with `attempt`, by that one.
+    async fn all(
+        &self,
+        session: &mut dyn Session,
+        load_key: &str,
+        attempt: Option<&str>,
+    ) -> Result<WrittenChunks, Failure> {
         let by = attempt.map_or(String::new(), |attempt| format!(" AND attempt = '{attempt}'"));
-        let query = format!(
-            "SELECT unit_key, chunk FROM {} WHERE load_key = '{}' AND chunk >= 0{by}",
-            self.table,
-            digest(&self.load)
-        );
+        let table = &self.entry.table;
+        let query = format!("SELECT unit_key, chunk FROM {table} WHERE load_key = '{load_key}' AND chunk >= 0{by}");
         let rows = session.query(&query).await?.into_iter();
         let known = rows.filter_map(|row| {
             let mut cells = row.into_iter().flatten();
@@ -278,24 +227,34 @@ impl Book {
         chunks: &[Chunk],
         attempt: Option<&str>,
     ) -> Result<Vec<Chunk>, Failure> {
-        let known = self.all(session, attempt).await?;
+        let known = self.all(session, &self.entry.key, attempt).await?;
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
 
-    /// Keeps the entry of the load as it is until the transaction ends. Once a load is forgotten, its notes keep nobody
-    /// from writing its rows again: whoever has slept through that must not.
-    async fn check_entry(&self, session: &mut dyn Session) -> Result<(), Failure> {
-        let query = format!(
-            "SELECT 1 FROM {} WHERE load_key = '{}' AND unit_key = '{}' AND chunk = -1 {}",
-            self.table,
-            digest(&self.load),
-            header(),
-            self.shared.server.share_lock()
-        );
-        match session.query(&query).await?.is_empty() {
-            false => Ok(()),
-            true => Err(Failure::Other(forgotten(&self.shared.place))),
+    /// All loads that are in the ledger.
+    async fn loads(&self, session: &mut dyn Session) -> Result<Vec<KnownLoad>, Failure> {
+        if !self.entry.has_ledger(session).await? {
+            return Ok(Vec::new());
         }
+        let server = self.shared.server.as_ref();
+        let query = format!(
+            "SELECT MAX(note), COUNT(*) - 1, {}, MAX(CASE WHEN chunk = -1 THEN attempt END) FROM {} GROUP BY load_key \
+             ORDER BY 3, 1",
+            server.seconds_since("MAX(written_at)"),
+            self.entry.table
+        );
+        let mut known = Vec::new();
+        for row in session.query(&query).await? {
+            let mut cells = row.into_iter();
+            let Some(load) = cells.next().flatten() else { continue };
+            let mut number = || cells.next().flatten().and_then(|text| text.parse().ok()).unwrap_or(0);
+            let (chunks, idle_seconds) = (number(), number());
+            let owner = cells.next().flatten().unwrap_or_default();
+            let sessions = server.sessions_of(session, &owner).await?;
+            let connections = sessions.into_iter().map(|session| session.shown).collect();
+            known.push(KnownLoad { load, chunks, idle_seconds, connections });
+        }
+        Ok(known)
     }
 
     /// Begins a transaction with the notes; the chunks that are there already, if some are.
@@ -307,7 +266,7 @@ impl Book {
     ) -> Result<Option<Vec<Chunk>>, Failure> {
         session.execute("BEGIN").await?;
         fail_point::pass("ledger.before");
-        self.check_entry(session).await?;
+        self.entry.check(session).await?;
         match self.note(session, chunks, attempt).await {
             Ok(()) => {
                 fail_point::pass("ledger.after");
@@ -327,6 +286,7 @@ impl Book {
         loop {
             let unknown = match self.try_resolve(chunks, attempt).await {
                 Ok(outcome) => return Ok(outcome),
+                Err(error) if error.kind() != ErrorKind::Transient => return Err(error),
                 Err(error) => error,
             };
             if tries >= self.shared.spec.retries {
@@ -341,9 +301,9 @@ impl Book {
     }
 
     async fn try_resolve(&self, chunks: &[Chunk], attempt: &str) -> Result<Outcome> {
-        let mut session = connect(self.shared.server.as_ref(), &self.shared.spec).await?;
+        let mut session = self.shared.lanes.connect().await?;
         let session = session.as_mut();
-        let there = self.begin(session, chunks, &new_attempt()).await.map_err(Failure::into_error)?;
+        let there = self.begin(session, chunks, &new_name()).await.map_err(Failure::into_error)?;
         let Some(there) = there else {
             session.execute("ROLLBACK").await.map_err(Failure::into_error)?;
             return Ok(Outcome::Undone);
@@ -353,12 +313,6 @@ impl Book {
     }
 }
 
-/// The load is not in the ledger any more.
-fn forgotten(place: &str) -> Error {
-    Error::refused(format!("another run has completed this load into {place}, or has given it up"))
-        .hint("look at `millstream runs`; nothing was written twice")
-}
-
 /// What became of a commit.
 enum Outcome {
     Ours,
@@ -366,26 +320,33 @@ enum Outcome {
     Undone,
 }
 
-/// A name that no other delivery has.
-fn new_attempt() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    format!("{:016x}", RandomState::new().hash_one(()))
-}
-
 impl DatabaseLedger {
-    /// Forgets a load, once nobody is about to write to it; with `unwritten` only if nothing of it is written.
-    async fn strike_out(&self, load: &str, unwritten: bool) -> Result<bool> {
-        let (book, key) = (Arc::clone(&self.0), digest(load));
+    async fn strike_out(&self, entry: Entry, what: Forget) -> Result<bool> {
+        let book = Arc::clone(&self.0);
         waiting(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
-            let struck = strike_out(session.as_mut(), &book.table, &key, unwritten).await;
-            let struck = struck.map_err(Failure::into_error)?;
-            // Nobody minds if the table cannot be taken away.
-            if !struck || tidy(book.shared.server.as_ref(), session.as_mut(), &book.table).await.is_ok() {
-                book.shared.lanes.give(session);
-            }
+            let struck = entry.forget(session.as_mut(), what).await?;
+            book.shared.lanes.give(session);
             Ok(struck)
+        })
+        .await
+    }
+
+    /// The entry of `load`; `None` if it is this ledger's own.
+    fn other(&self, load: &str) -> Option<Entry> {
+        let shared = &self.0.shared;
+        (!self.0.entry.is_of(load)).then(|| Entry::new(&shared.server, &shared.spec, load))
+    }
+
+    async fn all_of(&self, load_key: String) -> Result<WrittenChunks> {
+        let book = Arc::clone(&self.0);
+        waiting(&self.0.io, async move {
+            let _permit = book.shared.lanes.permit().await?;
+            let mut session = book.shared.lanes.take().await?;
+            let written = book.all(session.as_mut(), &load_key, None).await.map_err(Failure::into_error)?;
+            book.shared.lanes.give(session);
+            Ok(written)
         })
         .await
     }
@@ -394,15 +355,11 @@ impl DatabaseLedger {
 #[async_trait]
 impl Ledger for DatabaseLedger {
     async fn written(&self) -> Result<WrittenChunks> {
-        let book = Arc::clone(&self.0);
-        waiting(&self.0.io, async move {
-            let _permit = book.shared.lanes.permit().await?;
-            let mut session = book.shared.lanes.take().await?;
-            let written = book.all(session.as_mut(), None).await.map_err(Failure::into_error)?;
-            book.shared.lanes.give(session);
-            Ok(written)
-        })
-        .await
+        self.all_of(self.0.entry.key.clone()).await
+    }
+
+    async fn written_of(&self, load: &str) -> Result<WrittenChunks> {
+        self.all_of(digest(load)).await
     }
 
     async fn delivery(&self, mut chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
@@ -414,7 +371,7 @@ impl Ledger for DatabaseLedger {
         Ok(Box::new(TableDelivery {
             encoder,
             chunks,
-            attempt: new_attempt(),
+            attempt: new_name(),
             group: None,
             lane: None,
             already: None,
@@ -427,41 +384,29 @@ impl Ledger for DatabaseLedger {
     }
 
     async fn forget(&self, load: &str) -> Result<()> {
-        self.strike_out(load, false).await.map(drop)
+        match self.other(load) {
+            Some(other) => self.strike_out(other, Forget::Anyway).await.map(drop),
+            None => self.strike_out(self.0.entry.clone(), Forget::Own).await.map(drop),
+        }
     }
 
     async fn forget_unwritten(&self, load: &str) -> Result<bool> {
-        self.strike_out(load, true).await
+        let entry = self.other(load).unwrap_or_else(|| self.0.entry.clone());
+        self.strike_out(entry, Forget::Unwritten).await
     }
 
     fn summary(&self, rows: u64) -> String {
-        format!("{} added to {}", counted(rows, "row"), self.0.shared.place)
+        format!("{} added to {}{}", counted(rows, "row"), self.0.shared.place, self.0.shared.detour())
     }
 
     async fn loads(&self) -> Result<Vec<KnownLoad>> {
-        let query = format!(
-            "SELECT MAX(note), COUNT(*) - 1, {} FROM {} GROUP BY load_key ORDER BY 3, 1",
-            self.0.shared.server.seconds_since("MAX(written_at)"),
-            self.0.table
-        );
         let book = Arc::clone(&self.0);
         waiting(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
-            let (server, spec) = (book.shared.server.as_ref(), &book.shared.spec);
-            let there = server.tables(session.as_mut(), spec, TABLE).await.map_err(Failure::into_error)?;
-            let rows = match there.iter().any(|name| name == TABLE) {
-                true => session.query(&query).await.map_err(Failure::into_error)?,
-                false => Vec::new(),
-            };
+            let known = book.loads(session.as_mut()).await.map_err(Failure::into_error)?;
             book.shared.lanes.give(session);
-            let known = rows.into_iter().filter_map(|row| {
-                let mut cells = row.into_iter();
-                let load = cells.next().flatten()?;
-                let mut number = || cells.next().flatten().and_then(|text| text.parse().ok()).unwrap_or(0);
-                Some(KnownLoad { load, chunks: number(), idle_seconds: number() })
-            });
-            Ok(known.collect())
+            Ok(known)
         })
         .await
     }
@@ -643,15 +588,21 @@ async fn send(
             Ok(Ok(bad))
         };
         match sent.await {
-            Ok(Ok(bad)) => return Ok(Sent::Done(lane, bad)),
+            Ok(Ok(bad)) => {
+                book.shared.note_detour(lane.session.as_ref());
+                return Ok(Sent::Done(lane, bad));
+            }
             Ok(Err(already)) => {
                 book.shared.lanes.give(lane.session);
                 return Ok(Sent::Already(already));
             }
-            Err(Failure::Again { error, undone }) => {
+            Err(Failure::Again { error, undone, waited }) => {
                 // What went before in the same transaction is not here any more.
-                if tries >= book.shared.spec.retries || (undone && !begins) {
+                if undone && !begins {
                     return Err(error);
+                }
+                if tries >= book.shared.spec.retries {
+                    return Err(in_vain(book, lane, Failure::Again { error, undone, waited }).await);
                 }
                 let back = if begins { "ROLLBACK" } else { narrow::TAKE_BACK };
                 lane.session.execute(back).await.map_err(Failure::into_error)?;
@@ -661,4 +612,12 @@ async fn send(
             Err(other) => return Err(other.into_error()),
         }
     }
+}
+
+/// A group was tried as often as it may be. It is not to be delivered again, which would multiply all waits.
+async fn in_vain(book: &Book, mut lane: Lane, failure: Failure) -> Error {
+    let (server, tables) = (book.shared.server.as_ref(), [book.shared.bulk.table.as_str(), &book.entry.table]);
+    let error = blamed(server, lane.session.as_mut(), &tables, failure).await;
+    let told = Error::refused(error.what()).cause(error.cause_text().unwrap_or_default());
+    error.hint_text().into_iter().fold(told, |told, hint| told.hint(hint))
 }

@@ -21,9 +21,14 @@ fn rows(numbers: std::ops::Range<u64>) -> RecordBatch {
     many(numbers.start as i64 * 100..numbers.end as i64 * 100)
 }
 
+/// The ledger of `run 1`, taken over from whoever has it.
 async fn ledger(sink: &Arc<dyn Sink>) -> Arc<dyn Ledger> {
-    let context = LoadContext { schema: people(&[]).schema(), ..context(1) };
-    sink.ledger("run 1", context).await.expect("it opens").expect("there is one")
+    try_ledger(sink, true).await.expect("it opens")
+}
+
+async fn try_ledger(sink: &Arc<dyn Sink>, take_over: bool) -> Result<Arc<dyn Ledger>> {
+    let context = LoadContext { schema: people(&[]).schema(), take_over, ..context(1) };
+    Ok(sink.ledger("run 1", context).await?.expect("there is one"))
 }
 
 async fn deliver(ledger: &Arc<dyn Ledger>, numbers: std::ops::Range<u64>) -> Result<Delivered> {
@@ -59,6 +64,10 @@ for_both!(
     bad_rows_are_left_out_as_far_as_allowed,
     a_group_that_is_tried_again_is_taken_back_as_a_whole,
     loads_are_known_and_forgotten,
+    who_loses_a_load_writes_nothing_more,
+    a_load_that_somebody_has_is_not_taken_without_being_asked,
+    who_holds_a_lock_is_named,
+    who_still_looks_into_the_ledger_is_named,
     only_rows_that_are_added_one_by_one_have_a_ledger,
 );
 
@@ -210,6 +219,88 @@ async fn loads_are_known_and_forgotten(kind: Kind) {
     assert_eq!(ledger.loads().await.expect("it answers"), []);
     assert_eq!(database.tables(), ["t"]);
     assert_eq!(database.count(), 200);
+}
+
+/// Locks that the former owner holds are free at once, and it finds out whatever it does next.
+async fn who_loses_a_load_writes_nothing_more(kind: Kind) {
+    let database = new_table(kind);
+    let sink = database.sink(json!({"batch_rows": 100, "connections": 2}));
+    let first = ledger(&sink).await;
+    deliver(&first, 0..1).await.expect("it delivers");
+    let mut sending = first.delivery(chunks(1..3), 0).await.expect("a delivery");
+    sending.write(rows(1..3)).await.expect("it takes rows");
+    let begun = std::time::Instant::now();
+    let second = ledger(&sink).await;
+    assert_eq!(deliver(&second, 1..3).await.expect("it delivers"), written(200));
+    assert!(begun.elapsed().as_secs() < 10, "nobody waits for the first");
+    let lost = sending.commit().await.expect_err("its connection was ended");
+    let told =
+        |error: millstream_core::Error| assert!(error.what().contains("another run has taken over"), "{error:?}");
+    if lost.kind() != ErrorKind::Transient {
+        told(lost);
+    }
+    told(deliver(&first, 3..4).await.expect_err("it is another's"));
+    second.forget("run 1").await.expect("it forgets");
+    let gone = deliver(&first, 3..4).await.expect_err("there is no ledger");
+    assert_ne!(gone.kind(), ErrorKind::Transient, "{gone:?}");
+    assert_eq!(database.count(), 300);
+}
+
+async fn a_load_that_somebody_has_is_not_taken_without_being_asked(kind: Kind) {
+    let database = new_table(kind);
+    let sink = database.sink(json!({}));
+    let first = ledger(&sink).await;
+    let Err(refused) = try_ledger(&sink, false).await else { panic!("it lives") };
+    assert!(refused.what().starts_with("another run is loading into table t of"), "{refused:?}");
+    assert!(refused.cause_text().is_some_and(|cause| cause.contains("from 127.0.0.1")), "{refused:?}");
+    assert_eq!(deliver(&first, 0..1).await.expect("it delivers"), written(100));
+    drop(first);
+    try_ledger(&sink, false).await.expect("nobody has it");
+}
+
+async fn who_holds_a_lock_is_named(kind: Kind) {
+    let database = new_table(kind);
+    let sink = database.sink(json!({"lock_timeout": "1s", "retries": 1}));
+    let first = ledger(&sink).await;
+    deliver(&first, 0..1).await.expect("it delivers");
+    drop(first);
+    let lock = "SELECT 1 FROM _millstream_ledger WHERE chunk = -1 FOR UPDATE";
+    let holder = database.transaction(lock).await;
+    let begun = std::time::Instant::now();
+    let Err(error) = try_ledger(&sink, true).await else { panic!("it is locked") };
+    assert!(error.what().ends_with("a lock was not given in time"), "{error:?}");
+    assert!(
+        error.cause_text().is_some_and(|cause| cause.contains("held by") && cause.contains("127.0.0.1")),
+        "{error:?}"
+    );
+    assert!(begun.elapsed().as_secs() < 10, "it is tried once");
+    drop(holder);
+    // In the middle of a load it is tried again, and then told too.
+    let first = ledger(&sink).await;
+    let holder = database.transaction(lock).await;
+    let error = deliver(&first, 1..2).await.expect_err("it is locked");
+    assert_eq!(error.kind(), ErrorKind::Refused, "not to be delivered again: {error:?}");
+    assert!(error.cause_text().is_some_and(|cause| cause.contains("held by")), "{error:?}");
+    drop(holder);
+    assert_eq!(deliver(&first, 1..2).await.expect("it delivers"), written(100));
+}
+
+/// The ledger of a load that is complete cannot be dropped while somebody reads it: that is told, and done by the next.
+async fn who_still_looks_into_the_ledger_is_named(kind: Kind) {
+    let database = new_table(kind);
+    let sink = database.sink(json!({}));
+    let first = ledger(&sink).await;
+    deliver(&first, 0..1).await.expect("it delivers");
+    let reader = database.transaction("SELECT 1 FROM _millstream_ledger").await;
+    let left = first.forget("run 1").await.expect_err("it is read");
+    assert!(left.what().starts_with("the empty table _millstream_ledger"), "{left:?}");
+    assert!(left.cause_text().is_some_and(|cause| cause.contains("held by")), "{left:?}");
+    assert_eq!(database.query("SELECT count(*) FROM _millstream_ledger"), ["0"]);
+    drop(reader);
+    let next = ledger(&sink).await;
+    deliver(&next, 0..1).await.expect("it delivers");
+    next.forget("run 1").await.expect("it forgets");
+    assert_eq!(database.tables(), ["t"]);
 }
 
 async fn only_rows_that_are_added_one_by_one_have_a_ledger(kind: Kind) {

@@ -18,14 +18,15 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
 use millstream_core::sink::{Load, LoadContext, Writer};
-use millstream_core::{Budget, Error, Result, Step};
+use millstream_core::{Budget, Error, ErrorKind, Result, Step};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
+use super::entry::blamed;
 use super::group::{BadRow, Group, Rows};
 use super::lanes::{Lanes, connect, pause};
-use super::ledger::{self, Mark};
+use super::ledger::{self, Mark, Note};
 use super::narrow;
 use super::server::{Bulk, BulkColumn, Encoder, Failure, Publish, Server, Session};
 use super::spec::{DatabaseSpec, Mode, SchemaChange};
@@ -99,6 +100,21 @@ pub(crate) struct Shared {
     pub(crate) detour: std::sync::Mutex<Option<String>>,
 }
 
+impl Shared {
+    /// Notes by which way `session` has sent rows.
+    pub(crate) fn note_detour(&self, session: &dyn Session) {
+        if let Some(detour) = session.detour() {
+            self.detour.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(detour);
+        }
+    }
+
+    /// The slower way that rows were sent by, in brackets; nothing if there was none.
+    pub(crate) fn detour(&self) -> String {
+        let detour = self.detour.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        detour.map_or(String::new(), |detour| format!(" ({detour})"))
+    }
+}
+
 /// A load that has begun.
 pub(crate) struct DatabaseLoad {
     shared: Arc<Shared>,
@@ -114,7 +130,7 @@ pub(crate) struct DatabaseLoad {
     rows: Arc<AtomicU64>,
     arrivals: Arc<AtomicU64>,
     /// Notes, in the transaction that makes the rows visible, that they are.
-    mark: Option<String>,
+    note: Option<Arc<Note>>,
     /// Rows that the publishing wrote.
     published: Arc<AtomicU64>,
     /// The transaction that is left open for the commit, if it has a name.
@@ -228,14 +244,18 @@ pub(crate) async fn begin(server: Arc<dyn Server>, spec: DatabaseSpec, context: 
 async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadContext) -> Result<Option<DatabaseLoad>> {
     let mut control = connect(server.as_ref(), &spec).await?;
     let session = control.as_mut();
-    let mark = match context.mark.as_ref().filter(|_| spec.mode == Mode::Append) {
-        Some(mark) => match ledger::mark(server.as_ref(), session, &spec, mark).await? {
-            Some(Mark::There) => return Ok(None),
-            Some(Mark::Statement(statement)) => Some(statement),
-            None => None,
-        },
-        None => None,
-    };
+    let mut note = None;
+    if let Some(mark) = context.mark.as_ref().filter(|_| spec.mode == Mode::Append) {
+        match ledger::mark(&server, session, &spec, mark, context.take_over).await? {
+            Mark::There => return Ok(None),
+            Mark::Missing(missing) => note = Some(missing),
+            Mark::Nowhere => {}
+        }
+    }
+    let owner = note.as_ref().map(|note| note.owner().to_owned());
+    if let Some(owner) = &owner {
+        server.mark(session, owner).await.map_err(Failure::into_error)?;
+    }
     statements(session, &spec.before, "before").await?;
     let facts = fitting(server.as_ref(), session, &spec, &context.schema).await?;
     let names = Names::new(server.as_ref(), &spec, &context.run, &context.sink);
@@ -279,7 +299,7 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     // There are no tables of ours then, whose lock the control connection would have to hold.
     let (lanes, control) = match direct {
         true => (Lanes::only(&server, &spec, control), None),
-        false => (Lanes::new(&server, &spec, count), Some(control)),
+        false => (Lanes::new(&server, &spec, count).marked(owner.as_deref()), Some(control)),
     };
     let shared = Shared {
         bulk: server.bulk(into, bulk_columns, &context.schema),
@@ -291,7 +311,7 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
         server,
         spec,
     };
-    Ok(Some(DatabaseLoad { mark, ..DatabaseLoad::new(shared, control, route, names, facts, context) }))
+    Ok(Some(DatabaseLoad { note, ..DatabaseLoad::new(shared, control, route, names, facts, context) }))
 }
 
 /// The order of arrival in a staging table.
@@ -406,7 +426,7 @@ impl DatabaseLoad {
             io: context.io,
             rows: Arc::default(),
             arrivals: Arc::default(),
-            mark: None,
+            note: None,
             published: Arc::default(),
             transaction: Arc::default(),
         }
@@ -450,10 +470,6 @@ impl DatabaseLoad {
                 }
             }
         }
-        // A table that is only renamed has no transaction to note anything in.
-        if !publishing.transaction.is_empty() {
-            publishing.transaction.extend(self.mark.clone());
-        }
         publishing
     }
 
@@ -485,8 +501,7 @@ impl DatabaseLoad {
             Mode::Ignore => format!(", {} left out as duplicates", counted(all.saturating_sub(written), "row")),
             _ => String::new(),
         };
-        let detour = self.shared.detour.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        let detour = detour.map_or(String::new(), |detour| format!(" ({detour})"));
+        let detour = self.shared.detour();
         format!("{rows} {verb} {}{left_out}{detour}", self.shared.place)
     }
 }
@@ -504,39 +519,45 @@ struct Publishing {
     last: Vec<String>,
 }
 
-/// Runs a transaction up to its last statement, again if others are in its way; the number of rows that the statement
-/// `counted` changed.
+/// Runs the transaction up to its last statement, again if others are in its way; how many rows it published.
 async fn run_transaction(
+    shared: &Shared,
     session: &mut dyn Session,
-    statements: &[String],
-    counted: Option<usize>,
-    retries: u32,
+    publishing: &Publishing,
+    note: Option<&Note>,
 ) -> Result<u64> {
     let mut tries = 0;
     loop {
-        match try_transaction(session, statements, counted).await {
-            Err(Failure::Again { .. }) if tries < retries => {
+        match try_transaction(session, publishing, note).await {
+            Err(Failure::Again { .. }) if tries < shared.spec.retries => {
                 session.execute("ROLLBACK").await.map_err(Failure::into_error)?;
                 pause(tries).await;
                 tries += 1;
             }
-            other => return other.map_err(Failure::into_error),
+            Ok(rows) => return Ok(rows),
+            Err(failure) => {
+                let target = shared.server.table(&shared.spec);
+                return Err(blamed(shared.server.as_ref(), session, &[&target], failure).await);
+            }
         }
     }
 }
 
 async fn try_transaction(
     session: &mut dyn Session,
-    statements: &[String],
-    counted: Option<usize>,
+    publishing: &Publishing,
+    note: Option<&Note>,
 ) -> Result<u64, Failure> {
     let mut rows = 0;
     session.execute("BEGIN").await?;
-    for (index, statement) in statements.iter().enumerate() {
+    for (index, statement) in publishing.transaction.iter().enumerate() {
         let changed = session.execute(statement).await?;
-        if counted == Some(index) {
+        if publishing.counted == Some(index) {
             rows = changed;
         }
+    }
+    if let Some(note) = note {
+        note.write(session).await?;
     }
     Ok(rows)
 }
@@ -566,15 +587,15 @@ impl Load for DatabaseLoad {
         let publishing = self.publishing();
         let (control, published) = (Arc::clone(&self.control), Arc::clone(&self.published));
         let transaction = Arc::clone(&self.transaction);
-        let (shared, mark) = (Arc::clone(&self.shared), self.mark.clone());
+        let (shared, note) = (Arc::clone(&self.shared), self.note.clone());
         let start = Instant::now();
         let done = waiting(&self.io, async move {
             if shared.direct {
                 // A connection that is lost is told before other sinks commit.
                 let mut session = shared.lanes.take().await?;
                 session.query("SELECT 1").await.map_err(Failure::into_error)?;
-                if let Some(mark) = &mark {
-                    session.execute(mark).await.map_err(Failure::into_error)?;
+                if let Some(note) = &note {
+                    note.write(session.as_mut()).await.map_err(Failure::into_error)?;
                 }
                 let named = shared.server.transaction(session.as_mut()).await.map_err(Failure::into_error)?;
                 *transaction.lock().await = named;
@@ -590,8 +611,8 @@ impl Load for DatabaseLoad {
             if publishing.transaction.is_empty() {
                 return Ok(());
             }
-            let (statements, counted) = (&publishing.transaction, publishing.counted);
-            let rows = run_transaction(session, statements, counted, shared.spec.retries).await?;
+            // A table that is only renamed has no transaction to note anything in.
+            let rows = run_transaction(&shared, session, &publishing, note.as_deref()).await?;
             published.store(rows, Ordering::Relaxed);
             *transaction.lock().await = shared.server.transaction(session).await.map_err(Failure::into_error)?;
             Ok(())
@@ -607,10 +628,11 @@ impl Load for DatabaseLoad {
         let (shared, control) = (Arc::clone(&self.shared), Arc::clone(&self.control));
         let (summary, new_name) = (self.summary(), self.names.new_name.clone());
         let staged = matches!(self.route, Route::Staged(_)).then(|| self.names.staging.clone());
-        let proof = match (self.transaction.lock().await.take(), staged) {
-            (Some(name), _) => Proof::Transaction(name),
-            (None, Some(staging)) => Proof::Staged(staging, self.rows.load(Ordering::Relaxed)),
-            (None, None) => Proof::None,
+        let proof = match (self.transaction.lock().await.take(), &self.note, staged) {
+            (_, Some(note), _) => Proof::Noted(Arc::clone(note)),
+            (Some(name), None, _) => Proof::Transaction(name),
+            (None, None, Some(staging)) => Proof::Staged(staging, self.rows.load(Ordering::Relaxed)),
+            (None, None, None) => Proof::None,
         };
         waiting(&self.io, async move {
             let mut session = if shared.direct {
@@ -696,6 +718,8 @@ impl Load for LoadedBefore {
 enum Proof {
     /// The transaction has a name that the server knows.
     Transaction(String),
+    /// The ledger has the note that was a part of it.
+    Noted(Arc<Note>),
     /// The staging table has fewer rows than were loaded into it.
     Staged(String, u64),
     /// The new table is not under its own name any more.
@@ -726,6 +750,9 @@ async fn seen_through(
                     .cause(cause)
                     .hint("look at the server's log; nothing was loaded, and the load can be started again"));
             }
+            Err(error) if matches!(proof, Proof::Noted(_)) && error.kind() != ErrorKind::Transient => {
+                return Err(error);
+            }
             Ok((_, None)) | Err(_) => pause(tries).await,
         }
     }
@@ -740,6 +767,7 @@ async fn found_out(shared: &Shared, proof: &Proof) -> Result<(Box<dyn Session>, 
     let server = shared.server.as_ref();
     let found = match proof {
         Proof::Transaction(name) => server.was_committed(session.as_mut(), name).await,
+        Proof::Noted(note) => note.is_written(session.as_mut()).await.map(Some),
         Proof::Staged(staging, rows) => session.query(&server.count_staged(staging)).await.map(|found| {
             let count = found.into_iter().flatten().flatten().next().and_then(|text| text.parse::<u64>().ok());
             // Of no rows none was published, whichever way it ended.
@@ -836,9 +864,10 @@ async fn send(shared: &Shared, rows: Rows) -> Result<()> {
     let mut tries = 0;
     let bad = loop {
         match try_send(shared, session.as_mut(), &rows).await {
-            Err(Failure::Again { error, undone }) => {
+            Err(Failure::Again { error, undone, waited }) => {
                 if tries >= shared.spec.retries || (undone && shared.direct) {
-                    return Err(error);
+                    let failure = Failure::Again { error, undone, waited };
+                    return Err(blamed(shared.server.as_ref(), session.as_mut(), &[&shared.bulk.table], failure).await);
                 }
                 let back = if shared.direct { narrow::TAKE_BACK } else { "ROLLBACK" };
                 session.execute(back).await.map_err(Failure::into_error)?;
@@ -848,9 +877,7 @@ async fn send(shared: &Shared, rows: Rows) -> Result<()> {
             other => break other.map_err(Failure::into_error)?,
         }
     };
-    if let Some(detour) = session.detour() {
-        shared.detour.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(detour);
-    }
+    shared.note_detour(session.as_ref());
     shared.lanes.give(session);
     if !bad.is_empty() {
         return Err(refused_rows(&shared.place, bad));

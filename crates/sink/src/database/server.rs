@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::ops::Range;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
@@ -20,8 +21,8 @@ pub(crate) enum Failure {
     /// The server does not take some of the rows. Nothing of the statement stays once it is rolled back.
     Rows(Refusal),
     /// Trying again can help: a deadlock, a lock that was not given in time. `undone` says whether the server has rolled
-    /// back the whole transaction.
-    Again { error: Error, undone: bool },
+    /// back the whole transaction, `waited` that it is a lock that somebody holds.
+    Again { error: Error, undone: bool, waited: bool },
     /// The connection is lost; what it had not committed is rolled back by the server.
     Lost(Error),
     /// Anything else.
@@ -50,6 +51,15 @@ impl Failure {
             Failure::Again { error, .. } | Failure::Lost(error) | Failure::Other(error) => error,
         }
     }
+}
+
+/// A connection that somebody has, as others see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SeenSession {
+    /// What the server calls it.
+    pub(crate) id: String,
+    /// Who has it from where and since when, for a message.
+    pub(crate) shown: String,
 }
 
 /// A connection, logged in.
@@ -240,6 +250,22 @@ pub(crate) trait Server: Debug + Send + Sync {
 
     /// Gives it back.
     async fn unlock(&self, session: &mut dyn Session, name: &str) -> Result<(), Failure>;
+
+    /// Marks a connection as one of `owner`'s, by which others find it.
+    async fn mark(&self, session: &mut dyn Session, owner: &str) -> Result<(), Failure>;
+
+    /// The connections with the mark of `owner` that the user may see.
+    async fn sessions_of(&self, session: &mut dyn Session, owner: &str) -> Result<Vec<SeenSession>, Failure>;
+
+    /// Ends a connection with the mark of `owner`, if it is still there: the server rolls back what it had not committed,
+    /// which may take a moment.
+    async fn end_session(&self, session: &mut dyn Session, owner: &str, id: &str) -> Result<(), Failure>;
+
+    /// Which other connections have transactions open that may hold locks of `tables`, as far as the user may see them.
+    async fn holders(&self, session: &mut dyn Session, tables: &[&str]) -> Result<Vec<SeenSession>, Failure>;
+
+    /// The statement that says how long a connection waits for a lock.
+    fn wait_for_locks(&self, limit: Duration) -> String;
 
     /// A text as SQL text.
     fn text(&self, text: &str) -> String;

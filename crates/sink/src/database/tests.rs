@@ -11,6 +11,8 @@ use millstream_core::{Error, ErrorKind, Result};
 use millstream_testkit::{Break, MariaDb, PASSWORD, Postgres, Proxy};
 use serde_json::{Value, json};
 
+use super::server::Session;
+use super::spec::DatabaseSpec;
 use crate::conformance::{Subject, context, schema, shown, suite};
 
 /// A kind of server.
@@ -86,6 +88,18 @@ impl Database {
             Kind::Mariadb => MariaDb::shared().port(),
             Kind::Postgres => Postgres::shared().port(),
         }
+    }
+
+    /// A connection with a transaction open in which `statement` was run.
+    pub(crate) async fn transaction(&self, statement: &str) -> Box<dyn Session> {
+        let spec: DatabaseSpec = serde_json::from_value(json!({"table": "t"})).expect("settings");
+        let mut session = match self.kind {
+            Kind::Mariadb => crate::mysql::tests::connect(&self.url, &spec).await,
+            Kind::Postgres => crate::postgres::tests::connect(&self.url, &spec).await,
+        };
+        session.execute("BEGIN").await.expect("it begins");
+        session.query(statement).await.expect("it answers");
+        session
     }
 
     /// All rows of table `t` as text, in the order of `id`.

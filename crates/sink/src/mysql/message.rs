@@ -40,14 +40,14 @@ fn server_failure(place: &Place, fault: &ServerError) -> Failure {
     }
     if code::DEADLOCK.contains(&number) {
         let error = again("others change the same rows", "load by fewer `connections`, or when nobody else writes");
-        return Failure::Again { error, undone: true };
+        return Failure::Again { error, undone: true, waited: false };
     }
     if number == code::LOCK_TIMEOUT {
         let error = again(
             "a lock was not given in time",
-            "see who holds it: SHOW ENGINE INNODB STATUS; or raise `lock_timeout`",
+            "wait for whoever holds it, or end their connection: KILL CONNECTION number; or raise `lock_timeout`",
         );
-        return Failure::Again { error, undone: false };
+        return Failure::Again { error, undone: false, waited: true };
     }
     if is_about_rows(number, &fault.state) {
         return Failure::Rows(Refusal { column: column_of(&cause), hint: hint(number), reason: cause, at: None });

@@ -1,16 +1,18 @@
 //! The sink of MySQL and MariaDB: rows by `LOAD DATA LOCAL INFILE` from memory, checked after every statement.
 //!
-//! `session.rs` is a connection and its bulk path, `table.rs` knows types and writes the statements, `message.rs` says
-//! what went wrong. How a load goes is `database`'s.
+//! `session.rs` is a connection and its bulk path, `marks.rs` whose it is, `table.rs` knows types and writes the statements,
+//! `message.rs` says what went wrong. How a load goes is `database`'s.
 
+mod marks;
 mod message;
 mod session;
 mod spec;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
@@ -25,7 +27,7 @@ use serde_json::Value;
 pub use self::spec::MysqlSpec;
 use crate::database::DatabaseSink;
 use crate::database::encode::{RowEncoder, TextForm};
-use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Publish, Server, Session};
+use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Publish, SeenSession, Server, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::table::{ColumnFacts, Family, TableFacts};
 use crate::database::text::Flavour;
@@ -162,6 +164,26 @@ impl Server for Mysql {
 
     async fn unlock(&self, session: &mut dyn Session, name: &str) -> Result<(), Failure> {
         session.query(&format!("SELECT RELEASE_LOCK({})", table::literal(name))).await.map(drop)
+    }
+
+    async fn mark(&self, session: &mut dyn Session, owner: &str) -> Result<(), Failure> {
+        marks::mark(session, owner).await
+    }
+
+    async fn sessions_of(&self, session: &mut dyn Session, owner: &str) -> Result<Vec<SeenSession>, Failure> {
+        marks::sessions_of(session, owner).await
+    }
+
+    async fn end_session(&self, session: &mut dyn Session, _owner: &str, id: &str) -> Result<(), Failure> {
+        marks::end_session(session, id).await
+    }
+
+    async fn holders(&self, session: &mut dyn Session, _tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
+        marks::holders(session).await
+    }
+
+    fn wait_for_locks(&self, limit: Duration) -> String {
+        marks::wait_for_locks(limit)
     }
 
     fn text(&self, text: &str) -> String {

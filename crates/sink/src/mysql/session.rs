@@ -50,10 +50,8 @@ pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<MysqlS
 
 impl MysqlSession {
     async fn prepare(&mut self, spec: &DatabaseSpec) -> Result<(), Failure> {
-        let seconds = spec.lock_timeout.0.as_secs().max(1);
         self.execute(SETTINGS).await?;
-        self.execute(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}"))
-            .await?;
+        self.execute(&super::marks::wait_for_locks(spec.lock_timeout.0)).await?;
         let rows = self.query("SELECT @@max_allowed_packet, @@local_infile").await?;
         let mut cells = rows.into_iter().flatten().flatten();
         self.packet = cells.next().and_then(|text| text.parse().ok()).unwrap_or(1 << 20);

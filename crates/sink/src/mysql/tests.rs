@@ -8,10 +8,12 @@ use arrow::array::{
     TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt64Array,
 };
 use arrow::datatypes::{Int32Type, Int64Type};
+use millstream_core::sink::{Chunk, LoadContext};
 use millstream_database::Place;
 use millstream_testkit::{Authority, MariaDb, MariaDbOptions, PASSWORD, USER, Validity};
 use serde_json::json;
 
+use crate::conformance::context;
 use crate::database::server::{Failure, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::tests::{Database, Kind, checked, load, many, people, sink, whats};
@@ -65,6 +67,8 @@ async fn every_type_has_its_column_and_value() {
         let line = load(&sink, std::slice::from_ref(&batch)).await.expect("it loads");
         assert_eq!(line.contains("by INSERT"), expected_way.is_some(), "{line}");
         assert!(expected_way.is_none_or(|way| line.contains(way)), "{line}");
+        let in_chunks = chunk_by_chunk(database, &batch).await;
+        assert!(expected_way.map_or(!in_chunks.contains("by INSERT"), |way| in_chunks.contains(way)), "{in_chunks}");
         let ask = |sql: &str| match expected_way {
             None => database.query(sql),
             Some(_) => server.query(&other, sql),
@@ -247,10 +251,9 @@ async fn a_deadlock_can_be_tried_again() {
     let database =
         database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20)); INSERT INTO t VALUES (1, 'a'), (2, 'b')");
     let spec: DatabaseSpec = serde_json::from_value(json!({"table": "t"})).expect("settings");
-    let place = Place::parse(&database.url, &spec.access(), super::PORT).expect("a place");
     let mut sessions = Vec::new();
     for own in [1, 2] {
-        let mut session = super::session::connect(&place, &spec).await.expect("it connects");
+        let mut session = connect(&database.url, &spec).await;
         session.execute("BEGIN").await.expect("it begins");
         session.execute(&format!("UPDATE t SET name = 'mine' WHERE id = {own}")).await.expect("it has the row");
         sessions.push((session, 3 - own));
@@ -266,4 +269,46 @@ async fn a_deadlock_can_be_tried_again() {
     let again = ended.iter().filter(|ended| matches!(ended, Ok(Err(Failure::Again { undone, .. })) if *undone));
     assert_eq!(again.count(), 1, "{ended:?}");
     assert_eq!(database.rows(), ["1\ta", "2\tb"]);
+}
+
+/// Whoever is not the one whose connections a load has may see them, and not end them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_of_another_user_that_cannot_be_ended_is_told() {
+    let database = database("CREATE TABLE t (id BIGINT, name VARCHAR(20))");
+    let user = format!("other_{}", database.name);
+    database.query(&format!(
+        "CREATE USER '{user}'@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON {}.* TO '{user}'@'%'",
+        database.name
+    ));
+    let open = async |url: &str| {
+        let context = LoadContext { schema: people(&[]).schema(), take_over: true, ..context(1) };
+        sink(url, json!({"lock_timeout": "1s"})).ledger("run", context).await
+    };
+    let first = open(&database.url).await.expect("it opens");
+    let Err(error) = open(&database.url.replace(USER, &user)).await else { panic!("it is another's") };
+    assert!(error.what().ends_with("so far cannot be ended"), "{error:?}");
+    assert!(
+        error.cause_text().is_some_and(|cause| cause.starts_with("connection ") && cause.contains("owner")),
+        "{error:?}"
+    );
+    drop(first);
+    open(&database.url.replace(USER, &user)).await.expect("nobody has it");
+}
+
+/// Loads a batch as one chunk into a table of its own; what is told of it.
+async fn chunk_by_chunk(database: &Database, batch: &RecordBatch) -> String {
+    let context = LoadContext { schema: batch.schema(), ..context(1) };
+    let ledger = database.sink(json!({"table": "in_chunks"})).ledger("run", context).await.expect("it opens");
+    let ledger = ledger.expect("there is one");
+    let chunk = Chunk { unit: "u".to_owned(), number: 0 };
+    let mut delivery = ledger.delivery(vec![chunk], 0).await.expect("a delivery");
+    delivery.write(batch.clone()).await.expect("it takes rows");
+    delivery.commit().await.expect("it commits");
+    ledger.summary(2)
+}
+
+/// A connection that is no load's.
+pub(crate) async fn connect(url: &str, spec: &DatabaseSpec) -> Box<dyn Session> {
+    let place = Place::parse(url, &spec.access(), super::PORT).expect("a place");
+    Box::new(super::session::connect(&place, spec).await.expect("it connects"))
 }

@@ -22,18 +22,21 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
         None => told.message().to_owned(),
     };
     let code = told.code().code();
-    let again = |what: &str, hint: &str| Failure::Again {
+    let again = |what: &str, hint: &str, waited| Failure::Again {
         error: Error::transient(format!("{}: {what}", place.shown)).cause(cause.clone()).hint(hint),
         undone: false,
+        waited,
     };
     // Classes of SQLSTATE: "PostgreSQL Error Codes", appendix A of its manual.
     match (code, &code[..2.min(code.len())]) {
         ("40P01" | "40001", _) => {
-            again("others change the same rows", "load by fewer `connections`, or when nobody else writes")
+            again("others change the same rows", "load by fewer `connections`, or when nobody else writes", false)
         }
         ("55P03", _) => again(
             "a lock was not given in time",
-            "see who holds it: SELECT * FROM pg_stat_activity; or raise `lock_timeout`",
+            "wait for whoever holds it, or end their connection: SELECT pg_terminate_backend(number); or raise \
+             `lock_timeout`",
+            true,
         ),
         ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(lost(place, cause)),
         (_, "22" | "23" | "44" | "P0") => Failure::Rows(Refusal {

@@ -1,17 +1,19 @@
 //! The sink of PostgreSQL: rows by binary `COPY`, or by `COPY` of text where a column's type has no binary form here.
 //!
-//! `session.rs` is a connection and its bulk path, `binary.rs` the rows in binary form, `table.rs`
+//! `session.rs` is a connection and its bulk path, `marks.rs` whose it is, `binary.rs` the rows in binary form, `table.rs`
 //! knows types and writes the statements, `message.rs` says what went wrong. How a load goes is `database`'s.
 
 mod binary;
+mod marks;
 mod message;
 mod session;
 mod spec;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
@@ -28,7 +30,7 @@ pub use self::spec::PostgresSpec;
 use self::table::CopyText;
 use crate::database::DatabaseSink;
 use crate::database::encode::RowEncoder;
-use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Publish, Server, Session};
+use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Publish, SeenSession, Server, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::table::{ColumnFacts, Family, TableFacts};
 use crate::database::text;
@@ -44,7 +46,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
 
 /// How often a lock is tried for, and with which pause.
 const LOCK_TRIES: u32 = 20;
-const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let PostgresSpec(spec) = parse::<PostgresSpec>(settings)?;
@@ -226,6 +228,26 @@ impl Server for Postgres {
     async fn unlock(&self, session: &mut dyn Session, name: &str) -> Result<(), Failure> {
         let query = format!("SELECT pg_advisory_unlock(hashtextextended({}, 0))", table::literal(name));
         session.query(&query).await.map(drop)
+    }
+
+    async fn mark(&self, session: &mut dyn Session, owner: &str) -> Result<(), Failure> {
+        marks::mark(session, owner).await
+    }
+
+    async fn sessions_of(&self, session: &mut dyn Session, owner: &str) -> Result<Vec<SeenSession>, Failure> {
+        marks::sessions_of(session, owner).await
+    }
+
+    async fn end_session(&self, session: &mut dyn Session, owner: &str, id: &str) -> Result<(), Failure> {
+        marks::end_session(session, owner, id).await
+    }
+
+    async fn holders(&self, session: &mut dyn Session, tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
+        marks::holders(session, tables).await
+    }
+
+    fn wait_for_locks(&self, limit: Duration) -> String {
+        marks::wait_for_locks(limit)
     }
 
     fn text(&self, text: &str) -> String {

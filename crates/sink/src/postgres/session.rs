@@ -40,8 +40,8 @@ pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<Postgr
     let mut session = PostgresSession { client, mover, place: place.clone() };
     // Times have no zone but UTC; what the server only mentions need not be sent.
     let settings = format!(
-        "SET TimeZone = 'UTC'; SET client_min_messages = 'warning'; SET lock_timeout = {}; SET datestyle = 'ISO'",
-        spec.lock_timeout.0.as_millis()
+        "SET TimeZone = 'UTC'; SET client_min_messages = 'warning'; SET datestyle = 'ISO'; {}",
+        super::marks::wait_for_locks(spec.lock_timeout.0)
     );
     session.execute(&settings).await.map_err(Failure::into_error)?;
     Ok(session)

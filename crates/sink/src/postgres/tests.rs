@@ -282,10 +282,9 @@ async fn a_deadlock_can_be_tried_again() {
     let database =
         database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20)); INSERT INTO t VALUES (1, 'a'), (2, 'b')");
     let spec: DatabaseSpec = serde_json::from_value(json!({"table": "t"})).expect("settings");
-    let place = Place::parse(&database.url, &spec.access(), super::PORT).expect("a place");
     let mut sessions = Vec::new();
     for own in [1, 2] {
-        let mut session = super::session::connect(&place, &spec).await.expect("it connects");
+        let mut session = connect(&database.url, &spec).await;
         session.execute("BEGIN").await.expect("it begins");
         session.execute(&format!("UPDATE t SET name = 'mine' WHERE id = {own}")).await.expect("it has the row");
         sessions.push((session, 3 - own));
@@ -301,4 +300,10 @@ async fn a_deadlock_can_be_tried_again() {
     let again = ended.iter().filter(|ended| matches!(ended, Ok(Err(Failure::Again { undone, .. })) if !*undone));
     assert_eq!(again.count(), 1, "{ended:?}");
     assert_eq!(database.rows(), ["1\ta", "2\tb"]);
+}
+
+/// A connection that is no load's.
+pub(crate) async fn connect(url: &str, spec: &DatabaseSpec) -> Box<dyn Session> {
+    let place = Place::parse(url, &spec.access(), super::PORT).expect("a place");
+    Box::new(super::session::connect(&place, spec).await.expect("it connects"))
 }

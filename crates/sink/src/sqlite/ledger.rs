@@ -99,9 +99,10 @@ fn leave(connection: &Connection, path: &Path, created_file: bool, created_folde
     remove_folders(created_folders);
 }
 
-/// Whether there is a ledger.
+/// Whether there is a ledger. That is asked for by a query: what the library knows of tables may be out of date.
 fn has_ledger(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.table_exists(None, "_millstream_ledger")
+    let query = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_millstream_ledger')";
+    connection.prepare_cached(query)?.query_row([], |row| row.get(0))
 }
 
 /// Whether the load is in the ledger. Once it is forgotten, its notes keep nobody from writing its rows again.
@@ -174,20 +175,19 @@ impl Book {
         sqlite_error("write to", &self.shown, &self.spec, &error)
     }
 
-    fn written(&self, connection: &Connection) -> rusqlite::Result<WrittenChunks> {
+    fn written(&self, connection: &Connection, load: &str) -> rusqlite::Result<WrittenChunks> {
         if !has_ledger(connection)? {
             return Ok(WrittenChunks::new([], digest));
         }
         let mut query = connection
             .prepare_cached("SELECT unit_key, chunk FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0")?;
-        let rows =
-            query.query_map([digest(&self.load)], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
+        let rows = query.query_map([digest(load)], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
         let known = rows.map(|row| row.map(|(unit, number)| (unit, number.unsigned_abs())));
         Ok(WrittenChunks::new(known.collect::<rusqlite::Result<Vec<_>>>()?, digest))
     }
 
     fn done(&self, connection: &Connection, chunks: &[Chunk]) -> rusqlite::Result<Vec<Chunk>> {
-        let known = self.written(connection)?;
+        let known = self.written(connection, &self.load)?;
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
 
@@ -323,7 +323,12 @@ async fn blocking<T: Send + 'static>(
 #[async_trait]
 impl Ledger for SqliteLedger {
     async fn written(&self) -> Result<WrittenChunks> {
-        blocking(&self.0, |book| book.written(&book.connection()).map_err(|error| book.told(error))).await
+        blocking(&self.0, |book| book.written(&book.connection(), &book.load).map_err(|error| book.told(error))).await
+    }
+
+    async fn written_of(&self, load: &str) -> Result<WrittenChunks> {
+        let load = load.to_owned();
+        blocking(&self.0, move |book| book.written(&book.connection(), &load).map_err(|error| book.told(error))).await
     }
 
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
@@ -369,7 +374,8 @@ impl Ledger for SqliteLedger {
                 let rows = query.query_map([], |row| {
                     let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);
                     let load: Option<String> = row.get(0)?;
-                    Ok(KnownLoad { load: load.unwrap_or_default(), chunks: number(1)?, idle_seconds: number(2)? })
+                    let (load, chunks, idle_seconds) = (load.unwrap_or_default(), number(1)?, number(2)?);
+                    Ok(KnownLoad { load, chunks, idle_seconds, connections: Vec::new() })
                 })?;
                 rows.collect()
             };

@@ -1,0 +1,327 @@
+//! The entry of a load in the ledger, and who owns the load: one run at a time. It owns how a load is begun, taken over from
+//! a run that has it still, and forgotten; the chunks beside the entry are `ledger.rs`'s.
+//!
+//! ```text
+//!  load_key   unit_key   chunk   attempt          note
+//!  digest     0…0        -1      who owns it      the load's name
+//! ```
+//! The run that has a load may be asleep, or cut off from the network, with transactions open that keep others waiting, and
+//! may wake up at any time. So whoever takes its load over **fences** it: first its connections are ended, by which the
+//! server rolls back what they had not committed, then the entry says who owns the load now. Each transaction of a load holds
+//! the entry, and finds its own name there, or stops. No wait for a lock is repeated here, and each that was in vain names
+//! who may hold it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millstream_core::{Error, Result};
+
+use super::lanes::pause;
+use super::load;
+use super::server::{Failure, SeenSession, Server, Session};
+use super::spec::DatabaseSpec;
+use crate::shared::digest;
+
+/// The ledger's table.
+pub(crate) const TABLE: &str = "_millstream_ledger";
+
+/// How long the server may take to see that a process is gone.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long the end of a run may wait until nobody looks into its empty ledger any more.
+const TIDYING: Duration = Duration::from_secs(5);
+
+/// The entry of a load, for one who owns the load or wants to.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    server: Arc<dyn Server>,
+    spec: DatabaseSpec,
+    /// The ledger's table, as SQL text.
+    pub(crate) table: String,
+    /// The load, as it is written there.
+    pub(crate) key: String,
+    /// The name of the load.
+    load: String,
+    /// Who owns it.
+    pub(crate) owner: String,
+    /// The table that is loaded into.
+    place: String,
+}
+
+/// What of a load is to be forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forget {
+    /// It, if it still is this owner's.
+    Own,
+    /// It, if nothing of it is written, and its owner is gone.
+    Unwritten,
+    /// It, whoever has it.
+    Anyway,
+}
+
+/// A name that nobody else has.
+pub(crate) fn new_name() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    format!("{:016x}", RandomState::new().hash_one(()))
+}
+
+/// The unit of the entry.
+pub(crate) fn header() -> String {
+    "0".repeat(64)
+}
+
+impl Entry {
+    /// That of `load`, for a new owner.
+    pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec, load: &str) -> Self {
+        let (table, place) = (server.beside(spec, TABLE), load::place(server.as_ref(), spec));
+        let (server, spec) = (Arc::clone(server), spec.clone());
+        Entry { server, spec, table, key: digest(load), load: load.to_owned(), owner: new_name(), place }
+    }
+
+    /// Whether it is that of `load`.
+    pub(crate) fn is_of(&self, load: &str) -> bool {
+        self.load == load
+    }
+
+    /// What tells it from all other rows of the ledger.
+    fn is_it(&self) -> String {
+        format!("load_key = '{}' AND unit_key = '{}' AND chunk = -1", self.key, header())
+    }
+
+    /// Makes this owner's the load; `false` if there is no ledger, and the user may not make one. What another run has of
+    /// it is ended if `take_over`; otherwise that is waited for, but not for long.
+    pub(crate) async fn enter(&self, session: &mut dyn Session, take_over: bool) -> Result<bool> {
+        for tries in 0..=self.spec.retries {
+            if !self.make_ledger(session).await? {
+                return Ok(false);
+            }
+            match self.try_enter(session, take_over).await {
+                Ok(true) => return Ok(true),
+                // It was forgotten, or taken over by a third, just now.
+                Ok(false) | Err(Failure::Again { waited: false, .. }) => {}
+                Err(Failure::Other(error)) => {
+                    // A load that ended may have taken the empty ledger away.
+                    if self.has_ledger(session).await.map_err(Failure::into_error)? {
+                        return Err(error);
+                    }
+                }
+                Err(other) => return Err(self.blamed(session, other).await),
+            }
+            pause(tries).await;
+        }
+        Err(Error::transient(format!("{}: others are at its ledger all the time", self.place)).hint("try again later"))
+    }
+
+    async fn try_enter(&self, session: &mut dyn Session, take_over: bool) -> Result<bool, Failure> {
+        let Entry { table, key, owner, load, .. } = self;
+        let values = format!("('{key}', '{}', -1, '{owner}', {})", header(), self.server.text(load));
+        let insert = format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt, note) VALUES {values}");
+        match session.execute(&insert).await {
+            Ok(_) => return Ok(true),
+            // It is there.
+            Err(Failure::Rows(_)) => {}
+            Err(other) => return Err(other),
+        }
+        let Some(former) = self.owner_now(session, "").await? else { return Ok(false) };
+        self.fence(session, &former, take_over).await?;
+        let is_still = format!("{} AND attempt = {}", self.is_it(), self.server.text(&former));
+        let taken = session.execute(&format!("UPDATE {table} SET attempt = '{owner}' WHERE {is_still}")).await?;
+        Ok(taken == 1)
+    }
+
+    /// Who owns the load; `None` if it is not in the ledger.
+    async fn owner_now(&self, session: &mut dyn Session, lock: &str) -> Result<Option<String>, Failure> {
+        let query = format!("SELECT attempt FROM {} WHERE {} {lock}", self.table, self.is_it());
+        Ok(session.query(&query).await?.into_iter().flatten().next().flatten())
+    }
+
+    /// Sees to it that `former` has no connection any more.
+    async fn fence(&self, session: &mut dyn Session, former: &str, take_over: bool) -> Result<(), Failure> {
+        let (begun, most) = (Instant::now(), if take_over { self.spec.lock_timeout.0 } else { LEAVING });
+        let mut refused = None;
+        loop {
+            let left = self.server.sessions_of(session, former).await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if begun.elapsed() > most {
+                return Err(Failure::Other(self.kept_by(&left, take_over, refused)));
+            }
+            if take_over {
+                for one in &left {
+                    refused = self.server.end_session(session, former, &one.id).await.err().or(refused);
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Another run has the load, and keeps it.
+    fn kept_by(&self, by: &[SeenSession], take_over: bool, refused: Option<Failure>) -> Error {
+        let by = list(by);
+        if !take_over {
+            return Error::refused(format!("another run is loading into {}", self.place))
+                .cause(by)
+                .hint("wait until it has ended; if it never will, `--resume` ends its connections and goes on");
+        }
+        let why = refused.map(|failure| failure.into_error().cause_text().unwrap_or_default().to_owned());
+        let why = why.map_or(String::new(), |why| format!(": {why}"));
+        Error::refused(format!("the run that was loading into {} so far cannot be ended", self.place))
+            .cause(format!("{by}{why}"))
+            .hint("end it, or its connections at the server, and go on with `--resume`")
+    }
+
+    /// Keeps the entry as it is until the transaction ends. Once a load is another's, or forgotten, its notes may keep
+    /// nobody from writing its rows again: whoever has slept through that must not.
+    pub(crate) async fn check(&self, session: &mut dyn Session) -> Result<(), Failure> {
+        self.check_locked(session, self.server.share_lock()).await
+    }
+
+    /// The same with another lock.
+    pub(crate) async fn check_locked(&self, session: &mut dyn Session, lock: &str) -> Result<(), Failure> {
+        let owner = match self.owner_now(session, lock).await {
+            Err(Failure::Other(error)) => {
+                // The ledger goes with the last load in it. A failed transaction answers nothing.
+                session.execute("ROLLBACK").await?;
+                if self.has_ledger(session).await? {
+                    return Err(Failure::Other(error));
+                }
+                None
+            }
+            other => other?,
+        };
+        let what = match owner {
+            Some(owner) if owner == self.owner => return Ok(()),
+            Some(_) => format!("another run has taken over this load into {}", self.place),
+            None => format!("another run has completed this load into {}, or has given it up", self.place),
+        };
+        Err(Failure::Other(Error::refused(what).hint("look at `millstream runs`; nothing was written twice")))
+    }
+
+    /// Forgets the load, once nobody is about to write to it. Whether it did. The ledger goes with the last load.
+    pub(crate) async fn forget(&self, session: &mut dyn Session, what: Forget) -> Result<bool> {
+        if !self.has_ledger(session).await.map_err(Failure::into_error)? {
+            return Ok(true);
+        }
+        let mut tries = 0;
+        let struck = loop {
+            match self.strike_out(session, what).await {
+                Ok(struck) => break struck,
+                Err(Failure::Again { waited: false, .. }) if tries < self.spec.retries => {
+                    session.execute("ROLLBACK").await.map_err(Failure::into_error)?;
+                    pause(tries).await;
+                    tries += 1;
+                }
+                Err(other) => return Err(self.blamed(session, other).await),
+            }
+        };
+        if struck {
+            self.tidy(session).await?;
+        }
+        Ok(struck)
+    }
+
+    async fn strike_out(&self, session: &mut dyn Session, what: Forget) -> Result<bool, Failure> {
+        let Entry { table, key, .. } = self;
+        let other = self.owner_now(session, "").await?.filter(|owner| *owner != self.owner);
+        match (what, &other) {
+            (_, None) => {}
+            // Who has taken it over forgets it.
+            (Forget::Own, Some(_)) => return Ok(false),
+            (Forget::Unwritten, Some(other)) if self.server.sessions_of(session, other).await?.is_empty() => {}
+            (Forget::Unwritten, Some(_)) => return Ok(false),
+            (Forget::Anyway, Some(other)) => self.fence(session, other, true).await?,
+        }
+        session.execute("BEGIN").await?;
+        // Whoever is writing holds the entry, and is waited for.
+        let owner = self.owner_now(session, "FOR UPDATE").await?;
+        let written = format!("SELECT 1 FROM {table} WHERE load_key = '{key}' AND chunk >= 0 LIMIT 1");
+        let is_another =
+            what != Forget::Anyway && owner.is_some_and(|owner| owner != self.owner && Some(owner) != other);
+        if is_another || (what == Forget::Unwritten && !session.query(&written).await?.is_empty()) {
+            session.execute("ROLLBACK").await?;
+            return Ok(false);
+        }
+        session.execute(&format!("DELETE FROM {table} WHERE load_key = '{key}'")).await?;
+        session.execute("COMMIT").await?;
+        Ok(true)
+    }
+
+    /// Takes the ledger away if it has no load any more.
+    async fn tidy(&self, session: &mut dyn Session) -> Result<()> {
+        if let Err(failure) = self.drop_empty(session).await {
+            let error = self.blamed(session, failure).await;
+            session.execute("ROLLBACK").await.map_err(Failure::into_error)?;
+            if self.has_ledger(session).await.map_err(Failure::into_error)? {
+                let what = format!("the empty table {TABLE} beside {} could not be taken away", self.place);
+                let cause = error.cause_text().unwrap_or(error.what());
+                return Err(Error::refused(what).cause(cause).hint("the next load does it"));
+            }
+        }
+        let waiting = self.server.wait_for_locks(self.spec.lock_timeout.0);
+        session.execute(&waiting).await.map(drop).map_err(Failure::into_error)
+    }
+
+    /// Whether the ledger's table is there.
+    pub(crate) async fn has_ledger(&self, session: &mut dyn Session) -> Result<bool, Failure> {
+        Ok(self.server.tables(session, &self.spec, TABLE).await?.iter().any(|name| name == TABLE))
+    }
+
+    /// Makes the ledger's table where it is missing; `false` if the user may not.
+    async fn make_ledger(&self, session: &mut dyn Session) -> Result<bool> {
+        if self.has_ledger(session).await.map_err(Failure::into_error)? {
+            return Ok(true);
+        }
+        match session.execute(&self.server.create_ledger(&self.table)).await {
+            Ok(_) | Err(Failure::Rows(_)) => Ok(true),
+            // Another load may have made it just now.
+            Err(Failure::Other(_)) => self.has_ledger(session).await.map_err(Failure::into_error),
+            Err(other) => Err(self.blamed(session, other).await),
+        }
+    }
+
+    async fn blamed(&self, session: &mut dyn Session, failure: Failure) -> Error {
+        blamed(self.server.as_ref(), session, &[&self.table], failure).await
+    }
+
+    async fn drop_empty(&self, session: &mut dyn Session) -> Result<(), Failure> {
+        let any = format!("SELECT 1 FROM {} LIMIT 1", self.table);
+        // Others that load are not to be held up.
+        if !session.query(&any).await?.is_empty() {
+            return Ok(());
+        }
+        session.execute(&self.server.wait_for_locks(TIDYING)).await?;
+        let (lock, unlock) = self.server.lock_table(&self.table);
+        for statement in lock {
+            session.execute(&statement).await?;
+        }
+        if session.query(&any).await?.is_empty() {
+            session.execute(&format!("DROP TABLE {}", self.table)).await?;
+        }
+        session.execute(unlock).await.map(drop)
+    }
+}
+
+/// `failure` as an error. Of a lock that was not given it names who may hold it: the transaction is given up for that.
+pub(crate) async fn blamed(server: &dyn Server, session: &mut dyn Session, tables: &[&str], failure: Failure) -> Error {
+    if !matches!(failure, Failure::Again { waited: true, .. }) {
+        return failure.into_error();
+    }
+    let error = failure.into_error();
+    let holders = match session.execute("ROLLBACK").await {
+        Ok(_) => server.holders(session, tables).await.unwrap_or_default(),
+        Err(_) => Vec::new(),
+    };
+    if holders.is_empty() {
+        return error;
+    }
+    let cause = error.cause_text().unwrap_or_default().to_owned();
+    error.cause(format!("{cause}; it may be held by {}", list(&holders)))
+}
+
+fn list(sessions: &[SeenSession]) -> String {
+    sessions.iter().map(|one| one.shown.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,92 @@
+//! Whose a connection is, and who holds locks. It owns the marks by which others find a connection: locks with names, which
+//! are the connection's as long as it lives, and which any user may ask for.
+
+use std::time::Duration;
+
+use super::table::literal;
+use crate::database::server::{Failure, SeenSession, Session};
+
+/// How many connections of one owner can be told from each other.
+const MARKS: usize = 80;
+
+/// How many connections a message names.
+const SHOWN: usize = 3;
+
+fn mark_name(owner: &str, number: usize) -> String {
+    literal(&format!("millstream:{owner}:{number}"))
+}
+
+fn first_cell(rows: Vec<Vec<Option<String>>>) -> Option<String> {
+    rows.into_iter().flatten().next().flatten()
+}
+
+/// Gives `session` the first mark of `owner` that is free.
+pub(super) async fn mark(session: &mut dyn Session, owner: &str) -> Result<(), Failure> {
+    for number in 0..MARKS {
+        let rows = session.query(&format!("SELECT GET_LOCK({}, 0)", mark_name(owner, number))).await?;
+        if first_cell(rows).as_deref() == Some("1") {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The connections that have a mark of `owner`.
+pub(super) async fn sessions_of(session: &mut dyn Session, owner: &str) -> Result<Vec<SeenSession>, Failure> {
+    let marks: Vec<String> = (0..MARKS).map(|number| format!("IS_USED_LOCK({})", mark_name(owner, number))).collect();
+    let rows = session.query(&format!("SELECT {}", marks.join(", "))).await?;
+    let ids: Vec<String> = rows.into_iter().flatten().flatten().collect();
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let query = format!("SELECT id, user, host FROM information_schema.processlist WHERE id IN ({})", ids.join(", "));
+    let known = session.query(&query).await?;
+    let seen = |id: String| {
+        let row = known.iter().find(|row| row.first().cloned().flatten().as_deref() == Some(&id));
+        let shown = row.map_or_else(|| format!("connection {id}"), |row| shown(row, "connection"));
+        SeenSession { id, shown }
+    };
+    Ok(ids.into_iter().map(seen).collect())
+}
+
+/// Ends the connection.
+pub(super) async fn end_session(session: &mut dyn Session, id: &str) -> Result<(), Failure> {
+    session.execute(&format!("KILL CONNECTION {id}")).await.map(drop)
+}
+
+/// Who has transactions open. Whoever may not see those sees their own connections.
+pub(super) async fn holders(session: &mut dyn Session) -> Result<Vec<SeenSession>, Failure> {
+    let of_database = "p.id <> CONNECTION_ID() AND p.db = DATABASE()";
+    let open = format!(
+        "SELECT p.id, p.user, p.host, NOW() - INTERVAL p.time SECOND FROM information_schema.innodb_trx t JOIN \
+         information_schema.processlist p ON p.id = t.trx_mysql_thread_id WHERE {of_database} ORDER BY t.trx_started LIMIT \
+         {SHOWN}"
+    );
+    if let Ok(rows) = session.query(&open).await {
+        return Ok(rows.iter().map(|row| seen(row, "connection")).collect());
+    }
+    let own = format!(
+        "SELECT p.id, p.user, p.host, NOW() - INTERVAL p.time SECOND FROM information_schema.processlist p WHERE \
+         {of_database} AND p.command <> 'Daemon' ORDER BY p.time DESC LIMIT {SHOWN}"
+    );
+    Ok(session.query(&own).await?.iter().map(|row| seen(row, "perhaps connection")).collect())
+}
+
+fn seen(row: &[Option<String>], what: &str) -> SeenSession {
+    SeenSession { id: row.first().cloned().flatten().unwrap_or_default(), shown: shown(row, what) }
+}
+
+/// `connection 12 of etl from 10.0.0.3:5012 since 2026-01-01 00:00:00 UTC`.
+fn shown(row: &[Option<String>], what: &str) -> String {
+    let mut cells = row.iter().flatten();
+    let mut next = |before: &str| cells.next().map_or(String::new(), |text| format!("{before}{text}"));
+    let [id, user, host, since] = [next(" "), next(" of "), next(" from "), next(" since ")];
+    let zone = if since.is_empty() { "" } else { " UTC" };
+    format!("{what}{id}{user}{host}{since}{zone}")
+}
+
+/// The statement that says how long a lock is waited for: whole seconds, at least one.
+pub(crate) fn wait_for_locks(limit: Duration) -> String {
+    let seconds = limit.as_secs().max(1);
+    format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}")
+}

@@ -1,0 +1,68 @@
+//! Whose a connection is, and who holds locks. It owns the mark by which others find a connection: its application's name,
+//! which the same user may see.
+
+use std::time::Duration;
+
+use super::table::literal;
+use crate::database::server::{Failure, SeenSession, Session};
+
+/// How many connections a message names.
+const SHOWN: usize = 3;
+
+/// What is told of a connection.
+const SEEN: &str = "a.pid, a.usename, coalesce(host(a.client_addr), 'the server itself'), to_char(a.xact_start AT TIME ZONE \
+                    'UTC', 'YYYY-MM-DD HH24:MI:SS')";
+
+fn mark_name(owner: &str) -> String {
+    literal(&format!("millstream {owner}"))
+}
+
+/// Gives `session` the mark of `owner`.
+pub(super) async fn mark(session: &mut dyn Session, owner: &str) -> Result<(), Failure> {
+    session.execute(&format!("SET application_name = {}", mark_name(owner))).await.map(drop)
+}
+
+/// The connections that have the mark of `owner`.
+pub(super) async fn sessions_of(session: &mut dyn Session, owner: &str) -> Result<Vec<SeenSession>, Failure> {
+    let query = format!(
+        "SELECT {SEEN} FROM pg_stat_activity a WHERE a.application_name = {} AND a.datname = current_database()",
+        mark_name(owner)
+    );
+    Ok(session.query(&query).await?.iter().map(|row| seen(row)).collect())
+}
+
+/// Ends the connection, unless its number is another's by now.
+pub(super) async fn end_session(session: &mut dyn Session, owner: &str, id: &str) -> Result<(), Failure> {
+    let query = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = {id} AND application_name = {}",
+        mark_name(owner)
+    );
+    session.query(&query).await.map(drop)
+}
+
+/// Who has transactions open that have touched `tables`: locks of rows are not to be seen, but go with one of the table.
+pub(super) async fn holders(session: &mut dyn Session, tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
+    let tables: Vec<String> = tables.iter().map(|table| format!("to_regclass({})", literal(table))).collect();
+    let query = format!(
+        "SELECT DISTINCT {SEEN} FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.granted AND l.locktype = \
+         'relation' AND l.relation IN ({}) AND l.database = (SELECT oid FROM pg_database WHERE datname = \
+         current_database()) AND l.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL ORDER BY 4 LIMIT {SHOWN}",
+        tables.join(", ")
+    );
+    Ok(session.query(&query).await?.iter().map(|row| seen(row)).collect())
+}
+
+/// `session 12 of etl from 10.0.0.3 since 2026-01-01 00:00:00 UTC`.
+fn seen(row: &[Option<String>]) -> SeenSession {
+    let cell = |index: usize| row.get(index).cloned().flatten();
+    let id = cell(0).unwrap_or_default();
+    let user = cell(1).map_or(String::new(), |user| format!(" of {user}"));
+    let host = cell(2).map_or(String::new(), |host| format!(" from {host}"));
+    let since = cell(3).map_or(String::new(), |since| format!(", in a transaction since {since} UTC"));
+    SeenSession { shown: format!("session {id}{user}{host}{since}"), id }
+}
+
+/// The statement that says how long a lock is waited for.
+pub(crate) fn wait_for_locks(limit: Duration) -> String {
+    format!("SET lock_timeout = {}", limit.as_millis().max(1))
+}
