@@ -62,23 +62,19 @@ pub(crate) enum Forget {
     Anyway,
 }
 
-/// A name that nobody else has.
-pub(crate) fn new_name() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    format!("{:016x}", RandomState::new().hash_one(()))
-}
-
 /// The unit of the entry.
 pub(crate) fn header() -> String {
     "0".repeat(64)
 }
 
 impl Entry {
-    /// That of `load`, for a new owner.
-    pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec, load: &str) -> Self {
+    /// That of `load`, for the run `run` as its owner.
+    pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec, load: &str, run: &str) -> Self {
         let (table, place) = (server.beside(spec, TABLE), load::place(server.as_ref(), spec));
         let (server, spec) = (Arc::clone(server), spec.clone());
-        Entry { server, spec, table, key: digest(load), load: load.to_owned(), owner: new_name(), place }
+        let mut owner = digest(&format!("{run}\n{load}"));
+        owner.truncate(16);
+        Entry { server, spec, table, key: digest(load), load: load.to_owned(), owner, place }
     }
 
     /// Whether it is that of `load`.

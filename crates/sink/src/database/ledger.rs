@@ -24,7 +24,7 @@ use millstream_core::{Budget, Error, ErrorKind, Result, fail_point};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::entry::{Entry, Forget, blamed, header, new_name};
+use super::entry::{Entry, Forget, blamed, header};
 use super::group::{BadRow, Group, Rows};
 use super::lanes::{Lanes, connect, connect_as, pause};
 use super::load::{self, SHOWN_BAD_ROWS, Shared, refused_rows, waiting};
@@ -45,6 +45,8 @@ pub(crate) struct DatabaseLedger(Arc<Book>);
 /// What the deliveries of a ledger share.
 struct Book {
     shared: Shared,
+    /// The run that delivers.
+    run: String,
     entry: Entry,
     schema: SchemaRef,
     budget: Arc<Budget>,
@@ -81,7 +83,7 @@ async fn set_up(
     load: String,
     context: LoadContext,
 ) -> Result<Option<Book>> {
-    let entry = Entry::new(&server, &spec, &load);
+    let entry = Entry::new(&server, &spec, &load, &context.run);
     let mut session = connect_as(server.as_ref(), &spec, &entry.owner).await?;
     if !entry.enter(session.as_mut(), context.take_over).await? {
         return Ok(None);
@@ -100,7 +102,7 @@ async fn set_up(
         server,
         spec,
     };
-    let book = Book { shared, entry, schema: context.schema, budget: context.budget, io: context.io };
+    let book = Book { shared, run: context.run, entry, schema: context.schema, budget: context.budget, io: context.io };
     book.shared.lanes.give(session);
     Ok(Some(book))
 }
@@ -147,10 +149,10 @@ pub(crate) async fn mark(
     session: &mut dyn Session,
     spec: &DatabaseSpec,
     mark: &str,
-    take_over: bool,
+    context: &LoadContext,
 ) -> Result<Mark> {
-    let entry = Entry::new(server, spec, mark);
-    if !entry.enter(session, take_over).await? {
+    let entry = Entry::new(server, spec, mark, &context.run);
+    if !entry.enter(session, context.take_over).await? {
         return Ok(Mark::Nowhere);
     }
     if is_noted(&entry, session).await.map_err(Failure::into_error)? {
@@ -174,13 +176,14 @@ pub(crate) async fn unmark(
     server: Arc<dyn Server>,
     spec: DatabaseSpec,
     mark: String,
-    io: &Handle,
+    context: LoadContext,
     unwritten: bool,
 ) -> Result<()> {
-    waiting(io, async move {
+    let run = context.run;
+    waiting(&context.io, async move {
         let mut session = connect(server.as_ref(), &spec).await?;
-        let what = if unwritten { Forget::Unwritten } else { Forget::Anyway };
-        Entry::new(&server, &spec, &mark).forget(session.as_mut(), what).await.map(drop)
+        let what = if unwritten { Forget::Unwritten } else { Forget::Own };
+        Entry::new(&server, &spec, &mark, &run).forget(session.as_mut(), what).await.map(drop)
     })
     .await
 }
@@ -320,6 +323,12 @@ enum Outcome {
     Undone,
 }
 
+/// A name that no other delivery has.
+fn new_name() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    format!("{:016x}", RandomState::new().hash_one(()))
+}
+
 impl DatabaseLedger {
     async fn strike_out(&self, entry: Entry, what: Forget) -> Result<bool> {
         let book = Arc::clone(&self.0);
@@ -336,7 +345,7 @@ impl DatabaseLedger {
     /// The entry of `load`; `None` if it is this ledger's own.
     fn other(&self, load: &str) -> Option<Entry> {
         let shared = &self.0.shared;
-        (!self.0.entry.is_of(load)).then(|| Entry::new(&shared.server, &shared.spec, load))
+        (!self.0.entry.is_of(load)).then(|| Entry::new(&shared.server, &shared.spec, load, &self.0.run))
     }
 
     async fn all_of(&self, load_key: String) -> Result<WrittenChunks> {

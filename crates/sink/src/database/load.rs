@@ -246,7 +246,7 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     let session = control.as_mut();
     let mut note = None;
     if let Some(mark) = context.mark.as_ref().filter(|_| spec.mode == Mode::Append) {
-        match ledger::mark(&server, session, &spec, mark, context.take_over).await? {
+        match ledger::mark(&server, session, &spec, mark, &context).await? {
             Mark::There => return Ok(None),
             Mark::Missing(missing) => note = Some(missing),
             Mark::Nowhere => {}

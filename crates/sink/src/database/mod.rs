@@ -108,7 +108,7 @@ impl Sink for DatabaseSink {
     }
 
     async fn unmark(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
-        ledger::unmark(Arc::clone(&self.server), self.spec.clone(), mark.to_owned(), &context.io, unwritten).await
+        ledger::unmark(Arc::clone(&self.server), self.spec.clone(), mark.to_owned(), context, unwritten).await
     }
 
     fn may_keep_ledger(&self) -> bool {
