@@ -108,6 +108,15 @@ impl MariaDb {
         }
     }
 
+    /// Starts it again with one more argument, which goes before an earlier one.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart_with(&mut self, argument: &str) {
+        self.arguments.push(argument.to_owned());
+        self.restart();
+    }
+
     /// Kills it (`kill -9`), and waits for its end.
     pub fn kill(&mut self) {
         if let Some(process) = &self.process {

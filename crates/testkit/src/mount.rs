@@ -37,6 +37,13 @@ impl Mount {
         None
     }
 
+    /// Gives one in memory another size: `64m`.
+    #[expect(clippy::expect_used, reason = "tests stop here")]
+    pub fn resize(&self, size: &str) {
+        let grown = Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(self.path()).status();
+        assert!(grown.expect("there is mount").success(), "the file system in memory takes another size");
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.0.path()

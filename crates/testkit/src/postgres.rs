@@ -1,6 +1,6 @@
 //! A real database server: PostgreSQL with a folder of its own, on a free port of loopback.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -131,6 +131,15 @@ impl Postgres {
     pub fn database(&self) -> String {
         let name = format!("test{}", self.databases.fetch_add(1, Ordering::SeqCst));
         self.query("postgres", &format!("CREATE DATABASE {name}"));
+        name
+    }
+
+    /// A new and empty database whose tables are made in `folder`; its name.
+    pub fn database_in(&self, folder: &Path) -> String {
+        hand_over(folder, "postgres");
+        let name = self.database();
+        self.query("postgres", &format!("CREATE TABLESPACE {name} LOCATION '{}'", folder.display()));
+        self.query("postgres", &format!("ALTER DATABASE {name} SET default_tablespace = {name}"));
         name
     }
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use millstream_testkit::{Break, MariaDb, MariaDbOptions, Postgres, PostgresOptions, Proxy};
+use millstream_testkit::{Break, MariaDb, MariaDbOptions, Mount, Postgres, PostgresOptions, Proxy};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -235,7 +235,7 @@ fn killed_at_any_moment(target: impl Fn(&Lab) -> Target) {
     let whole = begun.elapsed();
     assert_complete(&target);
     start_over(&lab, &target);
-    let moments = if is_long() { 100 } else { 8 };
+    let moments = if is_long() { 100 } else { 9 };
     for moment in 0..moments {
         // Spread over the run, and a little beside the last time.
         let share = (f64::from(moment) + f64::from(std::process::id() % 97) / 97.0) / f64::from(moments);
@@ -318,6 +318,108 @@ fn connections_that_break_cost_no_row() {
             assert_complete(&target);
             start_over(&lab, &target);
         }
+    }
+}
+
+/// Rows that are more than fits on a disk of a few megabytes.
+const WIDE: usize = 16_000;
+
+/// A load whose server's disk gets full fails, and is gone on with when there is room.
+fn fills_the_disk<S>(
+    server: &mut S,
+    url: &str,
+    query: impl Fn(&S, &str) -> Vec<String>,
+    make_room: impl FnOnce(&mut S),
+) {
+    let lab = Lab::new();
+    for file in 0..4 {
+        let rows = (file * WIDE / 4..(file + 1) * WIDE / 4)
+            .map(|id| format!(r#"{{"id": {}, "name": "{}", "half": 0}}"#, id, format!("{id:07}").repeat(60)));
+        lab.file(&format!("in/{file}.jsonl"), rows.collect::<Vec<_>>().join("\n") + "\n");
+    }
+    lab.file("job.yaml", job(url, "").replace("table: t}", "table: t, retries: 0}"));
+    let run = |arguments: &[&str]| {
+        let mut command = lab.command(&[&["run", "job.yaml"], arguments].concat());
+        command.env("MILLSTREAM_CHUNK_BYTES", "50000");
+        finish(command, None)
+    };
+    let full = run(&[]);
+    full.ended(1).tells(&["free some space on the server's disk"]);
+    assert_eq!(query(server, "SELECT id FROM t GROUP BY id HAVING count(*) > 1"), Vec::<String>::new());
+    run(&["--resume"]).ended(1).tells(&["free some space on the server's disk"]);
+    make_room(server);
+    run(&["--resume"]).ok();
+    let sum = WIDE * (WIDE - 1) / 2;
+    let whole = "SELECT count(*), sum(id), count(DISTINCT name) FROM t WHERE length(name) = 420";
+    assert_eq!(query(server, whole), [format!("{WIDE}\t{sum}\t{WIDE}")]);
+    run(&["--resume"]).ok().tells(&["nothing new"]);
+}
+
+#[test]
+fn a_full_disk_at_mariadb_costs_no_row() {
+    // On a disk that is really full this server ends itself while it rolls back; a file that may not grow fails as it should.
+    let file = |most: &str| format!("--innodb-data-file-path=ibdata1:12M:autoextend:max:{most}");
+    let arguments =
+        vec![file("16M"), "--innodb-file-per-table=0".to_owned(), "--innodb-autoextend-increment=1".to_owned()];
+    let mut server = MariaDb::start(MariaDbOptions { arguments, certificate: None });
+    let name = server.database();
+    let url = server.url(&name);
+    let query = |server: &MariaDb, sql: &str| server.query(&name, sql);
+    fills_the_disk(&mut server, &url, query, |server| server.restart_with(&file("64M")));
+}
+
+#[test]
+fn a_full_disk_at_postgres_costs_no_row() {
+    let Some(disk) = Mount::tmpfs("size=3m") else { return };
+    let mut server = Postgres::start(PostgresOptions::default());
+    let name = server.database_in(disk.path());
+    let url = server.url(&name);
+    fills_the_disk(&mut server, &url, |server, sql| server.query(&name, sql), |_| disk.resize("64m"));
+}
+
+/// A full disk under a SQLite file.
+#[test]
+fn a_full_disk_under_sqlite_costs_no_row() {
+    let Some(disk) = Mount::tmpfs("size=3m") else { return };
+    let path = disk.path().join("out.db");
+    let query = |sql: &str| sqlite(&path, sql).into_iter().map(|row| row.join("\t")).collect();
+    let lab = Lab::new();
+    lab.file("in/0.jsonl", records(0..60_000));
+    lab.file("job.yaml", job(&format!("sqlite:{}", path.display()), ""));
+    let run = |arguments: &[&str]| {
+        let mut command = lab.command(&[&["run", "job.yaml"], arguments].concat());
+        command.env("MILLSTREAM_CHUNK_BYTES", "20000");
+        finish(command, None)
+    };
+    let ballast = disk.path().join("ballast");
+    fs_err::write(&ballast, vec![0; 5 << 19]).expect("there is room");
+    run(&[]).ended(1).tells(&["full", "free some space"]);
+    fs_err::remove_file(&ballast).expect("it is there");
+    disk.resize("64m");
+    run(&["--resume"]).ok();
+    let target = Target::Sqlite(path.clone());
+    assert_rows(&target, &expected(0..60_000));
+    let tables: Vec<String> = query("SELECT name FROM sqlite_schema WHERE type = 'table'");
+    assert_eq!(tables, ["t"]);
+}
+
+/// The table changes between two transactions of a run: it fails, and is gone on with when the table fits again.
+#[test]
+fn a_table_that_changes_meanwhile_costs_no_row() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        let one = if matches!(target, Target::Server(_)) { "table: t, connections: 1}" } else { "table: t}" };
+        lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", one));
+        let mut child = asleep(&lab, "commit.after:2");
+        target.query("ALTER TABLE t RENAME COLUMN name TO former_name");
+        go_on(&child);
+        assert_eq!(child.wait().expect("it ends").code(), Some(1));
+        let told = lab.read("sleeper.log");
+        assert!(told.contains("name") && told.contains("error:"), "{told}");
+        run(&lab, &["--resume"]).ended(1).tells(&["name"]);
+        target.query("ALTER TABLE t RENAME COLUMN former_name TO name");
+        run(&lab, &["--resume"]).ok();
+        assert_complete(&target);
     }
 }
 
@@ -601,6 +703,28 @@ fn all_at_once_killed_at_each_place(target: impl Fn(&Lab) -> Target) {
             assert_eq!(target.tables(), ["t"], "{place}");
         }
         start_over(&lab, &target);
+    }
+}
+
+/// Where MySQL has no table yet, a new one is renamed into place, which is no part of a transaction.
+#[test]
+fn mariadb_killed_while_a_new_table_becomes_visible() {
+    let (lab, target) = lab(in_mariadb);
+    lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", "table: t, atomic: true}"));
+    lab.file("other.yaml", job(&target.url(), "").replace("table: t}", "table: other, mode: replace}"));
+    for place in ["publish.before", "rename.before", "rename.after", "publish.after", "state.before:2"] {
+        for others_clean in [false, true] {
+            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
+            assert_eq!(status.signal(), Some(9), "{place}");
+            if others_clean {
+                lab.run(&["run", "other.yaml"]).ok();
+                target.query("DROP TABLE other");
+                assert!(!target.tables().iter().any(|name| name.ends_with("_new")), "tables of the dead are dropped");
+            }
+            run(&lab, &["--resume"]).ok();
+            assert_complete(&target);
+            start_over(&lab, &target);
+        }
     }
 }
 

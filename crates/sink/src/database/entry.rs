@@ -37,7 +37,7 @@ const TIDYING: Duration = Duration::from_secs(5);
 /// The entry of a load, for one who owns the load or wants to.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    server: Arc<dyn Server>,
+    pub(crate) server: Arc<dyn Server>,
     spec: DatabaseSpec,
     /// The ledger's table, as SQL text.
     pub(crate) table: String,
@@ -263,7 +263,12 @@ impl Entry {
 
     /// Whether the ledger's table is there.
     pub(crate) async fn has_ledger(&self, session: &mut dyn Session) -> Result<bool, Failure> {
-        Ok(self.server.tables(session, &self.spec, TABLE).await?.iter().any(|name| name == TABLE))
+        self.has_table(session, TABLE).await
+    }
+
+    /// Whether there is a table of this name beside the target.
+    pub(crate) async fn has_table(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure> {
+        Ok(self.server.tables(session, &self.spec, name).await?.iter().any(|known| known == name))
     }
 
     /// Makes the ledger's table where it is missing; `false` if the user may not.

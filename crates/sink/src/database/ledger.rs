@@ -107,10 +107,12 @@ async fn set_up(
     Ok(Some(book))
 }
 
-/// What a load as a whole notes when its rows become visible, in the transaction that does it.
+/// What a load as a whole notes when its rows become visible, in the transaction that does it: number 0 of the entry's unit.
+/// Where a new table is only renamed, which is no part of a transaction, that is noted before as an intention, with the
+/// table's name: once the table is not under this name any more, it is done. So nobody drops it without taking the
+/// intention back.
 pub(crate) struct Note {
     entry: Entry,
-    insert: String,
 }
 
 impl Note {
@@ -122,7 +124,22 @@ impl Note {
     /// Notes it, if the load still is this run's.
     pub(crate) async fn write(&self, session: &mut dyn Session) -> Result<(), Failure> {
         self.entry.check(session).await?;
-        session.execute(&self.insert).await.map(drop)
+        let Entry { table, key, .. } = &self.entry;
+        let insert =
+            format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt) VALUES ('{key}', '{}', 0, '')", header());
+        session.execute(&insert).await.map(drop)
+    }
+
+    /// Notes that the table `name` is about to be renamed, if the load still is this run's.
+    pub(crate) async fn intend(&self, session: &mut dyn Session, name: &str) -> Result<(), Failure> {
+        let Entry { server, table, key, .. } = &self.entry;
+        session.execute("BEGIN").await?;
+        self.entry.check(session).await?;
+        let values = format!("('{key}', '{}', 0, '', {})", header(), server.text(name));
+        session
+            .execute(&format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt, note) VALUES {values}"))
+            .await?;
+        session.execute("COMMIT").await.map(drop)
     }
 
     /// Whether it is noted, asked over another connection than the one that noted it: a transaction of that which has not
@@ -158,17 +175,41 @@ pub(crate) async fn mark(
     if is_noted(&entry, session).await.map_err(Failure::into_error)? {
         return Ok(Mark::There);
     }
-    let (table, load, unit) = (&entry.table, &entry.key, header());
-    let columns = "load_key, unit_key, chunk, attempt";
-    let insert = format!("INSERT INTO {table} ({columns}) VALUES ('{load}', '{unit}', 0, '')");
-    Ok(Mark::Missing(Arc::new(Note { entry, insert })))
+    take_back(&entry, session, &format!("load_key = '{}'", entry.key)).await.map_err(Failure::into_error)?;
+    Ok(Mark::Missing(Arc::new(Note { entry })))
 }
 
-/// Whether the load as a whole has noted that it is there.
+/// Whether the load as a whole has noted that it is there, or an intention that is carried out.
 async fn is_noted(entry: &Entry, session: &mut dyn Session) -> Result<bool, Failure> {
     let (table, load, unit) = (&entry.table, &entry.key, header());
-    let query = format!("SELECT 1 FROM {table} WHERE load_key = '{load}' AND unit_key = '{unit}' AND chunk = 0");
-    Ok(!session.query(&query).await?.is_empty())
+    let query = format!("SELECT note FROM {table} WHERE load_key = '{load}' AND unit_key = '{unit}' AND chunk = 0");
+    match session.query(&query).await?.into_iter().flatten().next() {
+        None => Ok(false),
+        Some(None) => Ok(true),
+        Some(Some(name)) => Ok(!entry.has_table(session, &name).await?),
+    }
+}
+
+/// Takes intentions back that are not carried out and will not be.
+async fn take_back(entry: &Entry, session: &mut dyn Session, which: &str) -> Result<(), Failure> {
+    let (table, unit) = (&entry.table, header());
+    let delete =
+        format!("DELETE FROM {table} WHERE {which} AND unit_key = '{unit}' AND chunk = 0 AND note IS NOT NULL");
+    session.execute(&delete).await.map(drop)
+}
+
+/// Whoever drops the new tables of a dead load takes its intentions back first.
+pub(crate) async fn give_up(
+    server: &Arc<dyn Server>,
+    session: &mut dyn Session,
+    spec: &DatabaseSpec,
+    name: &str,
+) -> Result<(), Failure> {
+    let entry = Entry::new(server, spec, "", "");
+    if server.transactional_tables() || !entry.has_ledger(session).await? || !entry.has_table(session, name).await? {
+        return Ok(());
+    }
+    take_back(&entry, session, &format!("note = {}", server.text(name))).await
 }
 
 /// Forgets the load `mark`; with `unwritten` only if it has noted nothing.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use millstream_core::sink::{Chunk, Delivered, Ledger, LoadContext, Sink};
 use millstream_core::{ErrorKind, Result};
 use millstream_testkit::{Break, MariaDb, MariaDbOptions, Postgres, PostgresOptions, Proxy};
@@ -62,6 +62,9 @@ for_both!(
     a_connection_lost_before_the_commit_leaves_nothing,
     a_delivery_that_is_dropped_leaves_nothing,
     bad_rows_are_left_out_as_far_as_allowed,
+    every_kind_of_bad_row_is_left_out,
+    a_deadlock_costs_no_row,
+    a_noted_commit_without_an_answer_is_found_out,
     a_group_that_is_tried_again_is_taken_back_as_a_whole,
     loads_are_known_and_forgotten,
     who_loses_a_load_writes_nothing_more,
@@ -181,6 +184,105 @@ async fn bad_rows_are_left_out_as_far_as_allowed(kind: Kind) {
     assert_eq!((rows, refused.iter().map(|row| row.row).collect::<Vec<_>>()), (96, vec![3, 50, 51, 99]));
     assert!(refused[1].shown.replace('\'', "").starts_with("id=50, name=too long"), "{refused:?}");
     assert_eq!(database.count(), 96);
+}
+
+async fn every_kind_of_bad_row_is_left_out(kind: Kind) {
+    let table = "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(9) NOT NULL, small BIGINT CHECK (small < 1000))";
+    let database = Database::new(kind, table);
+    let ids: Vec<i64> = (0..200).map(|id| if id == 20 { 19 } else { id }).collect();
+    let names = (0..200).map(|id| match id {
+        40 => None,
+        60 => Some("much too long"),
+        100 if kind == Kind::Postgres => Some("a\0b"),
+        _ => Some("fits"),
+    });
+    let smalls = (0..200).map(|id| Some(if id == 80 { 40_000 } else { id }));
+    let columns: [(&str, ArrayRef, bool); 3] = [
+        ("id", Arc::new(Int64Array::from(ids)), false),
+        ("name", Arc::new(names.collect::<StringArray>()), true),
+        ("small", Arc::new(smalls.collect::<Int64Array>()), true),
+    ];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).expect("a batch");
+    let sink = database.sink(json!({"batch_rows": 70}));
+    let context = LoadContext { schema: batch.schema(), ..context(1) };
+    let ledger = sink.ledger("run 1", context).await.expect("it opens").expect("there is one");
+    let mut delivery = ledger.delivery(chunks(0..1), 10).await.expect("a delivery");
+    delivery.write(batch).await.expect("it takes rows");
+    let Delivered::Written { rows, refused } = delivery.commit().await.expect("it commits") else { panic!("not done") };
+    let bad: &[u64] = if kind == Kind::Postgres { &[20, 40, 60, 80, 100] } else { &[20, 40, 60, 80] };
+    assert_eq!(refused.iter().map(|row| row.row).collect::<Vec<_>>(), bad, "{refused:?}");
+    assert_eq!(rows, 200 - bad.len() as u64);
+    let found = database.query("SELECT id FROM t ORDER BY id");
+    let expected = (0..200).filter(|id| !bad.contains(id)).map(|id| id.to_string());
+    assert_eq!(found, expected.collect::<Vec<_>>());
+    assert_eq!(ledger.done(&chunks(0..2)).await.expect("it answers"), chunks(0..1));
+}
+
+/// Somebody has a row that the delivery wants, and wants one that it has: whoever of the two is ended, the rows of
+/// the delivery are there once.
+async fn a_deadlock_costs_no_row(kind: Kind) {
+    let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
+    let ledger = ledger(&database.sink(json!({"batch_rows": 100, "lock_timeout": "20s"}))).await;
+    for round in 0..2 {
+        let first = round * 400;
+        // Heavier than the delivery, so that MySQL ends that.
+        let heavy: Vec<String> = (0..2_000).map(|id| format!("({}, 'x')", 1_000_000 + id)).collect();
+        let mut other = database.transaction("SELECT 1").await;
+        if round == 0 {
+            other.query(&format!("INSERT INTO t VALUES {}", heavy.join(", "))).await.expect("it writes");
+        }
+        other.query(&format!("INSERT INTO t VALUES ({}, 'other')", first + 350)).await.expect("it writes");
+        let delivering = Arc::clone(&ledger);
+        let delivered = tokio::spawn(async move {
+            loop {
+                match deliver(&delivering, first / 100..first / 100 + 4).await {
+                    // The whole transaction was undone, and with it the groups before.
+                    Err(error) if error.kind() == ErrorKind::Transient => {}
+                    other => return other,
+                }
+            }
+        });
+        tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+        let ended = other.query(&format!("INSERT INTO t VALUES ({}, 'other')", first + 50)).await;
+        let _ = other.execute("ROLLBACK").await;
+        let delivered = delivered.await.expect("no panic").expect("it is tried again");
+        assert_eq!(delivered, written(400), "{ended:?}");
+    }
+    assert_exactly(|sql| database.query(sql), 8);
+}
+
+/// Rows that become visible at once, with a note: also where transactions have no names, the ledger tells.
+async fn a_noted_commit_without_an_answer_is_found_out(kind: Kind) {
+    for (exists, settings, text) in [
+        (true, json!({"retries": 2}), "COMMIT"),
+        (true, json!({"retries": 2, "connections": 2}), "COMMIT"),
+        (false, json!({"retries": 2}), if kind == Kind::Mariadb { "RENAME" } else { "COMMIT" }),
+    ] {
+        let table = if exists { "CREATE TABLE t (id BIGINT, name VARCHAR(30))" } else { "" };
+        let database = Database::new(kind, table);
+        // The word is first sent when all rows are there.
+        let proxy = Proxy::start(database.port(), &[Break::SwallowAnswer(text), Break::Nothing]);
+        let sink = sink(&database.behind(proxy.port()), settings.clone());
+        let mark = Some("run 1\nall at once".to_owned());
+        let context = LoadContext { schema: people(&[]).schema(), mark: mark.clone(), ..context(1) };
+        let load = async |context: LoadContext| {
+            let load = sink.begin(context).await?;
+            let mut writer = load.writer(0).await?;
+            writer.write(rows(0..1)).await?;
+            writer.close().await?;
+            load.prepare().await?;
+            load.commit().await
+        };
+        let line = load(context.clone()).await.unwrap_or_else(|error| panic!("{settings}: {error:?}"));
+        assert!(line.starts_with("100 rows"), "{line}");
+        assert_eq!(database.count(), 100);
+        // A run that knows nothing of that goes on with it.
+        let again = LoadContext { run: "another".to_owned(), take_over: true, ..context };
+        assert!(load(again.clone()).await.expect("it goes on").starts_with("nothing new"));
+        assert_eq!(database.count(), 100);
+        sink.unmark("run 1\nall at once", again, false).await.expect("it forgets");
+        assert_eq!(database.tables(), ["t"]);
+    }
 }
 
 /// In the second group of a delivery a bad row is found, and then a lock is not given in time: what was sent of the group

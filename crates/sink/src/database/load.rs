@@ -18,7 +18,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
 use millstream_core::sink::{Load, LoadContext, Writer};
-use millstream_core::{Budget, Error, ErrorKind, Result, Step};
+use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -259,7 +259,7 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     statements(session, &spec.before, "before").await?;
     let facts = fitting(server.as_ref(), session, &spec, &context.schema).await?;
     let names = Names::new(server.as_ref(), &spec, &context.run, &context.sink);
-    clean(server.as_ref(), session, &spec).await?;
+    clean(&server, session, &spec).await?;
     if !server.lock(session, &names.id).await.map_err(Failure::into_error)? {
         return Err(Error::internal("another load has the same name"));
     }
@@ -385,7 +385,7 @@ async fn change(
 }
 
 /// Drops the tables of loads that are dead.
-async fn clean(server: &dyn Server, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<()> {
+async fn clean(server: &Arc<dyn Server>, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<()> {
     let mut dead: Vec<String> = Vec::new();
     let tables = server.tables(session, spec, PREFIX).await.map_err(Failure::into_error)?;
     for name in tables {
@@ -396,6 +396,7 @@ async fn clean(server: &dyn Server, session: &mut dyn Session, spec: &DatabaseSp
             }
             dead.push(id.to_owned());
         }
+        ledger::give_up(server, session, spec, &name).await.map_err(Failure::into_error)?;
         let drop = format!("DROP TABLE IF EXISTS {}", server.beside(spec, &name));
         session.execute(&drop).await.map_err(Failure::into_error)?;
     }
@@ -586,7 +587,7 @@ impl Load for DatabaseLoad {
     async fn prepare(&self) -> Result<()> {
         let publishing = self.publishing();
         let (control, published) = (Arc::clone(&self.control), Arc::clone(&self.published));
-        let transaction = Arc::clone(&self.transaction);
+        let (transaction, new_name) = (Arc::clone(&self.transaction), self.names.new_name.clone());
         let (shared, note) = (Arc::clone(&self.shared), self.note.clone());
         let start = Instant::now();
         let done = waiting(&self.io, async move {
@@ -609,9 +610,12 @@ impl Load for DatabaseLoad {
                 session.execute(statement).await.map_err(Failure::into_error)?;
             }
             if publishing.transaction.is_empty() {
+                // A table that is only renamed has no transaction to note anything in.
+                if let Some(note) = &note {
+                    note.intend(session, &new_name).await.map_err(Failure::into_error)?;
+                }
                 return Ok(());
             }
-            // A table that is only renamed has no transaction to note anything in.
             let rows = run_transaction(&shared, session, &publishing, note.as_deref()).await?;
             published.store(rows, Ordering::Relaxed);
             *transaction.lock().await = shared.server.transaction(session).await.map_err(Failure::into_error)?;
@@ -626,7 +630,12 @@ impl Load for DatabaseLoad {
         let publishing = self.publishing();
         let leftovers = self.leftovers();
         let (shared, control) = (Arc::clone(&self.shared), Arc::clone(&self.control));
-        let (summary, new_name) = (self.summary(), self.names.new_name.clone());
+        let summary = self.summary();
+        let renaming = Proof::Renamed {
+            lock: self.names.id.clone(),
+            note: self.note.clone(),
+            new_name: self.names.new_name.clone(),
+        };
         let staged = matches!(self.route, Route::Staged(_)).then(|| self.names.staging.clone());
         let proof = match (self.transaction.lock().await.take(), &self.note, staged) {
             (_, Some(note), _) => Proof::Noted(Arc::clone(note)),
@@ -645,8 +654,10 @@ impl Load for DatabaseLoad {
                 session = seen_through(&shared, session, committed, &proof).await?;
             }
             for statement in &publishing.last {
+                fail_point::pass("rename.before");
                 let renamed = session.execute(statement).await;
-                session = seen_through(&shared, session, renamed, &Proof::Gone(new_name.clone())).await?;
+                fail_point::pass("rename.after");
+                session = seen_through(&shared, session, renamed, &renaming).await?;
             }
             let session = session.as_mut();
             for statement in leftovers {
@@ -664,6 +675,8 @@ impl Load for DatabaseLoad {
     async fn abort(&self) {
         let leftovers = self.leftovers();
         let (shared, control) = (Arc::clone(&self.shared), Arc::clone(&self.control));
+        let (lock, new_name) = (self.names.id.clone(), self.names.new_name.clone());
+        let noted = self.note.is_some();
         let taken_back = waiting(&self.io, async move {
             for mut session in shared.lanes.close() {
                 let _ = session.execute("ROLLBACK").await;
@@ -679,9 +692,19 @@ impl Load for DatabaseLoad {
             }
             let mut session = match kept {
                 Some(session) => session,
-                // The connection is what failed. If the server is gone, the next run cleans up.
-                None => shared.server.connect(&shared.spec).await?,
+                // The connection is what failed. If the server is gone, or still busy with it, the next run cleans up.
+                None => {
+                    let mut other = shared.server.connect(&shared.spec).await?;
+                    match shared.server.lock(other.as_mut(), &lock).await.map_err(Failure::into_error)? {
+                        true => other,
+                        false => return Ok(()),
+                    }
+                }
             };
+            if noted {
+                let given_up = ledger::give_up(&shared.server, session.as_mut(), &shared.spec, &new_name).await;
+                given_up.map_err(Failure::into_error)?;
+            }
             for statement in leftovers {
                 session.execute(&statement).await.map_err(Failure::into_error)?;
             }
@@ -722,10 +745,17 @@ enum Proof {
     Noted(Arc<Note>),
     /// The staging table has fewer rows than were loaded into it.
     Staged(String, u64),
-    /// The new table is not under its own name any more.
-    Gone(String),
+    /// The new table is not under its own name any more, once the connection that renames it, and holds this lock, is gone.
+    Renamed { lock: String, note: Option<Arc<Note>>, new_name: String },
     /// Nothing does.
     None,
+}
+
+impl Proof {
+    /// Whether the ledger tells.
+    fn is_noted(&self) -> bool {
+        matches!(self, Proof::Noted(_) | Proof::Renamed { note: Some(_), .. })
+    }
 }
 
 /// A connection to go on with when something was committed, even if the answer was lost.
@@ -750,7 +780,7 @@ async fn seen_through(
                     .cause(cause)
                     .hint("look at the server's log; nothing was loaded, and the load can be started again"));
             }
-            Err(error) if matches!(proof, Proof::Noted(_)) && error.kind() != ErrorKind::Transient => {
+            Err(error) if proof.is_noted() && error.kind() != ErrorKind::Transient => {
                 return Err(error);
             }
             Ok((_, None)) | Err(_) => pause(tries).await,
@@ -773,8 +803,17 @@ async fn found_out(shared: &Shared, proof: &Proof) -> Result<(Box<dyn Session>, 
             // Of no rows none was published, whichever way it ended.
             count.map(|count| *rows == 0 || count < *rows)
         }),
-        Proof::Gone(name) => {
-            server.tables(session.as_mut(), &shared.spec, name).await.map(|found| Some(found.is_empty()))
+        Proof::Renamed { lock, note, new_name } => {
+            if !server.lock(session.as_mut(), lock).await.map_err(Failure::into_error)? {
+                return Ok((session, None));
+            }
+            match note {
+                Some(note) => note.is_written(session.as_mut()).await.map(Some),
+                None => {
+                    let left = server.tables(session.as_mut(), &shared.spec, new_name).await;
+                    left.map(|found| Some(found.is_empty()))
+                }
+            }
         }
         Proof::None => Ok(None),
     };
