@@ -120,7 +120,13 @@ pub trait Sink: Debug + Send + Sync {
         false
     }
 
-    /// Forgets what was noted for [`LoadContext::mark`]; with `unwritten` only if the rows are not there.
+    /// All loads that have something in the target's ledger, if there is one; nothing is made for that.
+    async fn known_loads(&self, _context: LoadContext) -> Result<Vec<KnownLoad>> {
+        Ok(Vec::new())
+    }
+
+    /// Forgets what was noted for [`LoadContext::mark`]; with `unwritten` only if the rows are not there. What another run
+    /// has taken over stays, unless the context says to take it over.
     async fn unmark(&self, _mark: &str, _context: LoadContext, _unwritten: bool) -> Result<()> {
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use millstream_core::sink::{Delivered, Ledger, LoadContext};
+use millstream_core::sink::{Delivered, KnownLoad, Ledger, LoadContext};
 use millstream_core::{Error, ErrorKind, Result, Step};
 use millstream_job::{Job, SinkStep};
 
@@ -26,6 +26,9 @@ const OLD: u64 = 24 * 60 * 60;
 
 /// In place of a run, in the name of a load that all runs share.
 const ALL_RUNS: &str = "incremental";
+
+/// What the name of a load whose rows become visible at once ends with.
+const AT_ONCE: &str = "\nall at once";
 
 /// Where a run stands among the runs of its job.
 pub struct Place {
@@ -87,6 +90,11 @@ impl Place {
         Ok(Place { run: run_name(), resumes, is_done, book, job, options, last, only: Mutex::default() })
     }
 
+    /// Whether it may take over what other runs have.
+    pub fn takes_over(&self) -> bool {
+        self.options.resume
+    }
+
     /// Enters the run into the book.
     pub fn enter(&self) -> Result<Option<LiveRun>> {
         let logical = self.resumes.as_ref().unwrap_or(&self.run);
@@ -122,8 +130,7 @@ impl Place {
             false => format!("{of_sink}{}", self.resumes.as_ref().unwrap_or(&self.run)),
         };
         // Nobody else can have a load that is named after this run.
-        let take_over = self.options.resume;
-        let context = LoadContext { take_over, ..context };
+        let context = LoadContext { take_over: self.takes_over(), ..context };
         let Some(mut ledger) = sink.sink.ledger(&own, context.clone()).await? else { return Ok(None) };
         let mut load = own;
         let left = match incremental {
@@ -146,10 +153,33 @@ impl Place {
         Ok(Some(OpenLedger { ledger, load, sink, target, incremental, rows }))
     }
 
-    /// What the load of `sink` notes when all of its rows become visible at once.
-    pub fn mark(&self, sink: &SinkStep) -> Option<String> {
-        let run = self.resumes.as_ref().unwrap_or(&self.run);
-        sink.sink.adds_rows().then(|| format!("{}{run}\nall at once", self.of_sink(sink)))
+    /// What the load of `sink` notes when all of its rows become visible at once. What earlier runs have left of such loads
+    /// is forgotten; with one that the book knows nothing of, this run goes on if it was asked to.
+    pub async fn mark(&self, sink: &SinkStep, context: &LoadContext) -> Result<Option<String>> {
+        if !sink.sink.adds_rows() {
+            return Ok(None);
+        }
+        let of_sink = self.of_sink(sink);
+        let own = format!("{of_sink}{}{AT_ONCE}", self.resumes.as_ref().unwrap_or(&self.run));
+        let goes_on = self.options.resume && self.resumes.is_none();
+        let mut adopted: Option<KnownLoad> = None;
+        for other in sink.sink.known_loads(context.clone()).await? {
+            let is_ours = other.load.strip_prefix(&of_sink).and_then(|rest| rest.strip_suffix(AT_ONCE));
+            if is_ours.is_none_or(|run| run.contains('\n')) || other.load == own {
+                continue;
+            }
+            // One whose rows are there goes before one that has only begun.
+            if goes_on && adopted.as_ref().is_none_or(|one| one.chunks == 0) {
+                adopted = Some(other);
+            } else if !other.connections.is_empty() && !self.options.restart {
+                return Err(is_loading(&other));
+            } else {
+                // If that does not work, the next run does it.
+                let context = LoadContext { take_over: true, ..context.clone() };
+                let _ = sink.sink.unmark(&other.load, context, other.chunks == 0).await;
+            }
+        }
+        Ok(Some(adopted.map_or(own, |other| other.load)))
     }
 
     /// What the names of all loads of `sink` begin with.
@@ -202,9 +232,7 @@ impl Place {
         match unfinished.as_slice() {
             [] => Ok(None),
             [other] if self.options.resume && self.resumes.is_none() => Ok(Some(other.load.clone())),
-            [other, ..] if !other.connections.is_empty() => Err(Error::refused("another run of this job is loading now")
-                .cause(other.connections.join(", "))
-                .hint("wait until it has ended; if it never will, `--resume` ends its connections and goes on with it")),
+            [other, ..] if !other.connections.is_empty() => Err(is_loading(other)),
             [other, ..] => Err(Error::refused("an earlier run of this job has stopped before its end")
                 .cause(format!("{} notes of what it has loaded are in {}", other.chunks, sink.sink.target()))
                 .hint(
@@ -235,6 +263,13 @@ impl OpenLedger {
         let summary = self.ledger.summary(self.rows.load(Ordering::Relaxed));
         SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary }
     }
+}
+
+/// A load whose run has connections.
+fn is_loading(other: &KnownLoad) -> Error {
+    Error::refused("another run of this job is loading now")
+        .cause(other.connections.join(", "))
+        .hint("wait until it has ended; if it never will, `--resume` ends its connections and goes on with it")
 }
 
 /// The ways to each sink, where it is loaded chunk by chunk; otherwise why it is not.

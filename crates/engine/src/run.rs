@@ -333,11 +333,16 @@ impl<'a> Work<'_, 'a> {
     ) -> Result<Vec<Loaded>> {
         let Work { base, job, .. } = self;
         let ways = ledgers::ways(job, physical)?;
+        let mut contexts = Vec::new();
+        for ((sink, root), way) in job.sinks.iter().zip(&physical.roots).zip(&ways) {
+            let context = self.context(sink, &root.plan)?;
+            // Before the first begins: one that has begun may hold the place that the next one looks at.
+            contexts.push(if way.is_err() { self.at_once(sink, context).await? } else { context });
+        }
         let mut plans: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         let mut chunk_loads = Vec::new();
-        for ((sink, root), way) in job.sinks.iter().zip(&physical.roots).zip(ways) {
+        for (((sink, root), way), mut context) in job.sinks.iter().zip(&physical.roots).zip(ways).zip(contexts) {
             let name = &sink.name.value;
-            let context = self.context(sink, &root.plan)?;
             if let Ok(legs) = way {
                 let opened = self.unless_interrupted(self.place.open_ledger(sink, &legs, context.clone())).await;
                 if let Some(ledger) = opened.map_err(|error| error.in_step(name))? {
@@ -345,10 +350,9 @@ impl<'a> Work<'_, 'a> {
                     ledgers.push(ledger);
                     continue;
                 }
+                context = self.at_once(sink, context).await?;
             }
             let step = Arc::clone(&context.step);
-            let take_over = self.place.resumes.is_some();
-            let context = LoadContext { mark: self.place.mark(sink), take_over, ..context };
             let begin = sink.sink.begin(context.clone());
             let load = self.unless_interrupted(begin).await.map_err(|error| error.in_step(name))?;
             let mark = context.mark.clone();
@@ -379,6 +383,13 @@ impl<'a> Work<'_, 'a> {
             budget: Arc::clone(&base.budget),
             step: base.steps.add(name, StepKind::Load, sink.sink.name()),
         })
+    }
+
+    /// `context` of a load whose rows become visible at once.
+    async fn at_once(&self, sink: &SinkStep, context: LoadContext) -> Result<LoadContext> {
+        let mark = self.unless_interrupted(self.place.mark(sink, &context)).await;
+        let mark = mark.map_err(|error| error.in_step(&sink.name.value))?;
+        Ok(LoadContext { mark, take_over: self.place.takes_over(), ..context })
     }
 
     async fn unless_interrupted<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {

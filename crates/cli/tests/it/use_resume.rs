@@ -752,15 +752,37 @@ fn who_wakes_up_when_another_has_made_all_rows_visible_does_no_harm() {
             let more = format!("table: t, atomic: true, connections: {connections}}}");
             lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", &more));
             let sleeper = asleep(&lab, "publish.before");
-            // The book of another machine that has a copy, and cannot know that it lives.
-            fs_err::create_dir_all(lab.path("elsewhere/live")).expect("a folder");
-            fs_err::copy(lab.path(".state/runs.db"), lab.path("elsewhere/runs.db")).expect("a copy");
-            let ran = run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat());
-            ran.ok().tells(&["went on with run"]);
+            run(&lab, &ELSEWHERE).ended(1).tells(&["another run of this job is loading now", "--resume"]);
+            run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ok();
             assert_complete(&target);
             wakes_up_in_vain(&lab, sleeper);
             assert_complete(&target);
         }
+    }
+}
+
+/// What a machine has loaded at once, and died before it could forget that, another one finds.
+#[test]
+fn what_is_there_at_once_is_found_without_the_book() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        let begins = |place: &str| {
+            target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
+            assert_eq!(status.signal(), Some(9), "{place}");
+        };
+        lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", "table: t, atomic: true}"));
+        for place in ["publish.before", "publish.after", "state.after:2"] {
+            begins(place);
+            run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ok();
+            assert_complete(&target);
+            start_over(&lab, &target);
+            fs_err::remove_dir_all(lab.path("elsewhere")).expect("it is there");
+        }
+        // Who begins anew leaves no note of the dead.
+        begins("publish.before");
+        run(&lab, &[]).ok();
+        assert_complete(&target);
     }
 }
 

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use millstream_core::sink::KnownLoad;
 use millstream_core::{Error, Result};
 
 use super::lanes::pause;
@@ -244,6 +245,31 @@ impl Entry {
         session.execute(&format!("DELETE FROM {table} WHERE load_key = '{key}'")).await?;
         session.execute("COMMIT").await?;
         Ok(true)
+    }
+
+    /// All loads that are in the ledger.
+    pub(crate) async fn loads(&self, session: &mut dyn Session) -> Result<Vec<KnownLoad>, Failure> {
+        if !self.has_ledger(session).await? {
+            return Ok(Vec::new());
+        }
+        let query = format!(
+            "SELECT MAX(CASE WHEN chunk = -1 THEN note END), COUNT(*) - 1, {}, MAX(CASE WHEN chunk = -1 THEN attempt END) FROM \
+             {} GROUP BY load_key ORDER BY 3, 1",
+            self.server.seconds_since("MAX(written_at)"),
+            self.table
+        );
+        let mut known = Vec::new();
+        for row in session.query(&query).await? {
+            let mut cells = row.into_iter();
+            let Some(load) = cells.next().flatten() else { continue };
+            let mut number = || cells.next().flatten().and_then(|text| text.parse().ok()).unwrap_or(0);
+            let (chunks, idle_seconds) = (number(), number());
+            let owner = cells.next().flatten().unwrap_or_default();
+            let sessions = self.server.sessions_of(session, &owner).await?;
+            let connections = sessions.into_iter().map(|session| session.shown).collect();
+            known.push(KnownLoad { load, chunks, idle_seconds, connections });
+        }
+        Ok(known)
     }
 
     /// Takes the ledger away if it has no load any more.

@@ -179,6 +179,20 @@ pub(crate) async fn mark(
     Ok(Mark::Missing(Arc::new(Note { entry })))
 }
 
+/// All loads that are in the ledger, if there is one.
+pub(crate) async fn known_loads(
+    server: Arc<dyn Server>,
+    spec: DatabaseSpec,
+    context: LoadContext,
+) -> Result<Vec<KnownLoad>> {
+    waiting(&context.io, async move {
+        let mut session = connect(server.as_ref(), &spec).await?;
+        let entry = Entry::new(&server, &spec, "", "");
+        entry.loads(session.as_mut()).await.map_err(Failure::into_error)
+    })
+    .await
+}
+
 /// Whether the load as a whole has noted that it is there, or an intention that is carried out.
 async fn is_noted(entry: &Entry, session: &mut dyn Session) -> Result<bool, Failure> {
     let (table, load, unit) = (&entry.table, &entry.key, header());
@@ -220,11 +234,15 @@ pub(crate) async fn unmark(
     context: LoadContext,
     unwritten: bool,
 ) -> Result<()> {
-    let run = context.run;
-    waiting(&context.io, async move {
+    let io = context.io.clone();
+    waiting(&io, async move {
         let mut session = connect(server.as_ref(), &spec).await?;
-        let what = if unwritten { Forget::Unwritten } else { Forget::Own };
-        Entry::new(&server, &spec, &mark, &run).forget(session.as_mut(), what).await.map(drop)
+        let what = match unwritten {
+            true => Forget::Unwritten,
+            false if context.take_over => Forget::Anyway,
+            false => Forget::Own,
+        };
+        Entry::new(&server, &spec, &mark, &context.run).forget(session.as_mut(), what).await.map(drop)
     })
     .await
 }
@@ -273,32 +291,6 @@ impl Book {
     ) -> Result<Vec<Chunk>, Failure> {
         let known = self.all(session, &self.entry.key, attempt).await?;
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
-    }
-
-    /// All loads that are in the ledger.
-    async fn loads(&self, session: &mut dyn Session) -> Result<Vec<KnownLoad>, Failure> {
-        if !self.entry.has_ledger(session).await? {
-            return Ok(Vec::new());
-        }
-        let server = self.shared.server.as_ref();
-        let query = format!(
-            "SELECT MAX(note), COUNT(*) - 1, {}, MAX(CASE WHEN chunk = -1 THEN attempt END) FROM {} GROUP BY load_key \
-             ORDER BY 3, 1",
-            server.seconds_since("MAX(written_at)"),
-            self.entry.table
-        );
-        let mut known = Vec::new();
-        for row in session.query(&query).await? {
-            let mut cells = row.into_iter();
-            let Some(load) = cells.next().flatten() else { continue };
-            let mut number = || cells.next().flatten().and_then(|text| text.parse().ok()).unwrap_or(0);
-            let (chunks, idle_seconds) = (number(), number());
-            let owner = cells.next().flatten().unwrap_or_default();
-            let sessions = server.sessions_of(session, &owner).await?;
-            let connections = sessions.into_iter().map(|session| session.shown).collect();
-            known.push(KnownLoad { load, chunks, idle_seconds, connections });
-        }
-        Ok(known)
     }
 
     /// Begins a transaction with the notes; the chunks that are there already, if some are.
@@ -454,7 +446,7 @@ impl Ledger for DatabaseLedger {
         waiting(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
-            let known = book.loads(session.as_mut()).await.map_err(Failure::into_error)?;
+            let known = book.entry.loads(session.as_mut()).await.map_err(Failure::into_error)?;
             book.shared.lanes.give(session);
             Ok(known)
         })

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use millstream_core::sink::{Ledger, Load, LoadContext, Sink};
+use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink};
 use millstream_core::{Error, Result};
 
 use self::server::{BulkColumn, Server};
@@ -105,6 +105,10 @@ impl Sink for DatabaseSink {
 
     fn adds_rows(&self) -> bool {
         self.spec.mode == Mode::Append
+    }
+
+    async fn known_loads(&self, context: LoadContext) -> Result<Vec<KnownLoad>> {
+        ledger::known_loads(Arc::clone(&self.server), self.spec.clone(), context).await
     }
 
     async fn unmark(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {

@@ -134,6 +134,35 @@ pub(super) fn mark_whole(connection: &Connection, mark: &str) -> rusqlite::Resul
     connection.execute(note, [digest(mark)]).map(drop)
 }
 
+/// All loads that are in the ledger, if there is one.
+fn known_loads(connection: &Connection) -> rusqlite::Result<Vec<KnownLoad>> {
+    if !has_ledger(connection)? {
+        return Ok(Vec::new());
+    }
+    let mut query = connection.prepare(
+        "SELECT max(note), count(*) - 1, max(0, unixepoch() - unixepoch(max(written_at))) FROM _millstream_ledger GROUP BY \
+         load_key ORDER BY 3, 1",
+    )?;
+    let rows = query.query_map([], |row| {
+        let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);
+        let load: Option<String> = row.get(0)?;
+        let (load, chunks, idle_seconds) = (load.unwrap_or_default(), number(1)?, number(2)?);
+        Ok(KnownLoad { load, chunks, idle_seconds, connections: Vec::new() })
+    })?;
+    rows.collect()
+}
+
+/// The same, of the database at `path`. Blocks.
+pub(super) fn look_for_loads(path: &Path, spec: &SqliteSpec) -> Result<Vec<KnownLoad>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let told = |error| sqlite_error("read", &path.display().to_string(), spec, &error);
+    let mut connection = database::open(path).map_err(told)?;
+    Patience::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
+    known_loads(&connection).map_err(told)
+}
+
 /// Forgets a load that is written as a whole. Blocks.
 pub(super) fn unmark(path: &Path, spec: &SqliteSpec, mark: &str, unwritten: bool) -> Result<()> {
     let shown = path.display().to_string();
@@ -362,26 +391,7 @@ impl Ledger for SqliteLedger {
     }
 
     async fn loads(&self) -> Result<Vec<KnownLoad>> {
-        let query = "SELECT max(note), count(*) - 1, max(0, unixepoch() - unixepoch(max(written_at))) FROM \
-                     _millstream_ledger GROUP BY load_key ORDER BY 3, 1";
-        blocking(&self.0, move |book| {
-            let known = || -> rusqlite::Result<Vec<KnownLoad>> {
-                let connection = book.connection();
-                if !has_ledger(&connection)? {
-                    return Ok(Vec::new());
-                }
-                let mut query = connection.prepare(query)?;
-                let rows = query.query_map([], |row| {
-                    let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);
-                    let load: Option<String> = row.get(0)?;
-                    let (load, chunks, idle_seconds) = (load.unwrap_or_default(), number(1)?, number(2)?);
-                    Ok(KnownLoad { load, chunks, idle_seconds, connections: Vec::new() })
-                })?;
-                rows.collect()
-            };
-            known().map_err(|error| book.told(error))
-        })
-        .await
+        blocking(&self.0, |book| known_loads(&book.connection()).map_err(|error| book.told(error))).await
     }
 }
 

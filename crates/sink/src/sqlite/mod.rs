@@ -23,7 +23,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
-use millstream_core::sink::{Ledger, Load, LoadContext, Sink, SinkParts, Writer};
+use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer};
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Budget, Error, Result, Step};
 use rusqlite::{Connection, OpenFlags};
@@ -111,6 +111,12 @@ impl Sink for SqliteSink {
 
     fn adds_rows(&self) -> bool {
         self.spec.mode == Mode::Append
+    }
+
+    async fn known_loads(&self, _: LoadContext) -> Result<Vec<KnownLoad>> {
+        let sink = self.clone();
+        let found = tokio::task::spawn_blocking(move || ledger::look_for_loads(&sink.path, &sink.spec)).await;
+        found.map_err(|cause| Error::internal("looking for loads broke off").cause(cause))?
     }
 
     async fn unmark(&self, mark: &str, _: LoadContext, unwritten: bool) -> Result<()> {
