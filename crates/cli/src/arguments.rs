@@ -100,6 +100,11 @@ pub enum Command {
         after_help = "Examples:\n  millstream runs\n  millstream runs --job job.yaml --unfinished\n  millstream runs last\n  millstream runs 1767225600000-4711 --json"
     )]
     Runs(Runs),
+    /// Show what a run has left out since it could not be read, computed or loaded
+    #[command(
+        after_help = "Examples:\n  millstream rejects\n  millstream rejects 1767225600000-4711 --json > rejects.json\n  millstream rejects last --replay"
+    )]
+    Rejects(Rejects),
     /// Tell everything that is wrong with a job, without running it
     #[command(
         after_help = "Examples:\n  millstream check job.yaml\n  millstream check --offline job.yaml\n  millstream check --schema > job.schema.json"
@@ -194,6 +199,17 @@ pub struct Runs {
     /// How many
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     pub most: u64,
+}
+
+/// Whose rejects to show.
+#[derive(Debug, Args)]
+pub struct Rejects {
+    /// The name of a run, as `millstream runs` shows it
+    #[arg(value_name = "RUN", default_value = "last")]
+    pub run: String,
+    /// Load them again by the job as it is now, into the tables that they did not get into. What fails again stays
+    #[arg(long)]
+    pub replay: bool,
 }
 
 /// What to check.

@@ -12,6 +12,7 @@ use arrow_json::writer::{JsonArray, WriterBuilder};
 use clap::CommandFactory;
 use millstream_core::{Error, ErrorKind, Result};
 use millstream_engine::fault::without_job;
+use millstream_engine::report::Report;
 use millstream_engine::run::{Interrupt, RunOptions, Watch};
 use millstream_engine::urls::Urls;
 use millstream_engine::{Asked, Base, Failure, Machine, Variables};
@@ -34,6 +35,7 @@ pub fn run(arguments: Arguments) -> u8 {
     let done = match &arguments.command {
         Command::Run(run) => run_job(global, output, run),
         Command::Runs(runs) => crate::runs::show(global, output, runs),
+        Command::Rejects(rejects) => crate::rejects::show(global, output, rejects),
         Command::Check(check) => check_job(global, output, check),
         Command::Explain(job) => explain(global, output, &job.path),
         Command::Preview(preview) => show_rows(global, output, preview),
@@ -125,7 +127,7 @@ fn load(global: &Global, path: &str, running: bool) -> Result<Loaded, Failure> {
 
 /// The job at `path`, if it has no errors. Warnings are told; with errors, those of SQL come along as far as they can
 /// be found while other entries are broken.
-fn sound_job(global: &Global, output: Output, path: &str, running: bool) -> Result<millstream_job::Job, Failure> {
+pub fn sound_job(global: &Global, output: Output, path: &str, running: bool) -> Result<millstream_job::Job, Failure> {
     let loaded = load(global, path, running)?;
     match loaded.job {
         Some(job) => {
@@ -159,25 +161,40 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), 
             .hint("leave out `--json`, or write the rows to a file")
             .into());
     }
+    watched(output, |watch| {
+        let options = RunOptions {
+            resume: run.resume,
+            restart: run.restart,
+            accept_changed: run.accept_changed,
+            replay: None,
+            variables: global.set.clone(),
+        };
+        millstream_engine::run::run(&job, machine, &options, watch)
+    })
+    .and_then(|done| Ok(tell_done(output, &done, run.verbose)?))
+}
+
+/// Does `work`, which is watched on the terminal and can be interrupted.
+pub fn watched<T>(
+    output: Output,
+    work: impl FnOnce(Watch<'_>) -> std::result::Result<T, Failure>,
+) -> Result<T, Failure> {
     let display = Arc::new(Display::new(output));
     let asked = Arc::new(Interrupt::default());
     let teller = Arc::clone(&display);
     interrupt::watch(Arc::clone(&asked), move |text| teller.tell(text))?;
     let warn = |lints: &[Lint]| display.hide_while(|| tell_lints(output, lints));
     let watch = Watch { progress: &|progress| display.show(progress), warn: &warn, interrupt: &asked };
-    let options = RunOptions {
-        resume: run.resume,
-        restart: run.restart,
-        accept_changed: run.accept_changed,
-        variables: global.set.clone(),
-    };
-    let ended = millstream_engine::run::run(&job, machine, &options, watch);
+    let ended = work(watch);
     display.end();
-    let done = ended?;
+    ended
+}
+
+fn tell_done(output: Output, done: &Report, verbose: bool) -> Result<()> {
     if output.json {
-        output.json(&done)?;
+        output.json(done)?;
     } else {
-        output.chat(&report::report(output, &done, run.verbose));
+        output.chat(&report::report(output, done, verbose));
     }
     Ok(())
 }

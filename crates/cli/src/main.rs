@@ -8,6 +8,7 @@ mod interrupt;
 mod message;
 mod output;
 mod progress;
+mod rejects;
 mod report;
 mod runs;
 mod table;

@@ -43,6 +43,9 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         text.push_str(&format!("  {}: {}\n", result.sink, grouped(&result.summary)));
     }
     text.push_str(&skipped(report));
+    if let Some(run) = &report.rejects {
+        text.push_str(&format!("  what was rejected: millstream rejects {run}\n"));
+    }
     text.push('\n');
     let shown: Vec<&StepSnapshot> = report.steps.iter().filter(|step| all || tells(step, report.seconds)).collect();
     text.push_str(&steps(&shown));

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::reject::RejectKind;
+
 /// A result whose error is Millstream's own.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -85,6 +87,7 @@ struct Facts {
     text: Option<String>,
     cause: Option<String>,
     hint: Option<String>,
+    reject: Option<RejectKind>,
 }
 
 /// The offending text is cut to this many characters.
@@ -101,6 +104,7 @@ impl Error {
             text: None,
             cause: None,
             hint: None,
+            reject: None,
         }))
     }
 
@@ -161,6 +165,12 @@ impl Error {
         self
     }
 
+    /// Says in one word what is wrong with a record.
+    pub fn reject(mut self, kind: RejectKind) -> Self {
+        self.0.reject = Some(kind);
+        self
+    }
+
     /// Adds the offending text. Bytes that are not UTF-8 and control characters are shown escaped; long text is cut.
     pub fn text(mut self, text: impl AsRef<[u8]>) -> Self {
         self.0.text = Some(printable(text.as_ref()));
@@ -210,6 +220,11 @@ impl Error {
     /// The kind of fault.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// What is wrong with a record, in one word.
+    pub fn reject_kind(&self) -> RejectKind {
+        self.0.reject.unwrap_or(RejectKind::Other)
     }
 
     /// What went wrong, in one line.

@@ -157,6 +157,10 @@ pub struct Rows {
 pub struct Reject {
     /// The raw record, without its line end.
     pub raw: Bytes,
+    /// The byte of the decoded text at which the record begins.
+    pub byte: u64,
+    /// The line on which it begins, from 1.
+    pub line: u64,
     /// Why, and where: an [`Error`] of kind `Data` with line, byte, column and offending text.
     pub reason: Error,
 }

@@ -29,7 +29,7 @@ use crate::codec::Codec;
 use crate::format::Format;
 use crate::source::SourceContext;
 use crate::store::Store;
-use crate::{Budget, Result, Step};
+use crate::{Budget, Error, RejectKind, Result, Step};
 
 /// Which of several files a row goes to. The engine evaluates `expression` and appends its result to every batch as
 /// last column, named [`ROUTE`].
@@ -83,6 +83,18 @@ pub struct LoadContext {
     /// The sink counts what it writes here: bytes as they go out, time busy (encoding) and waiting for the target.
     /// Rows are counted by the engine.
     pub step: Arc<Step>,
+    /// Who decides about rows that the target does not take; `None` if each of them ends the load. Batches may then have
+    /// more columns than `schema`: these are not written, but come back with a row that is refused.
+    pub refusals: Option<Arc<dyn Refusals>>,
+}
+
+/// Decides about rows that a target does not take.
+pub trait Refusals: Debug + Send + Sync {
+    /// How many more rows may be refused when `coming` more rows have come.
+    fn room(&self, coming: u64) -> usize;
+
+    /// Takes note of rows that are left out. An error ends the load.
+    fn refuse(&self, place: &str, refused: &Refused) -> Result<()>;
 }
 
 /// A target for rows.
@@ -207,6 +219,9 @@ pub trait Ledger: Send + Sync {
         Ok(chunks.iter().filter(|chunk| written.contains(chunk)).cloned().collect())
     }
 
+    /// The table, for a message: `table t of mysql://…`.
+    fn place(&self) -> String;
+
     /// Begins to write the rows of some chunks. Up to `bad_rows` rows that the target does not take are left out and
     /// told; with more the delivery fails. Deliveries may run side by side.
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
@@ -244,13 +259,55 @@ pub trait Delivery: Send {
     /// Adds rows.
     async fn write(&mut self, batch: RecordBatch) -> Result<()>;
 
-    /// Writes the rows and notes the chunks, in one transaction. An error of the kind [`crate::ErrorKind::Transient`]
-    /// says for certain that neither is there, and that the chunks may be delivered again.
-    async fn commit(self: Box<Self>) -> Result<Delivered>;
+    /// Writes the rows and notes the chunks, in one transaction. Before that is committed, `accept` is asked whether the
+    /// rows may be missing that the target does not take, and takes note of them; its error is the delivery's. It is not
+    /// asked where the chunks are there already. An error of the kind [`crate::ErrorKind::Transient`] says for certain
+    /// that neither rows nor notes are there, and that the chunks may be delivered again.
+    async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered>;
+
+    /// The same, where any row may be missing that was allowed to the delivery.
+    async fn commit(self: Box<Self>) -> Result<Delivered> {
+        self.commit_if(Box::new(|_| Ok(()))).await
+    }
 }
 
+/// Whether rows that a target does not take may be missing.
+pub type Accept = Box<dyn FnOnce(&Refused) -> Result<()> + Send>;
+
+/// Rows that a target does not take.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Refused {
+    /// The rows, in their order.
+    pub rows: Vec<RefusedRow>,
+    /// Whether there may be more, which were not looked for since there are too many.
+    pub more: bool,
+}
+
+impl Refused {
+    /// The error of a load that ends for these rows of `place`: `table t of mysql://…`.
+    pub fn into_error(self, place: &str) -> Error {
+        let count = match (self.rows.len(), self.more) {
+            (1, false) => "a row".to_owned(),
+            (few, false) => format!("{few} rows"),
+            (many, true) => format!("{many} rows or more"),
+        };
+        let mut rows = self.rows.into_iter();
+        let Some(first) = rows.next() else { return Error::internal("a row was refused, and nobody knows which") };
+        let mut cause = first.reason;
+        for other in rows.take(SHOWN_BAD_ROWS - 1) {
+            cause.push_str(&format!("; {}: {}", crate::error::printable(other.shown.as_bytes()), other.reason));
+        }
+        let error = Error::data(format!("{place} refuses {count}")).text(first.shown).cause(cause).reject(first.kind);
+        let error = first.column.into_iter().fold(error, |error, column| error.column(column));
+        error.hint(first.hint.unwrap_or_else(|| "mend such rows, or filter them out".to_owned()))
+    }
+}
+
+/// How many bad rows are looked for and shown when a load fails for them.
+pub const SHOWN_BAD_ROWS: usize = 5;
+
 /// What became of a delivery.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Delivered {
     /// Everything is in the target, once.
     Written {
@@ -264,16 +321,22 @@ pub enum Delivered {
 }
 
 /// A row that the target did not take.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RefusedRow {
     /// Its number among the rows of the delivery, from 0.
     pub row: u64,
+    /// The row as it was handed over, by itself, if the sink has kept it.
+    pub record: Option<RecordBatch>,
     /// Its values, for a message: `id=1, name='a'`.
     pub shown: String,
     /// The column that is to blame, if that is known.
     pub column: Option<String>,
     /// Why, in the target's words.
     pub reason: String,
+    /// Why, in one word.
+    pub kind: RejectKind,
+    /// What to do, if that is known.
+    pub hint: Option<String>,
 }
 
 /// A load that has begun.
@@ -284,6 +347,16 @@ pub trait Load: Send + Sync {
 
     /// All writers are closed: makes everything durable under its temporary name. After this only `commit` remains.
     async fn prepare(&self) -> Result<()>;
+
+    /// Whether an earlier run has written the rows, and none is written now.
+    fn is_there(&self) -> bool {
+        false
+    }
+
+    /// How many rows were left out since their key was there already, once it is committed.
+    fn ignored(&self) -> u64 {
+        0
+    }
 
     /// Makes the result visible. The line tells what there is now: "3 files, 12 MB" or "252 rows in table t".
     async fn commit(&self) -> Result<String>;

@@ -38,7 +38,7 @@ impl fmt::Display for StepKind {
     }
 }
 
-/// One step of a run. All counters only grow, except what is expected; times are summed over the tasks that work on the step, so they can
+/// One step of a run. All counters only grow, except what is expected and rows that are refused later; times are summed over the tasks that work on the step, so they can
 /// exceed the time of the run.
 #[derive(Debug)]
 pub struct Step {
@@ -125,6 +125,12 @@ impl Step {
     /// Records that the step refused.
     pub fn add_rejected(&self, rows: u64) {
         self.rejected.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Of the rows that were counted, so many were refused after all.
+    pub fn refuse_rows(&self, rows: u64) {
+        self.rows.fetch_sub(rows, Ordering::Relaxed);
+        self.add_rejected(rows);
     }
 
     /// Bytes that left the step.

@@ -8,12 +8,14 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use futures::StreamExt;
+use millstream_core::reject::MaxRejects;
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
 
 use crate::machine::Machine;
 use crate::prepare::{Base, Failure, Reach, prepare};
+use crate::rejects::Entry;
 use crate::{fault, ledgers, overlap, sql};
 
 /// Variables for a job: those of the command line, then those of the environment.
@@ -94,6 +96,13 @@ pub fn explain(job: &Job, machine: Machine, warn: &Warn) -> Result<String, Failu
             if let Some(columns) = prepared.columns(&reader.name) {
                 let _ = writeln!(text, "  columns: {}", columns_text(&columns));
             }
+            text.push_str(&left_out(&base, &Entry::Step(reader.name.clone()), "records that cannot be read"));
+        }
+        for step in &job.transforms {
+            let told = left_out(&base, &Entry::Step(step.name.value.clone()), "rows that cannot be computed");
+            if !told.is_empty() {
+                let _ = write!(text, "\nstep {}:\n{told}", step.name.value);
+            }
         }
         for tee in &physical.tees {
             let _ = writeln!(text, "\nstep {} has several users and runs once:", tee.name());
@@ -112,10 +121,20 @@ pub fn explain(job: &Job, machine: Machine, warn: &Warn) -> Result<String, Failu
                 Err(why) => format!("all at once, since {why}"),
             };
             let _ = writeln!(text, "  rows become visible {visible}");
+            text.push_str(&left_out(&base, &Entry::Sink(sink.name.value.clone()), "rows that the table does not take"));
             plan_text(&mut text, &root.plan);
         }
         Ok(text)
     })
+}
+
+/// What an entry leaves out, in a line; nothing if the first such record ends the run.
+fn left_out(base: &Base, entry: &Entry, what: &str) -> String {
+    match base.rejects.of(entry).map(|limit| limit.most()) {
+        Some(MaxRejects::Count(count)) => format!("  up to {count} {what} are left out\n"),
+        Some(share) => format!("  up to {share} of all: {what} are left out\n"),
+        None => String::new(),
+    }
 }
 
 /// The plan without the nodes that say nothing: meters, and what only yields to other tasks now and then.

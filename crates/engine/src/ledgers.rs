@@ -17,7 +17,8 @@ use crate::chunks::way::{Leg, legs};
 use crate::machine::Machine;
 use crate::plan::shared::Physical;
 use crate::prepare::{Base, Prepared};
-use crate::report::SinkResult;
+use crate::rejects::{Rejects, replay};
+use crate::report::{SinkResult, Tally};
 use crate::run::RunOptions;
 use crate::runs::{JobKey, LiveRun, OnlyRun, Outcome, RunBook, RunRecord, default_folder};
 
@@ -56,6 +57,8 @@ pub struct OpenLedger {
     incremental: bool,
     /// Rows that have become visible.
     pub rows: Arc<AtomicU64>,
+    /// What has become of the records, once all have come.
+    tally: Mutex<Option<Tally>>,
 }
 
 /// The name of a run: when it began, and in which process.
@@ -92,11 +95,24 @@ impl Place {
 
     /// Whether it may take over what other runs have.
     pub fn takes_over(&self) -> bool {
-        self.options.resume
+        self.options.resume || self.options.replay.is_some()
+    }
+
+    /// Lets `rejects` be kept beside the book.
+    pub fn keep(&self, rejects: &Rejects) {
+        if let Some(book) = &self.book {
+            let first = self.options.replay.as_ref().map(|replay| &replay.first);
+            let first = first.or(self.resumes.as_ref()).unwrap_or(&self.run);
+            rejects.keep_in(book.folder(), first, &self.run);
+        }
     }
 
     /// Enters the run into the book.
     pub fn enter(&self) -> Result<Option<LiveRun>> {
+        if self.options.replay.is_some() {
+            // It is no run that another could go on with: what it does is noted beside the rejects.
+            return Ok(None);
+        }
         let logical = self.resumes.as_ref().unwrap_or(&self.run);
         self.book.as_ref().map(|book| book.begin(&self.run, logical, &self.job)).transpose()
     }
@@ -127,7 +143,7 @@ impl Place {
         let of_sink = self.of_sink(sink);
         let own = match incremental {
             true => format!("{of_sink}{ALL_RUNS}"),
-            false => format!("{of_sink}{}", self.resumes.as_ref().unwrap_or(&self.run)),
+            false => format!("{of_sink}{}", self.load()),
         };
         // Nobody else can have a load that is named after this run.
         let context = LoadContext { take_over: self.takes_over(), ..context };
@@ -135,6 +151,9 @@ impl Place {
         let mut load = own;
         let left = match incremental {
             true => Ok(None),
+            false if self.options.replay.is_some() => {
+                self.forget_earlier_rounds(ledger.as_ref(), &of_sink, &load).await
+            }
             false => self.left_behind(sink, ledger.as_ref(), &of_sink, &load).await,
         };
         if !matches!(left, Ok(None)) {
@@ -150,7 +169,7 @@ impl Place {
         }
         let rows = Arc::default();
         let (sink, target) = (sink.name.value.clone(), sink.sink.target());
-        Ok(Some(OpenLedger { ledger, load, sink, target, incremental, rows }))
+        Ok(Some(OpenLedger { ledger, load, sink, target, incremental, rows, tally: Mutex::default() }))
     }
 
     /// What the load of `sink` notes when all of its rows become visible at once. What earlier runs have left of such loads
@@ -160,12 +179,12 @@ impl Place {
             return Ok(None);
         }
         let of_sink = self.of_sink(sink);
-        let own = format!("{of_sink}{}{AT_ONCE}", self.resumes.as_ref().unwrap_or(&self.run));
+        let own = format!("{of_sink}{}{AT_ONCE}", self.load());
         let goes_on = self.options.resume && self.resumes.is_none();
         let mut adopted: Option<KnownLoad> = None;
         for other in sink.sink.known_loads(context.clone()).await? {
             let is_ours = other.load.strip_prefix(&of_sink).and_then(|rest| rest.strip_suffix(AT_ONCE));
-            if is_ours.is_none_or(|run| run.contains('\n')) || other.load == own {
+            if is_ours.is_none_or(|run| run.contains('\n') || !self.looks_after(run)) || other.load == own {
                 continue;
             }
             // One whose rows are there goes before one that has only begun.
@@ -180,6 +199,34 @@ impl Place {
             }
         }
         Ok(Some(adopted.map_or(own, |other| other.load)))
+    }
+
+    /// The name of the run's loads, behind that of the sink.
+    fn load(&self) -> String {
+        match &self.options.replay {
+            Some(replay) => replay.load(),
+            None => self.resumes.as_ref().unwrap_or(&self.run).clone(),
+        }
+    }
+
+    /// Whether this run clears up what a load of this name has left: a replay looks after its own earlier rounds, and only
+    /// a replay does.
+    fn looks_after(&self, load: &str) -> bool {
+        match &self.options.replay {
+            Some(replay) => load.starts_with(&replay.load_of_any_round()),
+            None => !load.starts_with(replay::PREFIX),
+        }
+    }
+
+    /// A replay that was killed when all was done but to forget has left its load.
+    async fn forget_earlier_rounds(&self, ledger: &dyn Ledger, of_sink: &str, own: &str) -> Result<Option<String>> {
+        let Some(replay) = &self.options.replay else { return Ok(None) };
+        let any = format!("{of_sink}{}", replay.load_of_any_round());
+        for other in ledger.loads().await?.into_iter().filter(|other| other.load != own && other.load.starts_with(&any))
+        {
+            ledger.forget(&other.load).await?;
+        }
+        Ok(None)
     }
 
     /// What the names of all loads of `sink` begin with.
@@ -209,6 +256,7 @@ impl Place {
         let mut unfinished = Vec::new();
         for other in ledger.loads().await? {
             let run = other.load.strip_prefix(of_sink).filter(|run| *run != ALL_RUNS && !run.contains('\n'));
+            let run = run.filter(|run| self.looks_after(run));
             let Some(run) = run else { continue };
             if other.load == own {
                 continue;
@@ -255,13 +303,25 @@ impl OpenLedger {
             context: base.session.task_ctx(),
             workers: base.runtimes.workers(),
             accept_changed: place.options.accept_changed,
+            rejects: Arc::clone(&base.rejects),
         }
+    }
+
+    /// Whether it is that of `sink`.
+    pub fn is_of(&self, sink: &str) -> bool {
+        self.sink == sink
+    }
+
+    /// All records have come, and this has become of them.
+    pub fn tell(&self, tally: Tally) {
+        *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally);
     }
 
     /// What there is now.
     pub fn result(&self) -> SinkResult {
         let summary = self.ledger.summary(self.rows.load(Ordering::Relaxed));
-        SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary }
+        let tally = *self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary, tally }
     }
 }
 
@@ -316,7 +376,7 @@ fn check_incremental(job: &Job, sink: &SinkStep, way: &Result<Vec<Leg>, String>)
 }
 
 /// Whether the rows of `step` come from `source`.
-fn is_used(job: &Job, step: &str, source: &str) -> bool {
+pub fn is_used(job: &Job, step: &str, source: &str) -> bool {
     step == source
         || job
             .transforms
@@ -326,7 +386,7 @@ fn is_used(job: &Job, step: &str, source: &str) -> bool {
 }
 
 /// `error`, which stopped the run, and what of the run stays. A load that has nothing is forgotten.
-pub async fn stopped(job: &Job, error: Error, ledgers: &[OpenLedger]) -> Error {
+pub async fn stopped(place: &Place, job: &Job, error: Error, ledgers: &[OpenLedger]) -> Error {
     for one in ledgers.iter().filter(|one| !one.incremental && one.rows.load(Ordering::Relaxed) == 0) {
         // Whether that works does not matter: the next run does it.
         let _ = one.ledger.forget_unwritten(&one.load).await;
@@ -335,7 +395,10 @@ pub async fn stopped(job: &Job, error: Error, ledgers: &[OpenLedger]) -> Error {
     if rows == 0 {
         return error;
     }
-    let go_on = format!("`millstream run --resume {}` goes on", job.path());
+    let go_on = match &place.options.replay {
+        Some(replay) => format!("`millstream rejects {} --replay` goes on", replay.first),
+        None => format!("`millstream run --resume {}` goes on", job.path()),
+    };
     if error.kind() == ErrorKind::Interrupted {
         let what = format!("the run was interrupted; {rows} rows are loaded, and the rest was taken back");
         return Error::new(ErrorKind::Interrupted, what).hint(go_on);

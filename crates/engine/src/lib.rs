@@ -18,6 +18,7 @@ pub mod plan;
 pub mod prepare;
 pub mod read;
 mod registry;
+pub mod rejects;
 pub mod report;
 pub mod routing;
 pub mod run;

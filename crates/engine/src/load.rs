@@ -17,12 +17,15 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
+use millstream_core::reject::RejectLimit;
 use millstream_core::sink::{Load, Sink};
-use millstream_core::{Result, Step};
+use millstream_core::{Error, ErrorKind, RejectKind, Result, Step};
 
 use crate::fault;
 use crate::plan::node::over_one_input;
+use crate::rejects::way::without_places;
+use crate::rejects::{Entry, allowing};
 
 /// Hands the rows of its input to a load that has begun.
 pub struct LoadExec {
@@ -31,6 +34,10 @@ pub struct LoadExec {
     load: Arc<dyn Load>,
     step: Arc<Step>,
     input: Arc<dyn ExecutionPlan>,
+    /// What the sink may leave out, if it may leave out anything.
+    limit: Option<Arc<RejectLimit>>,
+    /// Whether the sink gets the column that says where a row is from.
+    keep_places: bool,
     properties: Arc<PlanProperties>,
 }
 
@@ -49,12 +56,19 @@ impl LoadExec {
             EmissionType::Final,
             Boundedness::Bounded,
         );
-        LoadExec { name: name.to_owned(), sink, load, step, input, properties: Arc::new(properties) }
+        let properties = Arc::new(properties);
+        LoadExec { name: name.to_owned(), sink, load, step, input, limit: None, keep_places: false, properties }
+    }
+
+    /// The same, where the sink may leave out what `limit` says. `keep_places` hands on the column that says where a row is
+    /// from, if there is one.
+    pub fn with_rejects(self, limit: Option<Arc<RejectLimit>>, keep_places: bool) -> Self {
+        LoadExec { limit, keep_places, ..self }
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
         let (sink, load, step) = (Arc::clone(&self.sink), Arc::clone(&self.load), Arc::clone(&self.step));
-        LoadExec::new(&self.name, sink, load, step, input)
+        LoadExec::new(&self.name, sink, load, step, input).with_rejects(self.limit.clone(), self.keep_places)
     }
 }
 
@@ -88,12 +102,29 @@ impl ExecutionPlan for LoadExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let input = self.input.execute(partition, context)?;
         let (load, step, name) = (Arc::clone(&self.load), Arc::clone(&self.step), self.name.clone());
+        let (limit, keep_places) = (self.limit.clone(), self.keep_places);
+        let input = input.map(move |batch| {
+            let batch = batch?;
+            limit.iter().for_each(|limit| limit.add_came(batch.num_rows() as u64));
+            if keep_places { Ok(batch) } else { without_places(&batch) }
+        });
         let rows = async move {
-            let rows =
-                write_all(load, &step, partition, input).await.map_err(|error| fault::carry(error.in_step(&name)))?;
+            let rows = write_all(load, &step, partition, input)
+                .await
+                .map_err(|error| fault::carry(hinted(error, &name).in_step(&name)))?;
             Ok(RecordBatch::try_new(written_schema(), vec![Arc::new(UInt64Array::from(vec![rows]))])?)
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), futures::stream::once(rows))))
+    }
+}
+
+/// `error`, with the way to go on without rows that the target of `sink` does not take, if it is about these.
+fn hinted(error: Error, sink: &str) -> Error {
+    let is_row = error.kind() == ErrorKind::Data && error.reject_kind() != RejectKind::Other;
+    // What was read has its step by now.
+    match is_row && error.step_name().is_none() {
+        true => allowing(error, &Entry::Sink(sink.to_owned())),
+        false => error,
     }
 }
 
@@ -102,7 +133,7 @@ async fn write_all(
     load: Arc<dyn Load>,
     step: &Step,
     partition: usize,
-    mut input: SendableRecordBatchStream,
+    mut input: impl Stream<Item = DataFusionResult<RecordBatch>> + Unpin,
 ) -> Result<u64> {
     let mut writer = load.writer(partition).await?;
     let mut rows = 0;

@@ -10,6 +10,7 @@
 //! ```
 //! Between two polls a node waits: for its input if the last poll was pending, else for whoever takes its output.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::pin::Pin;
@@ -31,6 +32,8 @@ use millstream_core::{Step, StepKind, Steps};
 use crate::plan::blame::Blame;
 use crate::plan::node::over_one_input;
 use crate::plan::sort::ExternalSort;
+use crate::rejects::Rejects;
+use crate::rejects::lenient::{LenientExec, TakeAtOnce};
 
 thread_local! {
     /// What the polls nested in the current one have taken so far.
@@ -49,6 +52,9 @@ pub struct Metered {
 impl Metered {
     /// Takes over what operators count themselves: bytes spilled, and what they do beside being polled.
     pub fn settle(&self) {
+        if let Some(lenient) = self.node.downcast_ref::<LenientExec>() {
+            self.step.add_rejected(lenient.failed());
+        }
         match self.node.downcast_ref::<ExternalSort>() {
             Some(sort) => sort.settle(&self.step),
             None => {
@@ -59,13 +65,26 @@ impl Metered {
     }
 }
 
-/// Wraps every node of `plan`. The operators get a step each, named after `root` (an entry of the job); nodes that
-/// count for themselves get none. Faults get the step that `blame` finds for them.
+/// What the nodes of a plan are wrapped with.
+#[derive(Clone)]
+pub struct Metering<'a> {
+    /// The entry of the job that the operators' steps are named after.
+    pub root: &'a str,
+    /// The sink that the rows go to, if that stands on top.
+    pub sink: Option<String>,
+    /// Finds the step at fault.
+    pub blame: &'a Arc<Blame>,
+    /// Where the steps go.
+    pub steps: &'a Steps,
+    /// What may be left out.
+    pub rejects: &'a Arc<Rejects>,
+}
+
+/// Wraps every node of `plan`. The operators get a step each; nodes that count for themselves get none. Those that may
+/// leave rows out do.
 pub fn meter(
     plan: Arc<dyn ExecutionPlan>,
-    root: &str,
-    blame: &Arc<Blame>,
-    steps: &Steps,
+    with: &Metering<'_>,
     metered: &mut Vec<Metered>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let children = plan.children().into_iter().cloned().collect::<Vec<_>>();
@@ -75,23 +94,35 @@ pub fn meter(
     if plan.name() == "UnitsExec" {
         return Ok(plan);
     }
-    let wrapped = children
-        .into_iter()
-        .map(|child| meter(child, root, blame, steps, metered))
-        .collect::<DataFusionResult<Vec<_>>>()?;
+    let wrapped =
+        children.into_iter().map(|child| meter(child, with, metered)).collect::<DataFusionResult<Vec<_>>>()?;
     let node = match wrapped.is_empty() {
         true => plan,
         false => plan.replace_children(wrapped, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))?,
     };
-    let step = (!counts_itself).then(|| steps.add(root, StepKind::Transform, label(node.as_ref())));
+    let node = lenient(&node, with).unwrap_or(node);
+    let step = (!counts_itself).then(|| with.steps.add(with.root, StepKind::Transform, label(node.as_ref())));
     if let Some(step) = &step {
         metered.push(Metered { node: Arc::clone(&node), step: Arc::clone(step) });
     }
-    Ok(Arc::new(MeterExec { input: node, step, blame: Arc::clone(blame) }))
+    Ok(Arc::new(MeterExec { input: node, step, blame: Arc::clone(with.blame) }))
+}
+
+/// `node` as one that leaves rows out, if it may.
+fn lenient(node: &Arc<dyn ExecutionPlan>, with: &Metering<'_>) -> Option<Arc<dyn ExecutionPlan>> {
+    if !with.rejects.is_lenient() || with.rejects.of_steps(with.blame.steps()).is_empty() {
+        return None;
+    }
+    let taker = TakeAtOnce { rejects: Arc::clone(with.rejects), sink: with.sink.clone() };
+    let lenient = LenientExec::over(node, with.rejects, with.blame, Arc::new(taker))?;
+    Some(Arc::new(lenient))
 }
 
 /// What people call the operator: `HashJoinExec` is a hash join.
 fn label(plan: &dyn ExecutionPlan) -> String {
+    if let Some(lenient) = plan.downcast_ref::<LenientExec>() {
+        return label(lenient.operator().as_ref());
+    }
     let name = match plan.name() {
         "SortExec(TopK)" => return "top k".to_owned(),
         name => name.trim_end_matches("Exec"),
@@ -118,6 +149,11 @@ struct MeterExec {
     input: Arc<dyn ExecutionPlan>,
     step: Option<Arc<Step>>,
     blame: Arc<Blame>,
+}
+
+/// The counters of `plan`, if it is metered and has some.
+pub fn step_of(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<Step>> {
+    (plan.as_ref() as &dyn Any).downcast_ref::<MeterExec>()?.step.as_ref()
 }
 
 impl MeterExec {

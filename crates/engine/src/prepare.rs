@@ -29,6 +29,8 @@ use crate::read::queue::no_match;
 use crate::read::table::SourceTable;
 use crate::read::unopened::Unopened;
 use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, sample, stored};
+use crate::rejects::Rejects;
+use crate::rejects::replay::Replay;
 use crate::report::Skipped;
 use crate::runtime::Runtimes;
 use crate::scratch::Scratch;
@@ -84,6 +86,10 @@ pub struct Base {
     pub cache: Arc<CacheUse>,
     /// The counters of everything that runs.
     pub steps: Arc<Steps>,
+    /// What is left out of the run.
+    pub rejects: Arc<Rejects>,
+    /// The rejects that are loaded again, in place of the sources' files.
+    pub replay: Option<Arc<Replay>>,
     /// The SQL engine.
     pub session: SessionContext,
     /// Threads. They end after what they work for.
@@ -105,6 +111,8 @@ impl Base {
             budget,
             cache: Arc::default(),
             steps: Arc::default(),
+            rejects: Arc::default(),
+            replay: None,
             session,
             runtimes,
             scratch,
@@ -203,6 +211,7 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prep
         tables: HashMap::new(),
         predicted: Predicted::default(),
     };
+    base.rejects.allow(job);
     let mut failure = Failure::default();
     for source in &job.sources {
         if let Err(found) = prepared.add_source(job, source, reach).await {
@@ -291,6 +300,10 @@ impl Prepared<'_> {
         let reader = reader(self.base, source).await?;
         // What could not be opened before it is told with it.
         let columns = sample::columns(&reader).await.map_err(|error| several(reader.unopened.before(error)))?;
+        let reader = match &self.base.replay {
+            Some(replay) => replay.reader(self.base, &reader, source)?,
+            None => reader,
+        };
         let lints = check_order(job, &source.sorted_by, &columns);
         Failure { lints, errors: Vec::new() }.none()?;
         self.warnings.extend(no_columns_warning(job, source, &reader, &columns));
@@ -463,6 +476,7 @@ impl Prepared<'_> {
                 self.base.machine.cores,
             ),
             steps: Arc::clone(&self.base.steps),
+            rejects: Arc::clone(&self.base.rejects),
         };
         planner.plan(&self.steps, roots).await.map_err(fault::unwrap)
     }
@@ -531,8 +545,9 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         sorted_by: source.sorted_by.iter().map(sorted_by).collect(),
         provenance: source.add.iter().map(provenance).collect(),
         incremental: source.incremental,
-        max_rejects: source.max_rejects,
-        rejected: AtomicU64::new(0),
+        rejects: Arc::clone(&base.rejects),
+        filtered: AtomicU64::new(0),
+        replay: None,
         context: base.source_context(),
         steps: ReadSteps {
             list: base.steps.add(&source.name.value, StepKind::List, ""),

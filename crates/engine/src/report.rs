@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use millstream_core::step::StepSnapshot;
-use millstream_core::{StepKind, Steps};
+use millstream_core::{Error, Result, StepKind, Steps};
 use serde::Serialize;
 
 use crate::verdict::Verdict;
@@ -23,12 +23,14 @@ pub struct Report {
     pub units_loaded_before: u64,
     /// How long it took.
     pub seconds: f64,
-    /// Rows that came out of the sources' parsers.
+    /// Records that were read, those that were refused among them.
     pub rows_read: u64,
     /// Rows that the sinks took.
     pub rows_written: u64,
     /// Records that were refused.
     pub rows_rejected: u64,
+    /// The run under which `millstream rejects` shows these, if there are any.
+    pub rejects: Option<String>,
     /// Units that could not be opened and were left out (`on_error: skip`).
     pub units_skipped: u64,
     /// The first of these, and why.
@@ -77,6 +79,8 @@ pub struct SinkResult {
     pub target: String,
     /// What there is: "252 rows in table t".
     pub summary: String,
+    /// What has become of the records, if each row comes from one of them.
+    pub tally: Option<Tally>,
 }
 
 /// Sums over the counters of a run as it stands.
@@ -113,7 +117,7 @@ impl Totals {
                     totals.units += step.units;
                     totals.units_expected += step.units_total;
                 }
-                StepKind::Parse => totals.rows_read += step.rows,
+                StepKind::Parse => totals.rows_read += step.rows + step.rejected,
                 StepKind::Load => {
                     totals.rows_written += step.rows;
                     totals.bytes_written += step.bytes;
@@ -122,6 +126,44 @@ impl Totals {
             }
         }
         totals
+    }
+}
+
+/// What has become of the records on a way on which each row comes from one of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Records that were read.
+    pub read: u64,
+    /// Rows that the target has.
+    pub written: u64,
+    /// Rows that a filter left out.
+    pub filtered: u64,
+    /// Records and rows that were refused.
+    pub rejected: u64,
+    /// Rows whose key was there already, where the mode leaves these out.
+    pub ignored: u64,
+    /// Records that were read again, though an earlier run had loaded them.
+    pub before: u64,
+}
+
+impl Tally {
+    /// None of the records may be missing.
+    pub fn check(&self, sink: &str) -> Result<()> {
+        let Tally { read, written, filtered, rejected, ignored, before } = *self;
+        match read == written + filtered + rejected + ignored + before {
+            true => Ok(()),
+            false => Err(self.fault(sink)),
+        }
+    }
+
+    /// The error of a run in which records are missing.
+    pub fn fault(&self, sink: &str) -> Error {
+        let Tally { read, written, filtered, rejected, ignored, before } = *self;
+        let before = if before > 0 { format!(" + {before} loaded before") } else { String::new() };
+        Error::internal("the numbers of records do not fit together").in_step(sink).cause(format!(
+            "{read} read, but {written} written + {filtered} filtered + {rejected} rejected + {ignored} ignored as \
+             duplicates{before}"
+        ))
     }
 }
 

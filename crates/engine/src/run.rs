@@ -8,21 +8,27 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use millstream_core::sink::{Load, LoadContext, Sink};
+use millstream_core::sink::{Load, LoadContext, Refusals, Sink};
 use millstream_core::step::StepSnapshot;
-use millstream_core::{Error, ErrorKind, Result, StepKind, fail_point};
+use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::chunks::load::Loaded;
+use crate::chunks::way::{Counts, counts, row_wise};
 use crate::commands::Warn;
 use crate::ledgers::{self, OpenLedger, Place};
 use crate::load::LoadExec;
 use crate::memory;
 use crate::plan::shared::Physical;
 use crate::prepare::{Base, Failure, Prepared, Reach, prepare};
-use crate::report::{Progress, Report, SinkResult, Skipped, Totals};
+use crate::read::exec::ReadExec;
+use crate::rejects::log::Line;
+use crate::rejects::replay::Replay;
+use crate::rejects::way::{PlacedReadExec, placed};
+use crate::rejects::{Rejects, SinkRefusals};
+use crate::report::{Progress, Report, SinkResult, Skipped, Tally, Totals};
 use crate::runs::{Ending, LiveRun};
 use crate::verdict::{Evidence, verdict};
 use crate::{fault, machine, scratch};
@@ -82,6 +88,8 @@ pub struct RunOptions {
     pub restart: bool,
     /// Load units that have changed since they were loaded as they are now.
     pub accept_changed: bool,
+    /// Load these rejects again, and nothing else.
+    pub replay: Option<Arc<Replay>>,
     /// The variables of the command line, which tell runs of one job from each other.
     pub variables: Vec<(String, String)>,
 }
@@ -90,7 +98,12 @@ pub struct RunOptions {
 pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Watch<'_>) -> Result<Report, Failure> {
     machine.scratch.disks.iter().try_for_each(|disk| scratch::check(&disk.folder))?;
     let place = Place::find(job, &machine, options)?;
-    let base = Base::new(machine)?;
+    let mut base = Base::new(machine)?;
+    if let Some(replay) = &options.replay {
+        base.rejects.replay(replay);
+        base.replay = Some(Arc::clone(replay));
+    }
+    let base = base;
     let begun = Instant::now();
     let before = ProcessorUse::now();
     let governor = base.govern()?;
@@ -100,6 +113,7 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
         return Ok(report(&base, job, &done, Duration::ZERO, ProcessorUse::now().since(before), governor.held()));
     }
     let live = place.enter()?;
+    place.keep(&base.rejects);
     let committing = AtomicBool::new(false);
     let work = async {
         let checked = async {
@@ -156,6 +170,11 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
     if let Some(live) = live {
         live.end(None, &ending)?;
     }
+    if let Some(replay) = &options.replay {
+        fail_point::pass("replay.before");
+        replay.mark(&place.run)?;
+        fail_point::pass("replay.after");
+    }
     // Only now: a run that is killed before is gone on with, and asks the ledgers what is there.
     fail_point::pass("forget.before");
     for (sink, error) in base.runtimes.workers().block_on(forget(&done)) {
@@ -185,6 +204,10 @@ fn interruption() -> Error {
 struct Begun<'a> {
     sink: &'a SinkStep,
     load: Arc<dyn Load>,
+    /// Its counters.
+    step: Arc<Step>,
+    /// The plan of its rows, if each comes from one record.
+    row_wise: Option<Arc<dyn ExecutionPlan>>,
     marked: Option<Marked>,
 }
 
@@ -216,6 +239,20 @@ struct Done {
     marked: Vec<Marked>,
 }
 
+impl Done {
+    /// The first of the runs that go on with each other.
+    fn logical(&self) -> &str {
+        self.resumes.as_ref().unwrap_or(&self.run)
+    }
+}
+
+/// The sources that `plan` reads.
+fn sources(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let own = plan.downcast_ref::<ReadExec>().map(|read| read.source().to_owned());
+    let placed = plan.downcast_ref::<PlacedReadExec>().map(|read| read.source().to_owned());
+    own.into_iter().chain(placed).chain(plan.children().into_iter().flat_map(sources)).collect()
+}
+
 /// Whoever reads standard output may leave when they have what they want; but what goes elsewhere is then missing there.
 fn unfinished(job: &Job, error: Error) -> Error {
     let only_output = job.sinks.iter().all(|sink| sink.write.value == "-");
@@ -225,6 +262,18 @@ fn unfinished(job: &Job, error: Error) -> Error {
     let plain = Error::refused(format!("{}: nobody reads it any more", error.what()))
         .hint("what the other sinks had written was taken back; read standard output to its end, or write to a file");
     error.step_name().into_iter().fold(plain, Error::in_step)
+}
+
+impl Begun<'_> {
+    /// What has become of the records, none of which may be missing, if each row comes from one of them.
+    fn tally(&self) -> Result<Option<Tally>> {
+        let Some(plan) = &self.row_wise else { return Ok(None) };
+        let Counts { read, filtered, rejected, .. } = counts(plan);
+        let load = self.step.snapshot();
+        let rejected = rejected + load.rejected;
+        let tally = Tally { read, written: load.rows, filtered, rejected, ..Tally::default() };
+        tally.check(&self.sink.name.value).map(|()| Some(tally))
+    }
 }
 
 async fn take_back(begun: &[Begun<'_>]) {
@@ -237,20 +286,39 @@ async fn take_back(begun: &[Begun<'_>]) {
     }
 }
 
+/// All rows are where they go to, and nobody sees them yet: what was left out is durable, is not too much, and with it no
+/// record is missing.
+fn nothing_is_missing(begun: &[Begun<'_>], rejects: &Rejects) -> Result<()> {
+    rejects.judge_all()?;
+    rejects.flush()?;
+    begun.iter().try_for_each(|one| one.tally().map(drop))
+}
+
 /// Makes everything durable where nobody sees it, then visible.
-async fn commit(begun: &[Begun<'_>]) -> Result<Vec<SinkResult>> {
+async fn commit(begun: &[Begun<'_>], rejects: &Rejects) -> Result<Vec<SinkResult>> {
     for one in begun {
         if let Err(error) = one.load.prepare().await {
             take_back(begun).await;
             return Err(error.in_step(&one.sink.name.value));
         }
     }
+    if let Err(error) = nothing_is_missing(begun, rejects) {
+        take_back(begun).await;
+        return Err(error);
+    }
     fail_point::pass("publish.before");
     let mut results: Vec<SinkResult> = Vec::new();
     for (index, one) in begun.iter().enumerate() {
         match one.load.commit().await {
             Ok(summary) => {
-                results.push(SinkResult { sink: one.sink.name.value.clone(), target: one.sink.sink.target(), summary })
+                let ignored = one.load.ignored();
+                let tally = one.tally()?.map(|tally| Tally {
+                    written: tally.written.saturating_sub(ignored),
+                    ignored,
+                    ..tally
+                });
+                let (sink, target) = (one.sink.name.value.clone(), one.sink.sink.target());
+                results.push(SinkResult { sink, target, summary, tally })
             }
             Err(error) => {
                 take_back(&begun[index..]).await;
@@ -291,11 +359,15 @@ impl<'a> Work<'_, 'a> {
         physical.metered.iter().for_each(|metered| metered.settle());
         let mut unopened = prepared.unopened();
         unopened.extend(prepared.all_skipped());
-        let loaded = match ended {
+        let rejects = &self.base.rejects;
+        let judged = ended.and_then(|loaded| rejects.judge_all().map(|()| loaded));
+        let loaded = match judged {
             Ok(loaded) => loaded,
             Err(error) => {
+                // They are to be seen; that they cannot be written is not why it failed.
+                let _ = rejects.flush();
                 take_back(&begun).await;
-                let error = unfinished(job, ledgers::stopped(job, error, &ledgers).await);
+                let error = unfinished(job, ledgers::stopped(place, job, error, &ledgers).await);
                 let last = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
                 let errors = if last { vec![error] } else { unopened.into_iter().chain([error]).collect() };
                 return Err(Failure { lints: Vec::new(), errors });
@@ -307,8 +379,11 @@ impl<'a> Work<'_, 'a> {
         }
         // From here on the run is seen through: what remains is short, and half of it would be worse than either end.
         committing.store(true, Ordering::Relaxed);
-        let mut results = commit(&begun).await?;
+        let mut results = commit(&begun, rejects).await?;
         ledgers::complete(&ledgers).await?;
+        for one in &loaded {
+            ledgers.iter().filter(|ledger| ledger.is_of(&one.sink)).for_each(|ledger| ledger.tell(one.tally));
+        }
         results.extend(ledgers.iter().map(OpenLedger::result));
         let place_of = |result: &SinkResult| job.sinks.iter().position(|sink| sink.name.value == result.sink);
         results.sort_by_key(place_of);
@@ -353,17 +428,53 @@ impl<'a> Work<'_, 'a> {
                 context = self.at_once(sink, context).await?;
             }
             let step = Arc::clone(&context.step);
+            let rejects = &base.rejects;
+            let refusals = SinkRefusals::of(rejects, name, &step);
+            let keep_places = refusals.is_some();
+            let row_wise = row_wise(&root.plan);
+            if let (Err(why), Some(_)) = (&row_wise, &base.replay) {
+                return Err(Error::refused(format!("rejects cannot be loaded into `{name}` by themselves"))
+                    .cause(why)
+                    .hint("run the job again: it reads everything"));
+            }
+            let row_wise = row_wise.ok();
+            let input = match &row_wise {
+                Some(legs) if keep_places || rejects.is_lenient() => placed(legs, rejects).map_err(fault::unwrap)?,
+                _ => Arc::clone(&root.plan),
+            };
+            let context = LoadContext {
+                partitions: input.output_partitioning().partition_count(),
+                refusals: refusals.map(|refusals| refusals as Arc<dyn Refusals>),
+                ..context
+            };
             let begin = sink.sink.begin(context.clone());
             let load = self.unless_interrupted(begin).await.map_err(|error| error.in_step(name))?;
             let mark = context.mark.clone();
             let marked = mark.map(|mark| Marked { sink: Arc::clone(&sink.sink), mark, context });
-            begun.push(Begun { sink, load: Arc::clone(&load), marked });
-            let input = Arc::clone(&root.plan);
-            plans.push(Arc::new(LoadExec::new(name, Arc::clone(&sink.sink), load, step, input)));
+            if load.is_there() {
+                rejects.pass(None);
+            }
+            self.begin_rejects_anew(name, &input, load.as_ref())?;
+            let row_wise = row_wise.filter(|_| !load.is_there()).map(|_| Arc::clone(&root.plan));
+            begun.push(Begun { sink, load: Arc::clone(&load), step: Arc::clone(&step), row_wise, marked });
+            let limit = rejects.of_sink(name);
+            let load_exec = LoadExec::new(name, Arc::clone(&sink.sink), load, step, input);
+            plans.push(Arc::new(load_exec.with_rejects(limit, keep_places)));
         }
         self.place.loading(job, self.prepared, self.live)?;
         let chunk_loads = chunk_loads.into_iter().map(|(load, rows)| load.run(rows).boxed()).collect();
         drive(base, plans, chunk_loads, self.watch.interrupt).await
+    }
+
+    /// What earlier runs have left out on the way to a sink that is loaded at once is forgotten: it will be left out again.
+    fn begin_rejects_anew(&self, sink: &str, plan: &Arc<dyn ExecutionPlan>, load: &dyn Load) -> Result<()> {
+        let Some(log) = self.base.rejects.log().filter(|_| self.place.resumes.is_some()) else { return Ok(()) };
+        if log.earlier()?.kept.is_empty() {
+            return Ok(());
+        }
+        let mut anew = sources(plan);
+        anew.extend((!load.is_there()).then(|| sink.to_owned()));
+        log.add([Line::Anew { anew }], false)
     }
 
     fn context(&self, sink: &SinkStep, plan: &Arc<dyn ExecutionPlan>) -> Result<LoadContext> {
@@ -382,6 +493,7 @@ impl<'a> Work<'_, 'a> {
             scratch: base.scratch.folder().to_owned(),
             budget: Arc::clone(&base.budget),
             step: base.steps.add(name, StepKind::Load, sink.sink.name()),
+            refusals: None,
         })
     }
 
@@ -474,6 +586,7 @@ fn report(base: &Base, job: &Job, done: &Done, elapsed: Duration, used: Processo
         rows_read: totals.rows_read,
         rows_written: totals.rows_written,
         rows_rejected: totals.rows_rejected,
+        rejects: base.rejects.log().filter(|log| log.has_some()).map(|_| done.logical().to_owned()),
         units_skipped: done.skipped.0,
         skipped: done.skipped.1.clone(),
         bytes_read: totals.bytes_read,

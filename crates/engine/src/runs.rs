@@ -4,10 +4,12 @@
 //!  STATE/runs.db          a row for each run
 //!  STATE/live/RUN.lock    locked by the run's process as long as it lives
 //!  STATE/jobs/KEY.lock    locked by the one run of a job that loads chunk by chunk
+//!  STATE/rejects/RUN/     what was left out by a run and those that go on with it: see [`crate::rejects::log`]
 //! ```
 //! The locks are the system's, so a process that is killed gives them back, whatever process has its number then. The
 //! book is for people and for `--resume`. What is in a target, the target itself knows: losing the book loses no row.
 
+use std::collections::HashSet;
 use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -198,6 +200,11 @@ impl RunBook {
         Ok(Arc::new(RunBook { folder: folder.to_owned(), connection: Mutex::new(connection) }))
     }
 
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,8 +225,22 @@ impl RunBook {
         self.told(self.connection().execute(insert, values))?;
         fail_point::pass("state.after");
         let old = "DELETE FROM runs WHERE run NOT IN (SELECT run FROM runs ORDER BY began DESC LIMIT ?1)";
-        self.told(self.connection().execute(old, [signed(KEPT)]))?;
+        if self.told(self.connection().execute(old, [signed(KEPT)]))? > 0 {
+            self.forget_rejects();
+        }
         Ok(LiveRun { book: Arc::clone(self), run: run.to_owned(), lock, _locked: file })
+    }
+
+    /// Removes the rejects of runs that are not in the book any more. What cannot be removed stays, to no harm.
+    fn forget_rejects(&self) {
+        let known =
+            self.list(None, u64::MAX).map(|runs| runs.into_iter().map(|run| run.logical).collect::<HashSet<_>>());
+        let (Ok(known), Ok(folders)) = (known, fs_err::read_dir(self.folder.join("rejects"))) else { return };
+        for folder in folders.flatten() {
+            if !known.contains(folder.file_name().to_string_lossy().as_ref()) {
+                let _ = fs_err::remove_dir_all(folder.path());
+            }
+        }
     }
 
     fn lock_file(&self, run: &str) -> PathBuf {

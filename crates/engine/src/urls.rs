@@ -69,8 +69,9 @@ impl Urls {
             sorted_by: Vec::new(),
             provenance: Vec::new(),
             incremental: false,
-            max_rejects: 0,
-            rejected: AtomicU64::new(0),
+            rejects: Arc::clone(&base.rejects),
+            filtered: AtomicU64::new(0),
+            replay: None,
             context: base.source_context(),
             steps: ReadSteps {
                 list: base.steps.add(name, StepKind::List, ""),

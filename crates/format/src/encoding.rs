@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use encoding_rs::{DecoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
-use millstream_core::{Error, hint};
+use millstream_core::{Error, RejectKind, hint};
 
 /// What stands for a sequence that is wrong in its encoding.
 const WRONG: u8 = 0xff;
@@ -34,8 +34,12 @@ pub fn fault(encoding: Option<&'static Encoding>, from: &[u8]) -> Error {
     match encoding {
         Some(other) if other != UTF_8 => Error::data(format!("these bytes are not {}", other.name().to_lowercase()))
             .text(from)
+            .reject(RejectKind::Encoding)
             .hint("correct `encoding`"),
-        _ => Error::data("these bytes are not UTF-8").text(from).hint("set `encoding`, for example to windows-1252"),
+        _ => Error::data("these bytes are not UTF-8")
+            .text(from)
+            .reject(RejectKind::Encoding)
+            .hint("set `encoding`, for example to windows-1252"),
     }
 }
 

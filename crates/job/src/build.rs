@@ -6,6 +6,7 @@ use std::sync::Arc;
 use millstream_core::format::Format;
 use millstream_core::hint::{did_you_mean, nearest};
 use millstream_core::registry::{FormatEntry, SinkEntry};
+use millstream_core::reject::MaxRejects;
 use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::Fault;
 use millstream_core::store::Store;
@@ -13,7 +14,7 @@ use millstream_core::{Registry, redact};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::entries::{DedupeKeys, SORTED_BY, SortSpec, SourceKeys, UnionForm};
+use crate::entries::{BESIDE, DedupeKeys, MAX_REJECTS, SORTED_BY, SortSpec, SourceKeys, UnionForm};
 use crate::graph::{Distinct, Located, SelectColumn, SinkStep, SortKey, SourceStep, Transform};
 use crate::lint::Lint;
 use crate::schema::{SOURCE, TRANSFORM, compressions, sink_definition};
@@ -313,11 +314,12 @@ impl<'a> Builder<'a> {
             }
         };
         let from = text(node.get("from"))?;
+        let max_rejects = self.max_rejects(node);
         let settings = without(node, &["from", "write"]);
         let mut texts = Vec::new();
         let own = node.entries().iter().filter(|entry| !["from", "write"].contains(&entry.key.as_str()));
         own.for_each(|entry| all_texts(&entry.value, &mut texts));
-        Some(SinkStep { name: name_of(entry), from, write, entry: kind, sink, settings, texts })
+        Some(SinkStep { name: name_of(entry), from, write, entry: kind, sink, max_rejects, settings, texts })
     }
 
     fn sink_kind(&mut self, entry: &Entry, write: Option<&Located<String>>) -> Option<&'static SinkEntry> {
@@ -466,7 +468,7 @@ impl<'a> Builder<'a> {
 
     /// What the sink's own spec says.
     fn sink_settings(&self, node: &Node, kind: &SinkEntry) -> Value {
-        let mut shared = vec!["from", "write"];
+        let mut shared = vec!["from", "write", MAX_REJECTS];
         if kind.formats {
             shared.push("compress");
             shared.extend(self.registry.formats.iter().map(|format| format.spec.name));
@@ -477,13 +479,19 @@ impl<'a> Builder<'a> {
         without(node, &shared)
     }
 
-    /// An entry of `transforms`, and the order that its rows are said to have.
-    pub fn transform(&mut self, entry: &Entry) -> Option<(Transform, Vec<SortKey>)> {
+    /// What a sound entry allows.
+    fn max_rejects(&mut self, node: &Node) -> MaxRejects {
+        let allowed = node.get(MAX_REJECTS).map(|allowed| serde_json::from_value(allowed.to_value()));
+        allowed.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// An entry of `transforms`, the order that its rows are said to have, and how many of them may be left out.
+    pub fn transform(&mut self, entry: &Entry) -> Option<(Transform, Vec<SortKey>, MaxRejects)> {
         let before = self.found.lints.len();
         let sorted_by = self.keys_of(entry.value.get(SORTED_BY));
         let is_sound = !self.found.lints[before..].iter().any(Lint::is_error);
         let transform = self.transform_itself(entry)?;
-        is_sound.then_some((transform, sorted_by))
+        is_sound.then(|| (transform, sorted_by, self.max_rejects(&entry.value)))
     }
 
     fn transform_itself(&mut self, entry: &Entry) -> Option<Transform> {
@@ -494,7 +502,7 @@ impl<'a> Builder<'a> {
         if self.found.lints[before..].iter().any(Lint::is_error) || entry.value.has_unknown() {
             return None;
         }
-        let kind = entry.value.entries().iter().find(|one| one.key != SORTED_BY)?;
+        let kind = entry.value.entries().iter().find(|one| !BESIDE.contains(&one.key.as_str()))?;
         let from = text(kind.value.get("from"));
         Some(match kind.key.as_str() {
             "sql" => Transform::Sql(text(Some(&kind.value))?),
@@ -537,7 +545,7 @@ impl<'a> Builder<'a> {
         let Some(schema) = self.definitions.get(TRANSFORM) else { return };
         let properties = schema["properties"].as_object();
         let keys = properties.into_iter().flatten().map(|(key, _)| key.as_str());
-        let kinds: Vec<&str> = keys.filter(|key| *key != SORTED_BY).collect();
+        let kinds: Vec<&str> = keys.filter(|key| !BESIDE.contains(key)).collect();
         let Kind::Block(entries) = &entry.value.kind else { return };
         // The schema counts keys; this tells which.
         self.found.lints.retain({
@@ -545,7 +553,7 @@ impl<'a> Builder<'a> {
             move |lint| {
                 index += 1;
                 index <= before
-                    || !lint.what.ends_with("s, and needs at most 2") && !lint.what.ends_with("s, and needs at least 1")
+                    || !lint.what.ends_with("s, and needs at most 3") && !lint.what.ends_with("s, and needs at least 1")
             }
         });
         let known: Vec<&Entry> = entries.iter().filter(|one| kinds.contains(&one.key.as_str())).collect();
@@ -555,7 +563,7 @@ impl<'a> Builder<'a> {
                 format!("`{}` does two things: `{}` and `{}`", entry.key, first.key, second.key),
                 "make two entries of it, of which one reads the other",
             );
-        } else if entries.iter().all(|one| one.key == SORTED_BY) {
+        } else if entries.iter().all(|one| BESIDE.contains(&one.key.as_str())) {
             self.error(
                 entry.key_span,
                 format!("`{}` is empty", entry.key),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use millstream_core::codec::Limits;
 use millstream_core::format::{OnDrift, Validate};
+use millstream_core::reject::MaxRejects;
 use millstream_core::source::OnError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -89,9 +90,10 @@ pub struct SourceKeys {
     /// Columns that tell where a row is from, added behind the others.
     #[serde(default)]
     pub add: Vec<AddColumn>,
-    /// How many records may be rejected before the run ends.
+    /// How many records may be left out since they cannot be read: a number (`100`), or a share of those that were read
+    /// (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
     #[serde(default)]
-    pub max_rejects: u64,
+    pub max_rejects: MaxRejects,
     /// Whether each run loads only what no earlier one has loaded. Its rows have to go row by row (filters, expressions,
     /// unions) into a table of a database, with `mode: append`.
     #[serde(default)]
@@ -111,6 +113,10 @@ pub struct SinkKeys {
     /// Where to: a path, `-` for standard output, or a target with its scheme, such as `s3://bucket/result.csv.gz` or
     /// `sqlite:out/result.db`.
     pub write: String,
+    /// How many rows may be left out since the target does not take them: a number (`100`), or a share of those that came
+    /// (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
+    #[serde(default)]
+    pub max_rejects: MaxRejects,
 }
 
 /// Keeps the rows that meet a condition.
@@ -276,10 +282,10 @@ pub enum Keep {
     Last,
 }
 
-/// An entry of `transforms`: exactly one of these keys, beside which `sorted_by` may stand.
+/// An entry of `transforms`: exactly one of these keys, beside which `sorted_by` and `max_rejects` may stand.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("minProperties" = 1, "maxProperties" = 2))]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 3))]
 pub struct TransformKeys {
     /// A SQL query; the other entries are its tables.
     #[serde(default)]
@@ -310,7 +316,19 @@ pub struct TransformKeys {
     /// is not in order ends the run.
     #[serde(default)]
     pub sorted_by: Texts,
+    /// How many rows may be left out since an expression cannot be computed on them (a text that is no number, a division
+    /// by zero): a number (`100`), or a share of those that came (`1%`). With more the run fails. What is left out is kept
+    /// for `millstream rejects`. In filters, `select` and their like in `sql`; in an aggregate or a join such a row still
+    /// ends the run.
+    #[serde(default)]
+    pub max_rejects: MaxRejects,
 }
 
-/// The key of a transform that says nothing of what it does.
+/// The key of a transform for the order of its rows.
 pub const SORTED_BY: &str = "sorted_by";
+
+/// The key of a transform for how many rows it may leave out.
+pub const MAX_REJECTS: &str = "max_rejects";
+
+/// The keys of a transform that say nothing of what it does.
+pub const BESIDE: [&str; 2] = [SORTED_BY, MAX_REJECTS];

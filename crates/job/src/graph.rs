@@ -6,6 +6,7 @@ use std::sync::Arc;
 use millstream_core::codec::Limits;
 use millstream_core::format::{Format, OnDrift, Validate};
 use millstream_core::registry::{SinkEntry, SourceEntry};
+use millstream_core::reject::MaxRejects;
 use millstream_core::sink::Sink;
 use millstream_core::source::OnError;
 use millstream_core::source::Source;
@@ -162,8 +163,8 @@ pub struct SourceStep {
     pub validate: Validate,
     /// Columns that tell where a row is from, in the order in which they are wanted.
     pub add: Vec<AddColumn>,
-    /// How many records may be rejected before the run ends.
-    pub max_rejects: u64,
+    /// How many records may be left out.
+    pub max_rejects: MaxRejects,
     /// Whether only units are read that no earlier run has loaded.
     pub incremental: bool,
     /// The order that the rows have already.
@@ -181,6 +182,8 @@ pub struct TransformStep {
     pub transform: Transform,
     /// The order that its rows have already: keys that are columns.
     pub sorted_by: Vec<SortKey>,
+    /// How many rows may be left out.
+    pub max_rejects: MaxRejects,
     /// The names of the sources and transforms that it uses, each once.
     pub uses: Vec<String>,
 }
@@ -281,6 +284,8 @@ pub struct SinkStep {
     pub entry: &'static SinkEntry,
     /// The sink.
     pub sink: Arc<dyn Sink>,
+    /// How many rows may be left out.
+    pub max_rejects: MaxRejects,
     /// The entry without `from` and `write`.
     pub settings: Value,
     /// The texts in it, at any depth: a sink may take SQL.

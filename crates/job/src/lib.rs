@@ -205,10 +205,11 @@ impl Loader<'_> {
         let transforms = transforms
             .into_iter()
             .filter(|(entry, _)| !links.broken.contains(&entry.key))
-            .map(|(entry, (transform, sorted_by))| TransformStep {
+            .map(|(entry, (transform, sorted_by, max_rejects))| TransformStep {
                 name: build::name_of(entry),
                 transform,
                 sorted_by,
+                max_rejects,
                 uses: links.uses.remove(&entry.key).unwrap_or_default(),
             })
             .collect();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use millstream_core::hint::did_you_mean;
 
 use crate::build::{sort_key, text, texts};
-use crate::entries::SORTED_BY;
+use crate::entries::{MAX_REJECTS, SORTED_BY};
 use crate::graph::{Located, SqlFault};
 use crate::lint::Lint;
 use crate::text::{JobText, Span};
@@ -122,7 +122,7 @@ impl Linker<'_> {
             let node = &kind.value;
             match kind.key.as_str() {
                 "sql" => uses.extend(self.query(node)),
-                SORTED_BY => {}
+                SORTED_BY | MAX_REJECTS => {}
                 "union" => {
                     let of = node.get("of").unwrap_or(node);
                     match &of.kind {

@@ -82,7 +82,7 @@ impl Writer<'_> {
             self.component("Format", &entry.spec);
         }
         self.line("## Transforms\n");
-        self.line("Each entry has exactly one of these keys, beside which `sorted_by` may stand.\n");
+        self.line("Each entry has exactly one of these keys, beside which `sorted_by` and `max_rejects` may stand.\n");
         self.table(TRANSFORM, &[], 0);
         self.transforms();
         self.line("## Sinks\n");

@@ -9,7 +9,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use crate::entries::{SinkKeys, SourceKeys, TransformKeys};
+use crate::entries::{MAX_REJECTS, SinkKeys, SourceKeys, TransformKeys};
 
 /// What names of entries look like: SQL takes them without quotes.
 pub const NAME_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
@@ -129,6 +129,10 @@ fn source_schema(registry: &Registry, generator: &mut SchemaGenerator) -> Value 
 fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGenerator) -> Value {
     let keys = SinkKeys::json_schema(generator).to_value();
     let mut properties = object_part(&keys, "properties");
+    if entry.formats {
+        // Files take every row.
+        properties.remove(MAX_REJECTS);
+    }
     let settings = (entry.spec.schema)(generator).to_value();
     let settings = resolve(&settings, generator.definitions()).clone();
     properties.extend(object_part(&settings, "properties"));

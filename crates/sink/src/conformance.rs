@@ -122,6 +122,7 @@ pub(crate) fn context(partitions: usize) -> LoadContext {
         scratch: std::env::temp_dir(),
         budget: Budget::new(64 << 20),
         step: Step::new("result", StepKind::Load, "test"),
+        refusals: None,
     }
 }
 

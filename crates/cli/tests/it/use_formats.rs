@@ -238,14 +238,14 @@ fn rejects_are_counted_and_limited() {
     let lab = Lab::with_job(&job(2));
     lab.file("in.csv", "id,n\n1,1\n2,abc\n3,3,3\n4,4\n");
     let report = lab.report(&[]);
-    assert_eq!((&report["rows_read"], &report["rows_rejected"]), (&json!(2), &json!(2)));
+    assert_eq!((&report["rows_read"], &report["rows_rejected"]), (&json!(4), &json!(2)));
     assert_eq!(report["rows_written"], 2);
     assert_eq!(lab.read("out.csv"), "id,n\n1,1\n4,4\n");
     lab.file("job.yaml", job(1));
     lab.run(&["run", "job.yaml"]).ended(3).tells(&[
-        "more records were rejected than the 1 that",
-        "in.csv",
-        "line 4",
+        "2 records were rejected, and `max_rejects` of `s` allows 1",
+        "at in.csv, line 4",
+        "cause in.csv, line 3, column n: the value is no int64: `abc`\n    in.csv, line 4: the record has 3 fields, expected 2",
         "max_rejects",
     ]);
     assert_eq!(lab.read("out.csv"), "id,n\n1,1\n4,4\n", "nothing of a run that failed");

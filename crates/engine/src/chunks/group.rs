@@ -4,13 +4,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use millstream_core::sink::Chunk;
 use millstream_core::{Budget, Error, Result};
 
 use super::units::UnitNotes;
 use crate::read::rows::{MemberPlace, PlacedRows};
+use crate::rejects::log::RejectLine;
+use crate::rejects::way::Origin;
 
 /// A group is sent, however small it is, when its first rows have waited for so long.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -28,28 +30,31 @@ pub struct ChunkRows {
     pub chunk: Chunk,
     unit: Arc<UnitNotes>,
     rows: PlacedRows,
+    /// What the parser has refused of the chunk.
+    rejects: Vec<RejectLine>,
     /// About how much text they are, in bytes.
     text: usize,
 }
 
-/// Where a record is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    /// The path or URL of the unit, passwords left out.
-    pub uri: String,
-    /// The member, if the unit is an archive.
-    pub member: Option<String>,
-    /// The line on which it begins, from 1.
-    pub line: u64,
-    /// The byte of the decoded text at which it begins.
-    pub byte: u64,
+impl ChunkRows {
+    /// Nothing but rejects of a chunk of `unit`; `rows` are none.
+    pub fn rejects(chunk: Chunk, unit: &Arc<UnitNotes>, rows: RecordBatch, rejects: Vec<RejectLine>) -> Self {
+        let rows = PlacedRows { batch: rows, lines: None, bytes: None, raw: None, member: MemberPlace::default() };
+        let text = rejects.iter().map(reject_bytes).sum();
+        ChunkRows { chunk, unit: Arc::clone(unit), rows, rejects, text }
+    }
+
+    /// The number of rows.
+    pub fn count(&self) -> u64 {
+        self.rows.batch.num_rows() as u64
+    }
 }
 
-impl Origin {
-    /// `error`, at this record.
-    pub fn place(&self, error: Error) -> Error {
-        error.in_unit(&self.uri, self.member.as_deref()).line(self.line).byte(self.byte)
-    }
+/// The memory of a reject in bytes, about.
+fn reject_bytes(line: &RejectLine) -> usize {
+    let raw = line.rejected.raw.as_ref();
+    let raw = raw.and_then(|raw| raw.text.as_ref().or(raw.base64.as_ref())).map_or(0, String::len);
+    raw + line.rejected.message.len() + 500
 }
 
 /// Cuts rows of `unit` where a chunk ends.
@@ -65,7 +70,7 @@ pub fn cut(rows: PlacedRows, unit: &Arc<UnitNotes>, chunk_bytes: u64) -> Result<
         let text = (bytes[start + length - 1] - bytes[start]).unsigned_abs() as usize;
         let slice = slice(&rows, start, length);
         let text = if text > 0 { text } else { slice.batch.get_array_memory_size() };
-        cut.push(ChunkRows { chunk, unit: Arc::clone(unit), rows: slice, text });
+        cut.push(ChunkRows { chunk, unit: Arc::clone(unit), rows: slice, rejects: Vec::new(), text });
         start += length;
     }
     Ok(cut)
@@ -76,6 +81,7 @@ fn slice(rows: &PlacedRows, start: usize, length: usize) -> PlacedRows {
         batch: rows.batch.slice(start, length),
         lines: rows.lines.as_ref().map(|lines| lines.slice(start, length)),
         bytes: rows.bytes.as_ref().map(|bytes| bytes.slice(start, length)),
+        raw: rows.raw.as_ref().map(|raw| raw.slice(start, length)),
         member: rows.member.clone(),
     }
 }
@@ -206,13 +212,13 @@ impl Group {
         chunks
     }
 
-    /// Leaves out what is written already; whether there was such a thing.
-    pub fn leave_out(&mut self, written: &[Chunk]) -> bool {
+    /// Leaves out what is written already. How many rows that were; `None` if there was no such thing.
+    pub fn leave_out(&mut self, written: &[Chunk]) -> Option<u64> {
         let written: HashSet<&Chunk> = written.iter().collect();
-        let before = self.rows.len() + self.notes.len();
+        let (before, rows) = (self.rows.len() + self.notes.len(), self.count());
         self.rows.retain(|rows| !written.contains(&rows.chunk));
         self.notes.retain(|note| !written.contains(note));
-        self.rows.len() + self.notes.len() < before
+        (self.rows.len() + self.notes.len() < before).then(|| rows - self.count())
     }
 
     /// The rows.
@@ -221,7 +227,7 @@ impl Group {
     }
 
     /// Where the record of row `number` is, counted over all batches from 0.
-    pub fn origin(&self, number: u64) -> Option<Origin> {
+    pub fn origin(&self, source: &str, number: u64) -> Option<(Origin, &Chunk)> {
         let mut left = usize::try_from(number).ok()?;
         let rows = self.rows.iter().find(|rows| {
             let here = left < rows.rows.batch.num_rows();
@@ -230,13 +236,44 @@ impl Group {
             }
             here
         })?;
-        let PlacedRows { lines, bytes, member: MemberPlace { name, .. }, .. } = &rows.rows;
-        Some(Origin {
+        let PlacedRows { lines, bytes, raw, member, .. } = &rows.rows;
+        let number = |numbers: &Option<ArrayRef>| {
+            numbers.as_ref().map(|numbers| numbers.as_primitive::<Int64Type>().value(left).unsigned_abs())
+        };
+        let raw = raw.as_ref().map(|raw| raw.as_binary_view()).filter(|raw| !raw.is_null(left));
+        let origin = Origin {
+            source: source.to_owned(),
             uri: rows.unit.name.clone(),
-            member: name.as_deref().map(str::to_owned),
-            line: lines.as_ref()?.as_primitive::<Int64Type>().value(left).unsigned_abs(),
-            byte: bytes.as_ref()?.as_primitive::<Int64Type>().value(left).unsigned_abs(),
-        })
+            member: member.name.as_deref().map(str::to_owned),
+            line: number(lines),
+            byte: number(bytes),
+            text: raw.map(|raw| raw.value(left).to_vec()),
+            beginning: member.beginning.to_vec(),
+        };
+        Some((origin, &rows.chunk))
+    }
+
+    /// The row `number`, counted over all batches from 0, as it was read.
+    pub fn row(&self, number: u64) -> Option<RecordBatch> {
+        let mut left = usize::try_from(number).ok()?;
+        for rows in &self.rows {
+            let batch = &rows.rows.batch;
+            if left < batch.num_rows() {
+                return Some(batch.slice(left, 1));
+            }
+            left -= batch.num_rows();
+        }
+        None
+    }
+
+    /// How many rows there are.
+    pub fn count(&self) -> u64 {
+        self.rows.iter().map(ChunkRows::count).sum()
+    }
+
+    /// What parsers have refused, and the chunk of each.
+    pub fn rejects(&self) -> impl Iterator<Item = (&RejectLine, &Chunk)> {
+        self.rows.iter().flat_map(|rows| rows.rejects.iter().map(|line| (line, &rows.chunk)))
     }
 
     /// It is written: what there is to note of units that are complete by that.

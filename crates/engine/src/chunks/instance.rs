@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::compute::BatchCoalescer;
@@ -18,33 +19,67 @@ use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::TryStreamExt;
 use millstream_core::format::BATCH_BYTES;
 
 use super::way::Leg;
-use crate::plan::node::{leaf, streaming};
+use crate::plan::node::{leaf, over_one_input, streaming};
+use crate::rejects::lenient::{LenientExec, TakeRow};
 
 /// The column of the rows' numbers.
 const NUMBER: &str = "_millstream_row";
 
 /// The plan of `leg` over `batches`. Its last column tells which of their rows each row is, from 0.
-pub fn over(leg: &Leg, batches: Vec<RecordBatch>, batch_rows: usize) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+///
+/// Rows that an operator cannot compute go to `taker`. They, and what filters leave out, are counted in `left_out`.
+pub fn over(
+    leg: &Leg,
+    batches: Vec<RecordBatch>,
+    batch_rows: usize,
+    taker: &Arc<dyn TakeRow>,
+    left_out: &Arc<AtomicI64>,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let mut fields: Vec<_> = leg.read().schema().fields().iter().cloned().collect();
     fields.push(Arc::new(Field::new(NUMBER, DataType::UInt64, false)));
     let schema = Arc::new(Schema::new(fields));
     let properties = streaming(Arc::clone(&schema), 1);
     let rows: Arc<dyn ExecutionPlan> = Arc::new(GroupExec { batches, batch_rows, schema, properties });
-    leg.operators.iter().rev().try_fold(rows, on_top)
+    leg.operators.iter().rev().try_fold(rows, |input, operator| {
+        if !matches!(operator.name(), "FilterExec" | "LenientExec") {
+            return on_top_with(input, operator, Some(taker));
+        }
+        let input = CountExec::over(input, left_out, 1);
+        Ok(CountExec::over(on_top_with(input, operator, Some(taker))?, left_out, -1))
+    })
 }
 
-/// `operator` over `input`, handing on the number that is the last of its columns.
-fn on_top(
+/// `operator` over `input`, handing on the last column, which tells where rows are from.
+pub fn on_top(
     input: Arc<dyn ExecutionPlan>,
     operator: &Arc<dyn ExecutionPlan>,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    on_top_with(input, operator, None)
+}
+
+/// The same. If `operator` leaves rows out, they go to `taker`, if there is one.
+fn on_top_with(
+    input: Arc<dyn ExecutionPlan>,
+    operator: &Arc<dyn ExecutionPlan>,
+    taker: Option<&Arc<dyn TakeRow>>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let last = input.schema().fields().len() - 1;
     if operator.name() == "MeterExec" {
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         return Arc::clone(operator).replace_children(vec![input], options);
+    }
+    if operator.name() == "LenientExec"
+        && let Some(lenient) = operator.downcast_ref::<LenientExec>()
+    {
+        let inner = on_top_with(input, lenient.operator(), taker)?;
+        let same = lenient.like(inner, taker.cloned());
+        return same
+            .map(|same| Arc::new(same) as _)
+            .ok_or_else(|| DataFusionError::Internal("an operator has become another".to_owned()));
     }
     if let Some(filter) = operator.downcast_ref::<FilterExec>() {
         let projection = filter.projection().as_ref().map(|kept| kept.iter().copied().chain([last]).collect());
@@ -52,11 +87,53 @@ fn on_top(
         return Ok(Arc::new(builder.with_batch_size(filter.batch_size()).apply_projection(projection)?.build()?));
     }
     if let Some(projection) = operator.downcast_ref::<ProjectionExec>() {
-        let number = ProjectionExpr { expr: Arc::new(Column::new(NUMBER, last)), alias: NUMBER.to_owned() };
+        let name = input.schema().field(last).name().clone();
+        let number = ProjectionExpr { expr: Arc::new(Column::new(&name, last)), alias: name };
         let expressions: Vec<ProjectionExpr> = projection.expr().iter().cloned().chain([number]).collect();
         return Ok(Arc::new(ProjectionExec::try_new(expressions, input)?));
     }
     Err(DataFusionError::Internal(format!("{} is on a way that goes row by row", operator.name())))
+}
+
+/// Counts the rows that come through.
+#[derive(Debug)]
+struct CountExec {
+    input: Arc<dyn ExecutionPlan>,
+    count: Arc<AtomicI64>,
+    /// What each row counts.
+    sign: i64,
+}
+
+impl CountExec {
+    fn over(input: Arc<dyn ExecutionPlan>, count: &Arc<AtomicI64>, sign: i64) -> Arc<dyn ExecutionPlan> {
+        Arc::new(CountExec { input, count: Arc::clone(count), sign })
+    }
+
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        CountExec { input, count: Arc::clone(&self.count), sign: self.sign }
+    }
+}
+
+impl DisplayAs for CountExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CountExec")
+    }
+}
+
+impl ExecutionPlan for CountExec {
+    over_one_input!("CountExec");
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let (input, count, sign) = (self.input.execute(partition, context)?, Arc::clone(&self.count), self.sign);
+        let counted = input.inspect_ok(move |batch| {
+            count.fetch_add(sign * batch.num_rows() as i64, Ordering::Relaxed);
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), counted)))
+    }
 }
 
 /// The leaf of the plan: the rows of a group, numbered.

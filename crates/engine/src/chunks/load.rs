@@ -3,26 +3,31 @@
 //! The last groups of all tasks wait until everything has been read: so of a small load nothing is seen if any of its
 //! files is bad, and many small files go in few transactions.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow::array::{AsArray, UInt64Array};
+use arrow::array::AsArray;
 use arrow::datatypes::UInt64Type;
 use datafusion::execution::TaskContext;
 use futures::{StreamExt, TryStreamExt};
-use millstream_core::sink::{Chunk, Delivered, Ledger};
+use millstream_core::sink::{Chunk, Delivered, Ledger, SHOWN_BAD_ROWS, WrittenChunks};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, Unit};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
-use super::group::{Group, cut};
+use super::group::{ChunkRows, Group, cut};
+use super::refused::{Attempt, Refused};
 use super::units::Units;
 use super::way::Leg;
 use super::{chunk_bytes, instance};
 use crate::fault;
 use crate::read::rows::{MemberPlace, Piece};
+use crate::rejects::lenient::{LenientExec, TakeRow};
+use crate::rejects::log::committed;
+use crate::rejects::{Entry, Rejects};
+use crate::report::Tally;
 
 /// Groups that are delivered at once: one on each of two connections, and one that is being encoded.
 const DELIVERIES: usize = 3;
@@ -57,17 +62,23 @@ pub struct ChunkLoad {
     pub workers: Handle,
     /// Whether units that have changed are loaded as they are now.
     pub accept_changed: bool,
+    /// What may be left out.
+    pub rejects: Arc<Rejects>,
 }
 
 /// What a load has come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
+    /// The sink.
+    pub sink: String,
     /// Rows written by this run.
     pub rows: u64,
     /// Units that earlier runs had loaded.
     pub units_before: u64,
     /// Whether everything was there before.
     pub nothing_new: bool,
+    /// What has become of the rows.
+    pub tally: Tally,
 }
 
 /// The note that all units of the load are complete.
@@ -85,31 +96,79 @@ pub async fn note_complete(ledger: &dyn Ledger) -> Result<Delivered> {
     ledger.delivery(vec![all_complete()], 0).await?.commit().await
 }
 
-struct Loading {
-    load: ChunkLoad,
-    units: Vec<Arc<Units>>,
+pub(super) struct Loading {
+    pub(super) load: ChunkLoad,
+    pub(super) units: Vec<Arc<Units>>,
     /// Bytes of text of a group.
     group_bytes: usize,
-    chunk_bytes: u64,
+    pub(super) chunk_bytes: u64,
     /// Notes of units that are complete, for whichever group goes next.
     notes: Mutex<Vec<Chunk>>,
     rows: Arc<AtomicU64>,
+    pub(super) came: Came,
+}
+
+/// What has become of rows that were handed out by readers.
+#[derive(Default)]
+pub(super) struct Came {
+    read: AtomicU64,
+    /// Of chunks that were written before.
+    before: AtomicU64,
+    pub(super) rejected_before: AtomicU64,
+    filtered: AtomicU64,
+    /// By an expression or the target.
+    rejected: AtomicU64,
 }
 
 impl ChunkLoad {
     /// Reads and delivers everything that is not in the target. `rows` counts what has become visible.
     pub async fn run(self, rows: Arc<AtomicU64>) -> Result<Loaded> {
         let written = Arc::new(self.ledger.written().await?);
+        self.carry_over(&written)?;
         let of_leg = |leg: &Leg| Units::new(leg.read().source(), Arc::clone(&written), self.accept_changed);
         let units = self.legs.iter().map(|leg| Arc::new(of_leg(leg))).collect();
         let group_bytes = (self.budget.limit() / 32).clamp(GROUP_BYTES.0, GROUP_BYTES.1);
         let chunk_bytes = chunk_bytes();
         let group_bytes = group_bytes.min(usize::try_from(chunk_bytes).unwrap_or(usize::MAX).saturating_mul(8));
         let notes = Mutex::default();
-        let loading = Arc::new(Loading { load: self, units, group_bytes, chunk_bytes, notes, rows });
+        let came = Came::default();
+        let loading = Arc::new(Loading { load: self, units, group_bytes, chunk_bytes, notes, rows, came });
         let held_back = loading.clone().read_all().await?;
+        // Everything has come, and of a small load nothing is there yet.
+        loading.load.judge_parsers()?;
         loading.clone().deliver_all(held_back).await?;
         loading.end(written.is_empty()).await
+    }
+
+    /// Counts what earlier runs have left out of chunks that are written; what they have left out of others is done again.
+    fn carry_over(&self, written: &WrittenChunks) -> Result<()> {
+        let Some(log) = self.rejects.log() else { return Ok(()) };
+        let earlier = log.earlier()?;
+        let (there, missing) = committed(&earlier.kept, &self.name, written);
+        there.into_iter().for_each(|line| self.rejects.count_earlier(&line.rejected));
+        log.remember(missing);
+        self.rejects.carry_over(&earlier.came, &self.entries());
+        Ok(())
+    }
+
+    /// The entries of the job that may refuse something on the way.
+    fn entries(&self) -> Vec<Entry> {
+        let sources = self.legs.iter().map(|leg| Entry::Step(leg.read().source().to_owned()));
+        let steps = self.legs.iter().flat_map(|leg| &leg.operators).flat_map(LenientExec::steps).map(Entry::Step);
+        let mut entries: Vec<Entry> = sources.chain(steps).chain([Entry::Sink(self.name.clone())]).collect();
+        entries.sort();
+        entries.dedup();
+        entries
+    }
+
+    /// Whether the sources may leave out so much.
+    fn judge_parsers(&self) -> Result<()> {
+        self.legs.iter().try_for_each(|leg| self.rejects.judge(&Entry::Step(leg.read().source().to_owned())))
+    }
+
+    /// Whether a raw record may be asked for.
+    fn wants_raw(&self) -> bool {
+        self.rejects.of_sink(&self.name).is_some() || self.rejects.is_lenient()
     }
 }
 
@@ -158,20 +217,44 @@ impl Loading {
         let admit = move |unit: &Unit| {
             let admitted = admitting.admit(unit)?;
             if !admitted {
+                of_reader.rejects.pass(Some(&unit.uri));
                 of_reader.steps.fetch.expect_less(unit.size.unwrap_or(0));
                 of_reader.steps.fetch.add_units(1);
             }
             Ok(admitted)
         };
-        let pieces = read.pieces(partition, Arc::clone(&self.load.context), admit).map_err(fault::unwrap)?;
+        let raw = self.load.wants_raw();
+        let pieces = read.pieces(partition, Arc::clone(&self.load.context), raw, admit).map_err(fault::unwrap)?;
         tokio::pin!(pieces);
         let mut group: Option<Group> = None;
         let mut member: Option<(Arc<str>, MemberPlace)> = None;
+        let mut refused = Refused::default();
         while let Some((uri, piece)) = pieces.try_next().await? {
             tokio::task::yield_now().await;
             let unit = units.notes(&uri)?;
+            let of_member = match &piece {
+                Piece::Rows(rows) => Some(&rows.member),
+                Piece::Rejects(_, member) => Some(member),
+                Piece::MemberEnd | Piece::End => None,
+            };
+            if let Some(now) = of_member
+                && member.as_ref().is_none_or(|(last, member)| *last != uri || member != now)
+            {
+                unit.begin_member(now).map_err(|error| error.in_step(read.source()))?;
+                member = Some((Arc::clone(&uri), now.clone()));
+            }
             let rows = match piece {
                 Piece::Rows(rows) => rows,
+                Piece::Rejects(rejects, member) => {
+                    refused.take(&self, leg, &uri, &unit, &member, rejects)?;
+                    continue;
+                }
+                Piece::MemberEnd => {
+                    for rejects in refused.before(None, &self.load.legs[leg]) {
+                        self.gather(&mut group, leg, rejects, &groups).await?;
+                    }
+                    continue;
+                }
                 Piece::End => {
                     let own = group.as_mut().filter(|group| group.has(&unit));
                     match (unit.end(own.is_some()), own) {
@@ -183,23 +266,39 @@ impl Loading {
                     continue;
                 }
             };
-            if member.as_ref().is_none_or(|(last, member)| *last != uri || *member != rows.member) {
-                unit.begin_member(&rows.member).map_err(|error| error.in_step(read.source()))?;
-                member = Some((Arc::clone(&uri), rows.member.clone()));
-            }
+            self.came.read.fetch_add(rows.batch.num_rows() as u64, Ordering::Relaxed);
             for rows in cut(rows, &unit, self.chunk_bytes)? {
                 if units.is_written(&rows.chunk) {
+                    self.came.before.fetch_add(rows.count(), Ordering::Relaxed);
+                    if let Some(limit) = self.load.rejects.of_step(read.source()) {
+                        limit.take_back_came(rows.count());
+                    }
                     continue;
                 }
-                if let Some(full) = group.take_if(|group| group.is_full(self.group_bytes, &rows.chunk))
-                    && groups.send(full).await.is_err()
-                {
-                    return Err(Error::internal("nobody takes the rows"));
+                for rejects in refused.before(Some(&rows.chunk), &self.load.legs[leg]) {
+                    self.gather(&mut group, leg, rejects, &groups).await?;
                 }
-                group.get_or_insert_with(|| Group::new(leg, &self.load.budget)).push(rows);
+                self.gather(&mut group, leg, rows, &groups).await?;
             }
         }
         Ok(group)
+    }
+
+    /// Adds rows to the group of a task. A full one goes on its way.
+    async fn gather(
+        &self,
+        group: &mut Option<Group>,
+        leg: usize,
+        rows: ChunkRows,
+        groups: &mpsc::Sender<Group>,
+    ) -> Result<()> {
+        if let Some(full) = group.take_if(|group| group.is_full(self.group_bytes, &rows.chunk))
+            && groups.send(full).await.is_err()
+        {
+            return Err(Error::internal("nobody takes the rows"));
+        }
+        group.get_or_insert_with(|| Group::new(leg, &self.load.budget)).push(rows);
+        Ok(())
     }
 
     /// Delivers what was held back, in as few groups as memory allows.
@@ -236,7 +335,37 @@ impl Loading {
         }
         let units_before = self.units.iter().map(|units| units.passed_over()).sum();
         let rows = self.rows.load(Ordering::Relaxed);
-        Ok(Loaded { rows, units_before, nothing_new: rows == 0 && !was_empty })
+        let tally = self.tally(rows)?;
+        let sink = self.load.name.clone();
+        Ok(Loaded { sink, rows, units_before, nothing_new: rows == 0 && !was_empty, tally })
+    }
+
+    /// What has become of the records, none of which may be missing.
+    fn tally(&self, written: u64) -> Result<Tally> {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut tally = Tally {
+            read: 0,
+            written,
+            filtered: count(&self.came.filtered),
+            rejected: count(&self.came.rejected),
+            ignored: 0,
+            before: count(&self.came.before) + count(&self.came.rejected_before),
+        };
+        let readers = self.load.legs.iter().map(|leg| leg.read().reader());
+        let mut handed_out = 0;
+        for reader in readers {
+            let parse = reader.steps.parse.snapshot();
+            let filtered = count(&reader.filtered);
+            tally.read += parse.rows + parse.rejected;
+            tally.filtered += filtered;
+            tally.rejected += parse.rejected;
+            handed_out += parse.rows - filtered;
+        }
+        tally.rejected -= count(&self.came.rejected_before);
+        match handed_out == count(&self.came.read) {
+            true => tally.check(&self.load.name).map(|()| tally),
+            false => Err(tally.fault(&self.load.name)),
+        }
     }
 
     fn add_notes(&self, notes: impl IntoIterator<Item = Chunk>) {
@@ -246,6 +375,7 @@ impl Loading {
     /// Delivers a group, as often as it takes.
     async fn deliver(self: Arc<Self>, mut group: Group) -> Result<()> {
         group.note(std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner)));
+        let mut group = Arc::new(group);
         let mut tries = 0;
         while !group.is_empty() {
             match self.try_deliver(&group).await {
@@ -255,11 +385,12 @@ impl Loading {
                     break;
                 }
                 Ok(Delivered::AlreadyDone(chunks)) => {
-                    if !group.leave_out(&chunks) {
-                        return Err(
-                            Error::internal("the ledger refuses chunks that it does not have").in_step(&self.load.name)
-                        );
-                    }
+                    let left_out = Arc::get_mut(&mut group).and_then(|group| group.leave_out(&chunks));
+                    let Some(rows) = left_out else {
+                        let error = Error::internal("the ledger refuses chunks that it does not have");
+                        return Err(error.in_step(&self.load.name));
+                    };
+                    self.came.before.fetch_add(rows, Ordering::Relaxed);
                 }
                 Err(error) if error.kind() == ErrorKind::Transient && tries < RETRIES => {
                     tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(tries)).await;
@@ -268,23 +399,28 @@ impl Loading {
                 Err(error) => return Err(error.in_step(&self.load.name)),
             }
         }
+        let group = Arc::into_inner(group).ok_or_else(|| Error::internal("a group that is written is still in use"))?;
         self.add_notes(group.written());
         Ok(())
     }
 
-    async fn try_deliver(&self, group: &Group) -> Result<Delivered> {
-        let mut delivery = self.load.ledger.delivery(group.chunks(), 0).await?;
-        // Which rows of the group went into the delivery.
-        let mut numbers: Vec<UInt64Array> = Vec::new();
+    async fn try_deliver(&self, group: &Arc<Group>) -> Result<Delivered> {
+        let leg = &self.load.legs[group.leg];
+        let attempt = Arc::new(Attempt::new(self, group));
+        let room = self.load.rejects.of_sink(&self.load.name).map_or(0, |limit| limit.room(group.count()));
+        let room = usize::try_from(room).unwrap_or(usize::MAX).clamp(SHOWN_BAD_ROWS - 1, usize::MAX - 1);
+        let mut delivery = self.load.ledger.delivery(group.chunks(), room).await?;
+        let left_out = Arc::new(AtomicI64::new(0));
         if group.has_rows() {
             let batch_rows = self.load.context.session_config().batch_size();
-            let plan = instance::over(&self.load.legs[group.leg], group.batches(), batch_rows);
+            let taker: Arc<dyn TakeRow> = Arc::clone(&attempt) as Arc<dyn TakeRow>;
+            let plan = instance::over(leg, group.batches(), batch_rows, &taker, &left_out);
             let rows = plan.and_then(|plan| plan.execute(0, Arc::clone(&self.load.context)));
             let mut rows = rows.map_err(fault::unwrap)?;
             while let Some(batch) = rows.next().await {
                 let batch = batch.map_err(fault::unwrap)?;
                 let number = batch.num_columns() - 1;
-                numbers.push(batch.column(number).as_primitive::<UInt64Type>().clone());
+                attempt.sent(batch.column(number).as_primitive::<UInt64Type>());
                 let columns: Vec<usize> = (0..number).collect();
                 let batch = batch
                     .project(&columns)
@@ -293,27 +429,24 @@ impl Loading {
                 tokio::task::yield_now().await;
             }
         }
-        let delivered = delivery.commit().await?;
-        let sent: usize = numbers.iter().map(UInt64Array::len).sum();
-        if let Delivered::Written { rows, refused } = &delivered
-            && *rows + refused.len() as u64 != sent as u64
-        {
+        let asked = Arc::clone(&attempt);
+        let delivered = delivery.commit_if(Box::new(move |refused| asked.accept(refused))).await;
+        let Ok(Delivered::Written { rows, refused }) = &delivered else {
+            attempt.take_back();
+            return delivered;
+        };
+        let (sent, failed) = (attempt.sent_rows(), attempt.failed());
+        if rows + refused.len() as u64 != sent {
             return Err(Error::internal(format!("of {sent} rows {rows} were written")));
         }
-        if let Delivered::Written { refused, .. } = &delivered
-            && let Some(first) = refused.first()
-        {
-            let mut row = usize::try_from(first.row).unwrap_or(usize::MAX);
-            let number = numbers.iter().find_map(|numbers| {
-                let here = row < numbers.len();
-                let number = here.then(|| numbers.value(row));
-                row = row.saturating_sub(numbers.len());
-                number
-            });
-            let error = Error::data("a row is not taken").text(&first.shown).cause(&first.reason);
-            return Err(number.and_then(|number| group.origin(number)).map_or(error.clone(), |at| at.place(error)));
+        let left_out = left_out.load(Ordering::Relaxed).unsigned_abs();
+        if sent + left_out != group.count() {
+            return Err(Error::internal(format!("of {} rows {sent} were sent, {left_out} left out", group.count())));
         }
-        Ok(delivered)
+        self.came.filtered.fetch_add(left_out - failed, Ordering::Relaxed);
+        self.came.rejected.fetch_add(failed + refused.len() as u64, Ordering::Relaxed);
+        self.load.step.add_rejected(failed + refused.len() as u64);
+        delivered
     }
 }
 

@@ -11,12 +11,14 @@
 //! the chunks. A group whose transaction failed is still there and is delivered again.
 //!
 //! `way.rs` which ways from a source to a sink can be taken so; `units.rs` what tells units apart, and which of them are
-//! complete; `group.rs` the rows of a group; `instance.rs` the plan of a group; `load.rs` who reads and delivers. The
+//! complete; `group.rs` the rows of a group; `instance.rs` the plan of a group; `refused.rs` what is left out on the way;
+//! `load.rs` who reads and delivers. The
 //! target's side is [`millstream_core::sink::Ledger`].
 
-mod group;
-mod instance;
+pub mod group;
+pub mod instance;
 pub mod load;
+mod refused;
 mod units;
 pub mod way;
 

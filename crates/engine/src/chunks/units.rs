@@ -263,7 +263,7 @@ mod tests {
         assert!(units.admit(&unit("a", 1)).expect("listed once"));
         assert!(units.admit(&unit("a", 1)).expect_err("listed twice").what().contains("listed twice"));
         let notes = units.notes("a").expect("it is read");
-        let member = |earlier| MemberPlace { name: Some("x.csv".into()), earlier };
+        let member = |earlier| MemberPlace { name: Some("x.csv".into()), earlier, ..MemberPlace::default() };
         notes.begin_member(&member(0)).expect("the first");
         notes.begin_member(&member(1)).expect("the second of this name");
         assert!(notes.begin_member(&member(0)).is_err());

@@ -5,6 +5,7 @@
 //! or is shared by several users, needs all rows; what is volatile gives others the next time.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::physical_expr::PhysicalExpr;
@@ -12,7 +13,9 @@ use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::format::Reading;
 
+use crate::meter::step_of;
 use crate::read::exec::ReadExec;
+use crate::rejects::lenient::LenientExec;
 
 /// A way from one source to a sink.
 #[derive(Debug, Clone)]
@@ -32,9 +35,73 @@ impl Leg {
 
 /// The ways that lead to a sink, if each of them goes row by row; otherwise what does not, in words that end a sentence.
 pub fn legs(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Leg>, String> {
+    let found = row_wise(plan)?;
+    for leg in &found {
+        let read = leg.read();
+        if read.reader().patterns.iter().any(|pattern| pattern == "-") {
+            return Err(format!("`{}` reads standard input, which cannot be read again", read.source()));
+        }
+        if matches!(read.reader().format.reading(), Reading::Rows) {
+            return Err(format!("`{}` reads a database, whose rows have no place of their own", read.source()));
+        }
+    }
+    Ok(found)
+}
+
+/// The same, whether or not what is read could be read again.
+pub fn row_wise(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Leg>, String> {
     let mut found = Vec::new();
     walk(plan, &mut Vec::new(), &mut found)?;
     Ok(found)
+}
+
+/// What has become of the records on such a way: how many rows came to its end, how many filters have left out, and how
+/// many could not be computed.
+pub fn counts(plan: &Arc<dyn ExecutionPlan>) -> Counts {
+    if let Some(read) = plan.downcast_ref::<ReadExec>() {
+        let parse = read.reader().steps.parse.snapshot();
+        let filtered = read.reader().filtered.load(Ordering::Relaxed);
+        let read = parse.rows + parse.rejected;
+        return Counts { read, out: parse.rows - filtered, filtered, rejected: parse.rejected };
+    }
+    let below = plan.children().into_iter().map(counts).fold(Counts::default(), Counts::and);
+    let Some(step) = step_of(plan).filter(|_| !plan.children().is_empty()) else { return below };
+    let operator = plan.children()[0];
+    if is_left_out(operator.name()) {
+        return below;
+    }
+    let out = step.snapshot().rows;
+    let failed = match operator.name() {
+        "LenientExec" => operator.downcast_ref::<LenientExec>().map_or(0, LenientExec::failed),
+        "FilterExec" => 0,
+        _ => return Counts { out, ..below },
+    };
+    let filtered = below.filtered + (below.out.saturating_sub(out)).saturating_sub(failed);
+    Counts { out, filtered, rejected: below.rejected + failed, ..below }
+}
+
+/// What has become of records so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records that were read.
+    pub read: u64,
+    /// Rows that have come out.
+    pub out: u64,
+    /// Rows that filters have left out.
+    pub filtered: u64,
+    /// Records and rows that were refused.
+    pub rejected: u64,
+}
+
+impl Counts {
+    fn and(self, other: Counts) -> Counts {
+        Counts {
+            read: self.read + other.read,
+            out: self.out + other.out,
+            filtered: self.filtered + other.filtered,
+            rejected: self.rejected + other.rejected,
+        }
+    }
 }
 
 fn walk(
@@ -42,13 +109,7 @@ fn walk(
     above: &mut Vec<Arc<dyn ExecutionPlan>>,
     found: &mut Vec<Leg>,
 ) -> Result<(), String> {
-    if let Some(read) = node.downcast_ref::<ReadExec>() {
-        if read.reader().patterns.iter().any(|pattern| pattern == "-") {
-            return Err(format!("`{}` reads standard input, which cannot be read again", read.source()));
-        }
-        if matches!(read.reader().format.reading(), Reading::Rows) {
-            return Err(format!("`{}` reads a database, whose rows have no place of their own", read.source()));
-        }
+    if node.is::<ReadExec>() {
         found.push(Leg { operators: above.clone(), read: Arc::clone(node) });
         return Ok(());
     }
@@ -82,7 +143,7 @@ fn check(node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
     if node.fetch().is_some() {
         return Err("a limit counts all rows".to_owned());
     }
-    if !matches!(name, "MeterExec" | "FilterExec" | "ProjectionExec") && !is_left_out(name) {
+    if !matches!(name, "MeterExec" | "FilterExec" | "ProjectionExec" | "LenientExec") && !is_left_out(name) {
         return Err(why_not(name));
     }
     let mut volatile = false;

@@ -12,9 +12,11 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
+use millstream_core::ErrorKind;
 
 use super::shared::LogicalStep;
 use crate::fault;
+use crate::rejects::{Entry, allowing};
 
 /// What a step does that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,11 @@ impl Blame {
         self.0.push((step.name.clone(), deeds_of(&step.plan, state)));
     }
 
+    /// The names of the steps that do something which can fail.
+    pub fn steps(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(|(_, deeds)| !deeds.is_empty()).map(|(name, _)| name.as_str())
+    }
+
     /// `error`, which came out of the operator `operator`, with the step at fault, unless someone below has told it.
     pub fn place(&self, error: DataFusionError, operator: &str) -> DataFusionError {
         if fault::is_ours(&error) {
@@ -49,7 +56,13 @@ impl Blame {
         }
         let steps = deed(&error, operator).and_then(|deed| self.steps_that(deed));
         let error = fault::unwrap(error);
-        fault::carry(steps.iter().fold(error, |error, steps| error.in_step(steps)))
+        let Some(steps) = steps else { return fault::carry(error) };
+        let leaves_out = matches!(operator, "FilterExec" | "ProjectionExec" | "ReadExec");
+        let error = match leaves_out && error.kind() == ErrorKind::Data && !steps.contains(" or ") {
+            true => allowing(error, &Entry::Step(steps.clone())),
+            false => error,
+        };
+        fault::carry(error.in_step(&steps))
     }
 
     fn steps_that(&self, deed: Deed) -> Option<String> {

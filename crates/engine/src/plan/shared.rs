@@ -20,8 +20,9 @@ use super::blame::Blame;
 use super::joins;
 use super::sort::{self, Sorting};
 use super::sorted::{SortedRows, SortingPlanner};
-use crate::meter::{Metered, meter};
+use crate::meter::{Metered, Metering, meter};
 use crate::read::table::InOrder;
+use crate::rejects::Rejects;
 use crate::tee::Tee;
 
 /// A step of the job as other steps' plans name it, until it is known whether it becomes a view or a tee.
@@ -111,6 +112,15 @@ pub struct Planner<'a> {
     pub sorting: Sorting,
     /// Where the operators' counters go.
     pub steps: Arc<Steps>,
+    /// What may be left out.
+    pub rejects: Arc<Rejects>,
+}
+
+/// What stands on top of a plan.
+#[derive(Clone, Copy)]
+enum Top<'a> {
+    Sink(&'a str),
+    Tee(&'a str),
 }
 
 /// All physical plans of a job.
@@ -160,7 +170,7 @@ impl Planner<'_> {
         for (step, (name, plan)) in shared.iter().zip(optimised_tees.into_iter().rev()) {
             let blame = self.blame(step, &views)?;
             let ordered = in_order.contains(&name);
-            let input = self.physical(&name, &plan, ordered, blame, &mut physical.metered).await?;
+            let input = self.physical(Top::Tee(&name), &plan, ordered, blame, &mut physical.metered).await?;
             let step = self.steps.add(&name, StepKind::Transform, "tee");
             let tee = Tee::new(&name, input, Arc::clone(&self.budget), self.scratch.clone(), step);
             self.resolve(&name, &tee, &optimised_sinks, steps)?;
@@ -169,7 +179,7 @@ impl Planner<'_> {
         for (sink, (name, plan)) in sinks.iter().zip(&optimised_sinks) {
             let blame = self.blame(sink, &views)?;
             let ordered = in_order.contains(name);
-            let plan = self.physical(name, plan, ordered, blame, &mut physical.metered).await?;
+            let plan = self.physical(Top::Sink(name), plan, ordered, blame, &mut physical.metered).await?;
             physical.roots.push(Root { name: name.clone(), plan });
         }
         Ok(physical)
@@ -191,7 +201,7 @@ impl Planner<'_> {
 
     async fn physical(
         &self,
-        name: &str,
+        top: Top<'_>,
         plan: &LogicalPlan,
         in_order: bool,
         blame: Blame,
@@ -211,7 +221,13 @@ impl Planner<'_> {
         let state = SessionStateBuilder::new_from_existing(state).with_query_planner(planner).build();
         let plan = joins::physical_plan(plan, &state, self.budget.limit()).await?;
         let plan = sort::external(plan, &self.sorting)?;
-        meter(plan, name, &Arc::new(blame), &self.steps, metered)
+        let (Top::Sink(name) | Top::Tee(name)) = top;
+        let sink = matches!(top, Top::Sink(_)).then(|| name.to_owned());
+        meter(
+            plan,
+            &Metering { root: name, sink, blame: &Arc::new(blame), steps: &self.steps, rejects: &self.rejects },
+            metered,
+        )
     }
 
     /// Tells every stand-in for `name` that it is a tee.

@@ -31,6 +31,7 @@ use super::queue::{UnitsExec, from_batch};
 use super::rows::{self, Piece, RowsRequest};
 use crate::fault;
 use crate::plan::node::EachRound;
+use crate::rejects::raw::Cutter;
 
 /// Pieces of units, each with the unit's URI.
 pub type UnitPieces = BoxStream<'static, Result<(Arc<str>, Piece)>>;
@@ -89,16 +90,18 @@ impl ReadExec {
     }
 
     /// What `partition` reads of the units that `wanted` lets through, with the place of every row, and the unit's URI.
-    /// Rows come as the parser gives them, however few they are.
+    /// Rows come as the parser gives them, however few they are, with their raw records if `raw`.
     pub fn pieces(
         &self,
         partition: usize,
         context: Arc<TaskContext>,
+        raw: bool,
         wanted: impl Fn(&Unit) -> Result<bool> + Send + 'static,
     ) -> DataFusionResult<UnitPieces> {
+        self.prepare_rejects(raw);
         let units = self.units.execute(partition, context)?;
         let crew = self.crew(partition)?;
-        let (reader, request) = (Arc::clone(&self.reader), Arc::new(self.request.with_places()));
+        let (reader, request) = (Arc::clone(&self.reader), Arc::new(self.request.with_places(raw)));
         let (check, order, partitions) = (self.order_check()?, self.order(), self.partitions());
         let pieces = async_stream::try_stream! {
             let units = units.map_err(fault::unwrap);
@@ -130,6 +133,14 @@ impl ReadExec {
             }
         };
         Ok(pieces.boxed())
+    }
+
+    /// Says how raw records are cut, if someone may ask for them.
+    fn prepare_rejects(&self, raw: bool) {
+        if self.reader.tape(raw).is_some() {
+            let cutter = Cutter::new(Arc::clone(&self.reader), &self.request.parse);
+            self.reader.rejects.cut_by(&self.reader.name, cutter);
+        }
     }
 
     /// How many tasks read.
@@ -242,6 +253,7 @@ impl ExecutionPlan for ReadExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        self.prepare_rejects(false);
         let units = self.units.execute(partition, context)?;
         let (partitions, order) = (self.partitions(), self.order());
         let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));

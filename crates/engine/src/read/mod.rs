@@ -42,6 +42,9 @@ use millstream_core::{ByteStream, Error, Registry, Reservation, Result, Step, Un
 use self::order::SortedBy;
 use self::pace::Pace;
 use self::unopened::Unopened;
+use crate::rejects::Rejects;
+use crate::rejects::raw::Tape;
+use crate::rejects::replay::Replay;
 
 /// Columns that Millstream can add to every row of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,10 +107,12 @@ pub struct Reader {
     pub provenance: Vec<Provenance>,
     /// Whether only units are read that no earlier run has loaded.
     pub incremental: bool,
-    /// Records that may be refused before the run fails.
-    pub max_rejects: u64,
-    /// Records refused so far, over all partitions.
-    pub rejected: AtomicU64,
+    /// What is left out of the run.
+    pub rejects: Arc<Rejects>,
+    /// How many sound records were left out by a filter that was pushed down.
+    pub filtered: AtomicU64,
+    /// The rejects that are loaded again in place of the source's files.
+    pub replay: Option<Arc<Replay>>,
     /// Where I/O runs and what it is charged to.
     pub context: SourceContext,
     /// The counters.
@@ -315,6 +320,20 @@ impl Reader {
     pub fn open_ahead(&self) -> usize {
         let schemes = self.patterns.iter().filter_map(|pattern| self.source_of(pattern.trim_start_matches('@')).ok());
         schemes.map(|source| source.connections()).max().unwrap_or(1)
+    }
+
+    /// Counts records that have come, rejected ones among them.
+    pub fn came(&self, records: u64) {
+        if let Some(limit) = self.rejects.of_step(&self.name) {
+            limit.add_came(records);
+        }
+    }
+
+    /// What keeps the text of a member for raw records, if `raw` asks for them; or its beginning, where a reject may have to
+    /// be read again behind it.
+    pub fn tape(&self, raw: bool) -> Option<Tape> {
+        let header = self.format.name() == "csv" && self.rejects.of_step(&self.name).is_some();
+        (raw || header).then(|| Tape::new(raw))
     }
 
     /// The schema of the rows: `columns` of the format, then the provenance.

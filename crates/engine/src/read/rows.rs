@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringViewArray};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, StringViewArray};
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Int64Type, SchemaRef};
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
@@ -20,7 +20,7 @@ use futures::{Stream, StreamExt};
 use millstream_codec::Unpacked;
 use millstream_core::format::{ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject, Rows, StreamFormat};
 use millstream_core::source::{Source, SourceContext};
-use millstream_core::{Crew, Error, ErrorKind, Reservation, Result, Unit};
+use millstream_core::{Crew, Error, Reservation, Result, Unit};
 
 use super::crew::Member;
 use super::order::{OrderCheck, SortedBy};
@@ -29,6 +29,9 @@ use super::split::{SplitParser, cut};
 use super::unit::{OpenUnit, UnitBytes, UnitText};
 use super::{Provenance, Reader};
 use crate::fault;
+use crate::rejects::raw::Tape;
+use crate::rejects::replay::Replay;
+use crate::rejects::{Entry, of_parser};
 
 /// What every unit of a source is read for.
 #[derive(Debug, Clone)]
@@ -51,23 +54,33 @@ pub struct RowsRequest {
     pub helpers: usize,
     /// Whether these are all columns of the source, and all rows.
     pub whole: bool,
+    /// Whether the raw record of each row is wanted.
+    pub raw: bool,
 }
 
 impl RowsRequest {
-    /// The same, and where each row is from.
-    pub fn with_places(&self) -> Self {
+    /// The same, and where each row is from; with its raw record if `raw`.
+    pub fn with_places(&self, raw: bool) -> Self {
         let parse = ParseRequest { lines: true, bytes: true, ..self.parse.clone() };
-        RowsRequest { parse, ..self.clone() }
+        RowsRequest { parse, raw, ..self.clone() }
     }
 }
 
 /// The member of an archive that rows are from; none if the unit is no archive.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct MemberPlace {
     /// Its name.
     pub name: Option<Arc<str>>,
     /// How many members of the same name came before it.
     pub earlier: u32,
+    /// The beginning of its text, if someone may ask for that.
+    pub beginning: Bytes,
+}
+
+impl PartialEq for MemberPlace {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, self.earlier) == (&other.name, other.earlier)
+    }
 }
 
 /// Rows and where they are from.
@@ -79,6 +92,8 @@ pub struct PlacedRows {
     pub lines: Option<ArrayRef>,
     /// The byte at which each row begins, if asked for.
     pub bytes: Option<ArrayRef>,
+    /// The raw record of each row, and perhaps some of what follows it, if asked for and known.
+    pub raw: Option<ArrayRef>,
     /// The member they are from.
     pub member: MemberPlace,
 }
@@ -88,6 +103,11 @@ pub struct PlacedRows {
 pub enum Piece {
     /// Rows, in their order.
     Rows(PlacedRows),
+    /// Records that the parser refused, before the rows that were read with them. A row that comes later may stand before
+    /// them in the text, but not one that came earlier behind them.
+    Rejects(Vec<Reject>, MemberPlace),
+    /// A member, or a unit that is no archive, has been read to its end.
+    MemberEnd,
     /// The unit has been read to its end, with all of its parts.
     End,
 }
@@ -100,10 +120,14 @@ pub fn rows(
     worker: Arc<Member>,
     order: Option<Arc<OrderCheck>>,
 ) -> impl Stream<Item = DataFusionResult<RecordBatch>> + Send {
-    pieces(reader, request, open, worker, order).filter_map(|piece| {
+    let uri = open.unit.uri.clone();
+    pieces(Arc::clone(&reader), request, open, worker, order).filter_map(move |piece| {
         std::future::ready(match piece {
             Ok(Piece::Rows(rows)) => Some(Ok(rows.batch)),
-            Ok(Piece::End) => None,
+            Ok(Piece::Rejects(refused, member)) => {
+                refuse(&reader, refused, &uri, &member).err().map(|error| Err(fault::carry(error)))
+            }
+            Ok(Piece::MemberEnd | Piece::End) => None,
             Err(error) => Some(Err(error)),
         })
     })
@@ -130,24 +154,58 @@ pub fn pieces(
         };
         while let Some(item) = parsed_rows.next().await {
             let item = item.map_err(|error| fault::carry(error.in_unit(&uri, None).in_step(&reader.name)))?;
-            let Some((rows, member)) = item else {
-                yield Piece::End;
-                continue;
+            let (rows, raw, member) = match item {
+                MemberPiece::Rows(rows, raw, member) => (rows, raw, member),
+                MemberPiece::Rejects(refused, member) => {
+                    reader.steps.parse.add_rejected(refused.len() as u64);
+                    reader.came(refused.len() as u64);
+                    yield Piece::Rejects(refused, member);
+                    continue;
+                }
+                MemberPiece::MemberEnd => {
+                    yield Piece::MemberEnd;
+                    continue;
+                }
+                MemberPiece::End => {
+                    yield Piece::End;
+                    continue;
+                }
             };
             if let Some(order) = &order {
                 let placed = |error: Error| fault::carry(error.in_unit(&uri, member.name.as_deref()).in_step(&reader.name));
                 order.check(&rows.batch, rows.lines.as_ref()).map_err(placed)?;
             }
             // What is read counts, not what a filter that was pushed down leaves of it.
-            reader.steps.parse.add_rows(rows.batch.num_rows() as u64);
-            let Some(rows) = finish(&request, rows, &uri, member)? else { continue };
+            let count = rows.batch.num_rows() as u64;
+            reader.steps.parse.add_rows(count);
+            reader.came(count);
+            let rows = finish(&request, rows, raw, &uri, member, reader.replay.as_deref())?;
+            let left = rows.as_ref().map_or(0, |rows| rows.batch.num_rows() as u64);
+            if left < count {
+                reader.filtered.fetch_add(count - left, Ordering::Relaxed);
+            }
+            let Some(rows) = rows else { continue };
             yield Piece::Rows(rows);
         }
     }
 }
 
-/// Rows as the parser gave them, and the member they are from; nothing at the end of the unit.
-type MemberRows = BoxStream<'static, Result<Option<(Rows, MemberPlace)>>>;
+/// What comes of the text of a unit.
+enum MemberPiece {
+    /// Rows as the parser gave them, their raw records, and the member they are from.
+    Rows(Rows, Option<ArrayRef>, MemberPlace),
+    Rejects(Vec<Reject>, MemberPlace),
+    MemberEnd,
+    End,
+}
+
+impl MemberPiece {
+    fn rows(rows: Rows, member: &MemberPlace) -> Self {
+        MemberPiece::Rows(rows, None, member.clone())
+    }
+}
+
+type MemberRows = BoxStream<'static, Result<MemberPiece>>;
 
 /// The rows of a unit that is read from its beginning to its end.
 fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitText) -> MemberRows {
@@ -155,6 +213,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
         let mut sink = MemberReader::None;
         let mut member = MemberPlace::default();
         let mut names: HashMap<Arc<str>, u32> = HashMap::new();
+        let mut tape = None;
         loop {
             let mut parsed = Parsed::default();
             let mut ended = false;
@@ -163,9 +222,11 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                 Unpacked::Begin { member: name } => {
                     member = next_member(name, &mut names);
                     sink = MemberReader::new(&reader, &request.parse)?;
+                    tape = reader.tape(request.raw);
                     continue;
                 }
                 Unpacked::Text(piece) => {
+                    tape.iter_mut().for_each(|tape: &mut Tape| tape.push(&piece));
                     if text.is_long() {
                         sink.split(&reader, &request.parse, &piece, text.worker());
                     }
@@ -177,7 +238,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                         let mut read = collected_rows(&reader, &request, pieces)?;
                         while let Some(rows) = read.next().await {
                             let rows = rows.map_err(|error| text.fault(error, member.name.as_deref()))?;
-                            yield Some((rows, member.clone()));
+                            yield MemberPiece::rows(rows, &member);
                         }
                     }
                     sink.finish(&reader, &mut parsed)
@@ -188,11 +249,21 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
             loop {
                 taken.map_err(|error| text.fault(error, member.name.as_deref()))?;
                 let Parsed { rows, rejects, passed_over, .. } = std::mem::take(&mut parsed);
-                reader.steps.parse.add_rows(passed_over);
-                for rows in rows {
-                    yield Some((rows, member.clone()));
+                if passed_over > 0 {
+                    reader.steps.parse.add_rows(passed_over);
+                    reader.came(passed_over);
+                    reader.filtered.fetch_add(passed_over, Ordering::Relaxed);
                 }
-                refuse(&reader, rejects, text.unit(), member.name.as_deref())?;
+                if let Some(tape) = tape.as_ref() {
+                    member.beginning = tape.beginning();
+                }
+                if !rejects.is_empty() {
+                    yield MemberPiece::Rejects(rejects, member.clone());
+                }
+                for rows in rows {
+                    let raw = tape.as_mut().filter(|_| request.raw).and_then(|tape| texts(tape, &rows));
+                    yield MemberPiece::Rows(rows, raw, member.clone());
+                }
                 if !sink.waits() {
                     break;
                 }
@@ -200,14 +271,21 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
             }
             if ended {
                 sink = MemberReader::None;
+                yield MemberPiece::MemberEnd;
             }
         }
         if !text.is_missing() && text.ended(0).is_some() {
             reader.steps.fetch.add_units(1);
-            yield None;
+            yield MemberPiece::End;
         }
     }
     .boxed()
+}
+
+/// The raw records of rows, as far as `tape` has them.
+fn texts(tape: &mut Tape, rows: &Rows) -> Option<ArrayRef> {
+    let starts = rows.bytes.as_ref()?.as_primitive::<Int64Type>();
+    Some(tape.texts(starts.values()))
 }
 
 /// The place of a member that comes behind those in `names`.
@@ -216,7 +294,7 @@ fn next_member(name: Option<String>, names: &mut HashMap<Arc<str>, u32>) -> Memb
     let name: Arc<str> = name.into();
     let before = names.entry(Arc::clone(&name)).or_default();
     *before += 1;
-    MemberPlace { name: Some(name), earlier: *before - 1 }
+    MemberPlace { name: Some(name), earlier: *before - 1, beginning: Bytes::new() }
 }
 
 /// The most text that is handed to a parser at once: about as large as a batch.
@@ -316,44 +394,10 @@ fn collected_rows(
     Ok(format.read(Arc::new(Collected(pieces.concat().into())), &request.parse))
 }
 
-/// Counts rejects, and ends the run when there are more than the job allows.
-fn refuse(reader: &Reader, rejects: Vec<Reject>, unit: &Unit, member: Option<&str>) -> Result<()> {
-    for reject in rejects {
-        reader.steps.parse.add_rejected(1);
-        let before = reader.rejected.fetch_add(1, Ordering::Relaxed);
-        if before < reader.max_rejects {
-            continue;
-        }
-        let reason = reject.reason.in_unit(&unit.uri, member).in_step(&reader.name);
-        if reader.max_rejects == 0 {
-            return Err(reason);
-        }
-        let mut over = Error::new(
-            ErrorKind::Rejects,
-            format!(
-                "more records were rejected than the {} that are allowed (`max_rejects`); the last: {}",
-                reader.max_rejects,
-                reason.what()
-            ),
-        )
-        .in_unit(&unit.uri, member)
-        .in_step(&reader.name);
-        let place = reason.place();
-        if let Some(line) = place.line {
-            over = over.line(line);
-        }
-        if let Some(byte) = place.byte {
-            over = over.byte(byte);
-        }
-        if let Some(column) = &place.column {
-            over = over.column(column);
-        }
-        if let Some(text) = reason.offending_text() {
-            over = over.text(text);
-        }
-        return Err(over.hint("mend the data, or raise `max_rejects` of the source"));
-    }
-    Ok(())
+/// Leaves out what the parser refuses, as far as the job allows.
+fn refuse(reader: &Reader, refused: Vec<Reject>, uri: &str, member: &MemberPlace) -> Result<()> {
+    let refusal = |reject| of_parser(&reader.rejects, &reader.name, uri, member, reject);
+    reader.rejects.take(&Entry::Step(reader.name.clone()), refused.into_iter().map(refusal).collect())
 }
 
 /// The rows of a unit of a place that gives rows.
@@ -368,10 +412,10 @@ fn stored_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> Me
             reader.steps.decode.add_waiting_input(start.elapsed());
             let Some(rows) = next.transpose()? else { break };
             reader.steps.fetch.add_bytes(rows.batch.get_array_memory_size() as u64);
-            yield Some((rows, MemberPlace::default()));
+            yield MemberPiece::rows(rows, &MemberPlace::default());
         }
         reader.steps.fetch.add_units(1);
-        yield None;
+        yield MemberPiece::End;
     }
     .boxed()
 }
@@ -387,10 +431,10 @@ fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, pace:
             let start = Instant::now();
             let Some(rows) = read.next().await else { break };
             reader.steps.parse.add_busy(start.elapsed());
-            yield Some((rows?, MemberPlace::default()));
+            yield MemberPiece::rows(rows?, &MemberPlace::default());
         }
         reader.steps.fetch.add_units(1);
-        yield None;
+        yield MemberPiece::End;
     }
     .boxed()
 }
@@ -466,15 +510,34 @@ impl ReadAt for Collected {
 }
 
 /// Adds the provenance, filters, and keeps the columns that come out. `None` if no row is left.
-fn finish(request: &RowsRequest, rows: Rows, uri: &str, member: MemberPlace) -> DataFusionResult<Option<PlacedRows>> {
+fn finish(
+    request: &RowsRequest,
+    rows: Rows,
+    mut raw: Option<ArrayRef>,
+    uri: &str,
+    member: MemberPlace,
+    replay: Option<&Replay>,
+) -> DataFusionResult<Option<PlacedRows>> {
     let Rows { lines, bytes, .. } = &rows;
     let (mut lines, mut bytes) = (lines.clone(), bytes.clone());
     let count = rows.batch.num_rows();
     let mut columns: Vec<ArrayRef> = rows.batch.columns().to_vec();
+    // What is loaded again is from where it has been.
+    let first = replay.and_then(|replay| replay.unit(uri)).map(|unit| &unit.rejected);
     for provenance in &request.provenance {
         columns.push(match provenance {
-            Provenance::Uri => constant(Some(&millstream_core::redact::url(uri)), count),
-            Provenance::Member => constant(member.name.as_deref(), count),
+            Provenance::Uri => match first {
+                Some(first) => constant(first.uri.as_deref(), count),
+                None => constant(Some(&millstream_core::redact::url(uri)), count),
+            },
+            Provenance::Member => match first {
+                Some(first) => constant(first.member.as_deref(), count),
+                None => constant(member.name.as_deref(), count),
+            },
+            Provenance::Line if first.is_some() => {
+                let line = first.and_then(|first| first.line).unwrap_or(0);
+                Arc::new(Int64Array::from(vec![line.cast_signed(); count]))
+            }
             Provenance::Line => {
                 rows.lines.clone().ok_or_else(|| DataFusionError::Internal("the parser gave no line numbers".into()))?
             }
@@ -485,7 +548,7 @@ fn finish(request: &RowsRequest, rows: Rows, uri: &str, member: MemberPlace) -> 
     let kept = match &request.filter {
         Some(filter) => {
             let mask = filter.evaluate(&batch)?.into_array(count)?;
-            for places in [&mut lines, &mut bytes].into_iter().flatten() {
+            for places in [&mut lines, &mut bytes, &mut raw].into_iter().flatten() {
                 *places = arrow::compute::filter(places, mask.as_boolean())?;
             }
             filter_record_batch(&batch, mask.as_boolean())?
@@ -498,7 +561,7 @@ fn finish(request: &RowsRequest, rows: Rows, uri: &str, member: MemberPlace) -> 
     let projected = request.output.iter().map(|&index| Arc::clone(kept.column(index))).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(kept.num_rows()));
     let batch = RecordBatch::try_new_with_options(Arc::clone(&request.output_schema), projected, &options)?;
-    Ok(Some(PlacedRows { batch, lines, bytes, member }))
+    Ok(Some(PlacedRows { batch, lines, bytes, raw, member }))
 }
 
 /// `value` in every one of `rows` rows: one buffer, many views.

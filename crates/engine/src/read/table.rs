@@ -7,6 +7,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue, Statistics};
 use datafusion::datasource::TableType;
 use datafusion::error::Result as DataFusionResult;
@@ -108,6 +109,7 @@ impl SourceTable {
             sorted,
             output_schema: Arc::new(self.schema.project(projection)?),
             helpers: 0,
+            raw: false,
         })
     }
 
@@ -135,7 +137,9 @@ impl TableProvider for SourceTable {
     /// The reader applies a filter to every batch as soon as it is parsed, after all values that the job uses have been
     /// converted: so which rows are refused does not depend on it. A volatile filter must run where it stands.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
-        let supported = |filter: &&Expr| match filter.is_volatile() {
+        // A filter that may leave out what it cannot compute stays where it stands, too.
+        let stays = |filter: &Expr| filter.is_volatile() || (self.reader.rejects.is_lenient() && can_fail(filter));
+        let supported = |filter: &&Expr| match stays(filter) {
             true => TableProviderFilterPushDown::Unsupported,
             false => TableProviderFilterPushDown::Exact,
         };
@@ -165,6 +169,28 @@ impl TableProvider for SourceTable {
         let units = UnitsExec::new(Arc::clone(&self.reader), in_order, partitions);
         Ok(Arc::new(ReadExec::new(Arc::clone(&self.reader), Arc::new(request), statistics, Arc::new(units))))
     }
+}
+
+/// Whether a row may be such that `filter` cannot be computed.
+fn can_fail(filter: &Expr) -> bool {
+    let mut can_fail = false;
+    let looked = filter.apply(|part| {
+        can_fail |= match part {
+            Expr::Column(_)
+            | Expr::Literal(..)
+            | Expr::Alias(_)
+            | Expr::Like(_)
+            | Expr::InList(_)
+            | Expr::Between(_) => false,
+            Expr::Not(_) | Expr::IsNull(_) | Expr::IsNotNull(_) | Expr::IsTrue(_) | Expr::IsFalse(_) => false,
+            Expr::BinaryExpr(binary) => {
+                !binary.op.supports_propagation() && !matches!(binary.op, Operator::And | Operator::Or)
+            }
+            _ => true,
+        };
+        Ok(TreeNodeRecursion::Continue)
+    });
+    can_fail || looked.is_err()
 }
 
 /// The parts of `filter` that compare a column with a value: what statistics of row groups can rule out.

@@ -1,7 +1,7 @@
 //! What the csv parser says of bad records and values. The caller adds the byte.
 
 use arrow::datatypes::DataType;
-use millstream_core::Error;
+use millstream_core::{Error, RejectKind};
 
 use super::scan::{BadRecord, Flaw};
 use super::spec::{Conventions, Dialect};
@@ -55,7 +55,11 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
     };
     let error =
         if more > 0 { error.cause(format!("the record goes on to line {}", bad.line + more as u64)) } else { error };
-    error.line(bad.line)
+    let kind = match bad.flaw {
+        Flaw::FieldCount(_) => RejectKind::Fields,
+        _ => RejectKind::Quotes,
+    };
+    error.line(bad.line).reject(kind)
 }
 
 /// A record that is longer than allowed; `open` is the line of its open quote.
@@ -63,6 +67,7 @@ pub(crate) fn too_long(dialect: &Dialect, line: u64, open: Option<u64>, record: 
     let limit = millstream_core::spec::Size(dialect.max_record as u64);
     let beginning = &record[..record.len().min(dialect.max_record)];
     let error = Error::data(format!("the record is longer than {limit}")).text(beginning).line(line);
+    let error = error.reject(RejectKind::TooLong);
     match open {
         Some(opened) => error
             .cause(format!("the quote opened in line {opened} is not closed"))
@@ -86,7 +91,11 @@ pub(crate) fn value(fault: ValueFault, data_type: &DataType, text: &[u8], conven
             "the value has an offset from UTC, and the column is a timestamp without zone".to_owned()
         }
     };
-    Error::data(what).text(text).hint(value_hint(fault, data_type, trimmed(text), conventions))
+    let kind = match fault {
+        ValueFault::OutOfRange => RejectKind::OutOfRange,
+        _ => RejectKind::Value,
+    };
+    Error::data(what).text(text).reject(kind).hint(value_hint(fault, data_type, trimmed(text), conventions))
 }
 
 fn value_hint(fault: ValueFault, data_type: &DataType, text: &[u8], conventions: &Conventions) -> String {

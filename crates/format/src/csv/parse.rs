@@ -308,7 +308,12 @@ impl CsvParser {
     }
 
     fn reject_record(&self, text: &[u8], bad: &BadRecord) -> Reject {
-        Reject { raw: Bytes::copy_from_slice(&text[bad.start..bad.end]), reason: self.reason(text, bad) }
+        Reject {
+            raw: Bytes::copy_from_slice(&text[bad.start..bad.end]),
+            byte: self.offset + bad.start as u64,
+            line: bad.line,
+            reason: self.reason(text, bad),
+        }
     }
 
     fn reason(&self, text: &[u8], bad: &BadRecord) -> Error {
@@ -343,7 +348,8 @@ impl CsvParser {
             if let Some(name) = self.names.get(field) {
                 reason = reason.column(name);
             }
-            rejects.push((start, Reject { raw: Bytes::copy_from_slice(&text[start..end]), reason }));
+            let (raw, byte) = (Bytes::copy_from_slice(&text[start..end]), self.offset + start as u64);
+            rejects.push((start, Reject { raw, byte, line: index.lines[row], reason }));
         }
         index.retain(|row| faults[row].is_none());
         self.index = index;
@@ -379,7 +385,12 @@ impl CsvParser {
                 let (start, end) = self.index.record(bad.row);
                 rejects.push((
                     start,
-                    Reject { raw: Bytes::copy_from_slice(&text[start..end]), reason: self.bad_value(&chunk, bad) },
+                    Reject {
+                        raw: Bytes::copy_from_slice(&text[start..end]),
+                        byte: self.offset + start as u64,
+                        line: self.index.lines[bad.row],
+                        reason: self.bad_value(&chunk, bad),
+                    },
                 ));
                 self.bad_rows.push(self.rows + bad.row);
             }

@@ -24,7 +24,7 @@ use arrow::datatypes::{
     Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
     UInt8Type, UInt16Type, UInt32Type, UInt64Type, i256,
 };
-use millstream_core::{Error, Result};
+use millstream_core::{Error, RejectKind, Result};
 
 use super::convert::{self, Float, Unfit};
 use super::cursor::{Cursor, Fault, Kind};
@@ -233,7 +233,10 @@ impl Slot {
     /// The fault that its key, at byte `at`, is not the first one in its object.
     #[cold]
     fn twice(&self, at: usize) -> Fault {
-        Fault::new(at, "a key occurs twice in one object").text(&self.name).in_field(&self.name)
+        Fault::new(at, "a key occurs twice in one object")
+            .kind(RejectKind::Fields)
+            .text(&self.name)
+            .in_field(&self.name)
     }
 }
 
@@ -343,7 +346,11 @@ impl Fields {
             return Ok(*index);
         }
         if let Extra::Refuse(hint) = self.extra {
-            return Err(Fault::new(at, "a key that is no column").text(name).hint(hint).in_field(name));
+            return Err(Fault::new(at, "a key that is no column")
+                .kind(RejectKind::Fields)
+                .text(name)
+                .hint(hint)
+                .in_field(name));
         }
         let index = self.slots.len();
         if index - self.count == MOST_EXTRAS || name.len() > LONGEST_EXTRA {
@@ -392,16 +399,21 @@ fn wrong_kind(expected: &str, cursor: &mut Cursor<'_>, scratch: &mut String) -> 
     };
     let at = cursor.at();
     match cursor.raw(scratch) {
-        Ok(text) => Fault::new(at, format!("expected {expected}, found {found}")).text(text).hint(TEXT_TAKES_ALL),
+        Ok(text) => Fault::new(at, format!("expected {expected}, found {found}"))
+            .kind(RejectKind::Value)
+            .text(text)
+            .hint(TEXT_TAKES_ALL),
         Err(fault) => fault,
     }
 }
 
 fn unfit(expected: &str, why: &Unfit, at: usize, text: &str) -> Fault {
     let fault = match why {
-        Unfit::NotOne => Fault::new(at, format!("not {expected}")),
-        Unfit::OutOfRange => Fault::new(at, format!("out of the range of {expected}")),
-        Unfit::Fraction => Fault::new(at, format!("{expected} cannot hold all its digits after the point")),
+        Unfit::NotOne => Fault::new(at, format!("not {expected}")).kind(RejectKind::Value),
+        Unfit::OutOfRange => Fault::new(at, format!("out of the range of {expected}")).kind(RejectKind::OutOfRange),
+        Unfit::Fraction => {
+            Fault::new(at, format!("{expected} cannot hold all its digits after the point")).kind(RejectKind::Value)
+        }
     };
     fault.text(text).hint(TEXT_TAKES_ALL)
 }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use millstream_core::Error;
+use millstream_core::{Error, RejectKind};
 
 use super::quick::{self, Margin};
 
@@ -23,6 +23,7 @@ struct FaultFacts {
     what: String,
     text: Option<String>,
     hint: Option<String>,
+    kind: RejectKind,
     /// The way to the value, from the inside out: `name`, `[3]`.
     path: Vec<String>,
 }
@@ -30,7 +31,8 @@ struct FaultFacts {
 impl Fault {
     /// A fault at byte `at` of the record.
     pub fn new(at: usize, what: impl Into<String>) -> Self {
-        Fault(Box::new(FaultFacts { at, what: what.into(), text: None, hint: None, path: Vec::new() }))
+        let (what, kind) = (what.into(), RejectKind::Syntax);
+        Fault(Box::new(FaultFacts { at, what, text: None, hint: None, kind, path: Vec::new() }))
     }
 
     /// The offending text.
@@ -43,6 +45,12 @@ impl Fault {
     /// What to do.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// What is wrong in one word, if it is not the syntax.
+    pub fn kind(mut self, kind: RejectKind) -> Self {
+        self.0.kind = kind;
         self
     }
 
@@ -66,7 +74,7 @@ impl Fault {
     /// The error for a record that begins at `byte` of the decoded text; `line` is the line of the fault itself.
     pub fn into_error(self, byte: u64, line: u64) -> Error {
         let facts = *self.0;
-        let mut error = Error::data(facts.what).line(line).byte(byte + facts.at as u64);
+        let mut error = Error::data(facts.what).reject(facts.kind).line(line).byte(byte + facts.at as u64);
         let path = facts.path.iter().rev().fold(String::new(), |mut path, part| {
             if !path.is_empty() && !part.starts_with('[') {
                 path.push('.');

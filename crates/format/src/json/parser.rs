@@ -13,7 +13,7 @@ use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions}
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use millstream_core::format::{BATCH_BYTES, OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, TextPlace, Validate};
-use millstream_core::{Error, Result};
+use millstream_core::{Error, RejectKind, Result};
 
 use super::JsonFormat;
 use super::builders::{Extra, Fields, Reading};
@@ -163,7 +163,12 @@ impl RowMaker {
             self.fields.truncate(self.rows);
             let line = line_of(record.text, fault.at(), record.line);
             let reason = fault.into_error(record.byte, line);
-            parsed.refuse(Reject { raw: Bytes::copy_from_slice(record.text), reason });
+            parsed.refuse(Reject {
+                raw: Bytes::copy_from_slice(record.text),
+                byte: record.byte,
+                line: record.line,
+                reason,
+            });
             return Ok(());
         }
         self.rows += 1;
@@ -220,6 +225,7 @@ impl RowMaker {
 pub(super) fn text_of(record: Record<'_>, max_record: u64) -> Result<&str, Fault> {
     if record.too_long {
         return Err(Fault::new(0, format!("the record is longer than {max_record} bytes"))
+            .kind(RejectKind::TooLong)
             .text(&String::from_utf8_lossy(&record.text[..record.text.len().min(80)]))
             .hint("a bracket or a line end may be missing; otherwise raise `max_record`"));
     }
@@ -234,6 +240,7 @@ fn not_utf8(text: &[u8]) -> Fault {
     let at = std::str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
     let shown: String = text[at..].iter().take(8).map(|byte| format!("\\x{byte:02x}")).collect();
     Fault::new(at, "bytes that are not UTF-8")
+        .kind(RejectKind::Encoding)
         .text(&shown)
         .hint("JSON must be UTF-8: convert the file, for example with `iconv -f WINDOWS-1252 -t UTF-8`")
 }

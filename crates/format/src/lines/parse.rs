@@ -238,7 +238,7 @@ impl LineParser {
             let at = fault.valid_up_to();
             let reason =
                 encoding::fault(self.wanted.encoding, &line[at..]).line(self.line).byte(self.offset + at as u64);
-            parsed.refuse(Reject { raw: Bytes::copy_from_slice(line), reason });
+            parsed.refuse(Reject { raw: Bytes::copy_from_slice(line), byte: self.offset, line: self.line, reason });
         } else {
             if self.wanted.columns > 0 {
                 match shared {

@@ -1,5 +1,6 @@
 //! What good jobs become.
 
+use millstream_core::reject::MaxRejects;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -66,7 +67,7 @@ fn a_full_job_becomes_a_graph() {
     let names: Vec<&str> = job.sources.iter().map(|step| step.name.value.as_str()).collect();
     assert_eq!(names, ["places", "remote", "input"]);
     let places = &job.sources[0];
-    assert_eq!((places.max_rejects, places.limits.ratio, places.members.len()), (3, 100, 2));
+    assert_eq!((places.max_rejects, places.limits.ratio, places.members.len()), (MaxRejects::Count(3), 100, 2));
     assert_eq!(places.add.iter().map(|column| column.name()).collect::<Vec<_>>(), ["_uri", "_line"]);
     assert_eq!(places.on_drift, millstream_core::format::OnDrift::Null, "without quotes");
     let kinds: Vec<&str> = job.sources[1].places.iter().map(|(_, place)| place.name()).collect();
@@ -139,21 +140,21 @@ fn transforms_come_after_what_they_use() {
 
 #[test]
 fn variables_are_filled_into_values_and_typed_again() {
-    let yaml = "sources:\n  a:\n    read: data/${DAY}/${NO:-x}/$${DAY}\n    max_rejects: '${COUNT}'\n    \
-                allow_empty: ${E:-true}\nsinks: {b: {from: a, write: out}}\n";
+    let yaml = "sources:\n  a:\n    read: data/${DAY}/${NO:-x}/$${DAY}\n    max_rejects: ${COUNT}\n    \
+                allow_empty: '${E:-true}'\nsinks: {b: {from: a, write: out}}\n";
     let quoted = loaded(yaml);
     assert!(
-        shown(&quoted.lints).contains("found the text `${COUNT}`"),
+        shown(&quoted.lints).contains("found the text `${E:-true}`"),
         "quotes keep it text: {}",
         shown(&quoted.lints)
     );
     let job = job(&yaml.replace('\'', ""));
     let source = &job.sources[0];
     assert_eq!(source.read[0].value, "data/monday/x/${DAY}");
-    assert_eq!((source.max_rejects, source.allow_empty), (3, true));
+    assert_eq!((source.max_rejects, source.allow_empty), (MaxRejects::Count(3), true));
     let set = BTreeMap::from([("COUNT".to_owned(), "7".to_owned())]);
     let set = loaded_with(&yaml.replace('\'', ""), &set, false).job.expect("a job");
-    assert_eq!(set.sources[0].max_rejects, 7, "--set comes before the environment");
+    assert_eq!(set.sources[0].max_rejects, MaxRejects::Count(7), "--set comes before the environment");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
-use millstream_core::Result;
+use millstream_core::{RejectKind, Result};
 
 use super::cells::{Column, Columns};
 use super::group::{BadRow, Group};
@@ -73,6 +73,7 @@ impl<F: RowForm> RowEncoder<F> {
                         shown: self.shown(columns, row),
                         column: Some(self.fields[column].name().clone()),
                         reason: reason.what.to_owned(),
+                        kind: RejectKind::Value,
                         hint: Some(reason.hint.to_owned()),
                     };
                     group.refused.push(bad);

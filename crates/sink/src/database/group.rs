@@ -4,8 +4,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use bytes::Bytes;
-use millstream_core::{Budget, buffers};
+use millstream_core::sink::RefusedRow;
+use millstream_core::{Budget, RejectKind, buffers};
 
 use crate::shared::Charge;
 
@@ -34,8 +36,29 @@ pub(crate) struct BadRow {
     pub(crate) column: Option<String>,
     /// The server's message, or ours.
     pub(crate) reason: String,
+    /// Why, in one word.
+    pub(crate) kind: RejectKind,
     /// What to do, if we know.
     pub(crate) hint: Option<String>,
+}
+
+impl BadRow {
+    /// What is told of it: it is row `row`, and was handed over as `record`.
+    pub(crate) fn told(self, row: u64, record: Option<RecordBatch>) -> RefusedRow {
+        let BadRow { shown, column, reason, kind, hint, .. } = self;
+        RefusedRow { row, record, shown, column, reason, kind, hint }
+    }
+}
+
+/// The bad rows of a group with their numbers among all that came: `own` could not be encoded, and are not counted in
+/// the numbers of `bad`, which the server did not take.
+pub(crate) fn numbered(own: Vec<BadRow>, bad: Vec<BadRow>) -> Vec<(usize, BadRow)> {
+    // A row stands behind those before it that could not be encoded.
+    let skipped = |index: usize| own.iter().filter(|one| one.index <= index).count();
+    let mut all: Vec<(usize, BadRow)> = bad.into_iter().map(|one| (one.index + skipped(one.index), one)).collect();
+    all.extend(own.into_iter().enumerate().map(|(before, one)| (one.index + before, one)));
+    all.sort_by_key(|(row, _)| *row);
+    all
 }
 
 impl Group {

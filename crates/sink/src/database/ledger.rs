@@ -19,15 +19,17 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, RefusedRow, WrittenChunks};
+use millstream_core::sink::{
+    Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, Refused, SHOWN_BAD_ROWS, WrittenChunks,
+};
 use millstream_core::{Budget, Error, ErrorKind, Result, fail_point};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::entry::{Entry, Forget, blamed, header};
-use super::group::{BadRow, Group, Rows};
+use super::group::{BadRow, Group, Rows, numbered};
 use super::lanes::{Lanes, connect, connect_as, pause};
-use super::load::{self, SHOWN_BAD_ROWS, Shared, refused_rows, waiting};
+use super::load::{self, Shared, waiting};
 use super::narrow;
 use super::server::{Encoder, Failure, Server, Session};
 use super::spec::{DatabaseSpec, Mode};
@@ -98,6 +100,8 @@ async fn set_up(
         lanes: Lanes::new(&server, &spec, count).marked(Some(&entry.owner)),
         direct: false,
         step: context.step,
+        refusals: None,
+        refused: std::sync::atomic::AtomicU64::new(0),
         detour: std::sync::Mutex::default(),
         server,
         spec,
@@ -419,7 +423,7 @@ impl Ledger for DatabaseLedger {
             already: None,
             rows: 0,
             sealed: 0,
-            refused: Vec::new(),
+            refused: Refused::default(),
             bad_rows,
             book,
         }))
@@ -435,6 +439,10 @@ impl Ledger for DatabaseLedger {
     async fn forget_unwritten(&self, load: &str) -> Result<bool> {
         let entry = self.other(load).unwrap_or_else(|| self.0.entry.clone());
         self.strike_out(entry, Forget::Unwritten).await
+    }
+
+    fn place(&self) -> String {
+        self.0.shared.place.clone()
     }
 
     fn summary(&self, rows: u64) -> String {
@@ -474,7 +482,7 @@ struct TableDelivery {
     rows: u64,
     /// Those of them in groups that were sent.
     sealed: u64,
-    refused: Vec<RefusedRow>,
+    refused: Refused,
     bad_rows: usize,
 }
 
@@ -482,7 +490,7 @@ struct TableDelivery {
 impl Delivery for TableDelivery {
     async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         let mut row = 0;
-        while row < batch.num_rows() && self.already.is_none() {
+        while row < batch.num_rows() && self.already.is_none() && !self.refused.more {
             let start = std::time::Instant::now();
             let spec = &self.book.shared.spec;
             let bytes = usize::try_from(spec.batch_bytes.0).unwrap_or(usize::MAX);
@@ -498,10 +506,15 @@ impl Delivery for TableDelivery {
         Ok(())
     }
 
-    async fn commit(mut self: Box<Self>) -> Result<Delivered> {
+    async fn commit_if(mut self: Box<Self>, accept: Accept) -> Result<Delivered> {
         self.flush().await?;
         if let Some(already) = self.already {
             return Ok(Delivered::AlreadyDone(already));
+        }
+        // Who has not found all of them may not leave them out, whatever is said of those that are known.
+        accept(&self.refused)?;
+        if self.refused.more {
+            return Err(self.refused.into_error(&self.book.shared.place));
         }
         let Some(mut lane) = self.lane.take() else { return Err(Error::internal("a delivery lost its connection")) };
         let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks, self.attempt);
@@ -522,7 +535,8 @@ impl Delivery for TableDelivery {
         });
         match outcome.await? {
             Outcome::Ours => {
-                Ok(Delivered::Written { rows: self.rows - self.refused.len() as u64, refused: self.refused })
+                let rows = self.rows - self.refused.rows.len() as u64;
+                Ok(Delivered::Written { rows, refused: self.refused.rows })
             }
             Outcome::Others(chunks) => Ok(Delivered::AlreadyDone(chunks)),
             Outcome::Undone => Err(Error::transient(format!(
@@ -543,7 +557,7 @@ enum Sent {
 impl TableDelivery {
     /// Sends the rows that were gathered, and notes the chunks before the first of them.
     async fn flush(&mut self) -> Result<()> {
-        if self.already.is_some() {
+        if self.already.is_some() || self.refused.more {
             return Ok(());
         }
         let mut group = self.group.take().unwrap_or_else(|| Group::new(&self.book.budget, 0));
@@ -551,8 +565,7 @@ impl TableDelivery {
             return Ok(());
         }
         let own = std::mem::take(&mut group.refused);
-        self.check_limit(&own)?;
-        let left = self.bad_rows - self.refused.len() - own.len();
+        let left = self.bad_rows.saturating_sub(self.refused.rows.len() + own.len());
         let rows = group.sealed();
         let start = std::time::Instant::now();
         let lane = self.lane.take();
@@ -565,7 +578,6 @@ impl TableDelivery {
             Sent::Already(chunks) => self.already = Some(chunks),
             Sent::Done(lane, bad) => {
                 self.lane = Some(lane);
-                self.check_limit(&[own.as_slice(), bad.as_slice()].concat())?;
                 self.book.shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
                 self.tell(&rows, own, bad);
             }
@@ -573,29 +585,13 @@ impl TableDelivery {
         Ok(())
     }
 
-    fn check_limit(&self, bad: &[BadRow]) -> Result<()> {
-        if self.refused.len() + bad.len() <= self.bad_rows {
-            return Ok(());
-        }
-        Err(refused_rows(&self.book.shared.place, bad.iter().take(SHOWN_BAD_ROWS).cloned().collect()))
-    }
-
     /// Adds the bad rows of a group: those that could not be encoded, which its numbers leave out, and those that the
     /// server did not take.
     fn tell(&mut self, rows: &Rows, own: Vec<BadRow>, bad: Vec<BadRow>) {
         let count = (rows.count() + own.len()) as u64;
-        // A row stands behind those before it that could not be encoded.
-        let skipped = |index: usize| own.iter().filter(|one| one.index <= index).count();
-        let mut all: Vec<(usize, &BadRow)> = bad.iter().map(|one| (one.index + skipped(one.index), one)).collect();
-        all.extend(own.iter().enumerate().map(|(before, one)| (one.index + before, one)));
-        all.sort_by_key(|(row, _)| *row);
         let base = self.sealed;
-        self.refused.extend(all.into_iter().map(|(row, one)| RefusedRow {
-            row: base + row as u64,
-            shown: one.shown.clone(),
-            column: one.column.clone(),
-            reason: one.reason.clone(),
-        }));
+        self.refused.rows.extend(numbered(own, bad).into_iter().map(|(row, one)| one.told(base + row as u64, None)));
+        self.refused.more = self.refused.rows.len() > self.bad_rows;
         self.sealed += count;
     }
 }

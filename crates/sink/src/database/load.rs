@@ -17,14 +17,14 @@ use std::time::Instant;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
-use millstream_core::sink::{Load, LoadContext, Writer};
+use millstream_core::sink::{Load, LoadContext, Refusals, Refused, SHOWN_BAD_ROWS, Writer};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::entry::blamed;
-use super::group::{BadRow, Group, Rows};
+use super::group::{BadRow, Group, Rows, numbered};
 use super::lanes::{Lanes, connect, pause};
 use super::ledger::{self, Mark, Note};
 use super::narrow;
@@ -38,9 +38,6 @@ pub(crate) const PREFIX: &str = "_millstream_";
 
 /// How many connections load if nobody says so, and rows do not go straight into the target.
 const CONNECTIONS: usize = 2;
-
-/// How many bad rows are shown when a load fails for them.
-pub(crate) const SHOWN_BAD_ROWS: usize = 5;
 
 /// How rows get into the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +93,10 @@ pub(crate) struct Shared {
     pub(crate) lanes: Lanes,
     pub(crate) direct: bool,
     pub(crate) step: Arc<Step>,
+    /// Who decides about rows that the table does not take.
+    pub(crate) refusals: Option<Arc<dyn Refusals>>,
+    /// How many rows were left out.
+    pub(crate) refused: AtomicU64,
     /// How rows were sent by a slower way, if they were.
     pub(crate) detour: std::sync::Mutex<Option<String>>,
 }
@@ -307,6 +308,8 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
         lanes,
         direct,
         step: Arc::clone(&context.step),
+        refusals: context.refusals.clone(),
+        refused: AtomicU64::new(0),
         detour: std::sync::Mutex::default(),
         server,
         spec,
@@ -485,12 +488,13 @@ impl DatabaseLoad {
         all.into_iter().map(|name| format!("DROP TABLE IF EXISTS {name}")).collect()
     }
 
+    /// How many rows the tables have taken.
+    fn taken(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed).saturating_sub(self.shared.refused.load(Ordering::Relaxed))
+    }
+
     fn summary(&self) -> String {
-        let written = match self.route {
-            Route::Staged(_) => self.published.load(Ordering::Relaxed),
-            _ => self.rows.load(Ordering::Relaxed),
-        };
-        let all = self.rows.load(Ordering::Relaxed);
+        let all = self.taken();
         let verb = match self.shared.spec.mode {
             Mode::Append => "added to",
             Mode::Merge => "merged into",
@@ -499,7 +503,7 @@ impl DatabaseLoad {
         };
         let rows = counted(all, "row");
         let left_out = match self.shared.spec.mode {
-            Mode::Ignore => format!(", {} left out as duplicates", counted(all.saturating_sub(written), "row")),
+            Mode::Ignore => format!(", {} left out as duplicates", counted(self.ignored(), "row")),
             _ => String::new(),
         };
         let detour = self.shared.detour();
@@ -537,11 +541,21 @@ async fn run_transaction(
             }
             Ok(rows) => return Ok(rows),
             Err(failure) => {
+                let is_row = matches!(failure, Failure::Rows(_));
                 let target = shared.server.table(&shared.spec);
-                return Err(blamed(shared.server.as_ref(), session, &[&target], failure).await);
+                let error = blamed(shared.server.as_ref(), session, &[&target], failure).await;
+                return Err(if is_row { moved_together(error) } else { error });
             }
         }
     }
+}
+
+/// A row is refused where nobody can tell which one.
+fn moved_together(error: Error) -> Error {
+    let way = "these rows are moved into the table all at once, so none of them can be left out: filter such rows out, or load with \
+               `mode: append`";
+    let hint = error.hint_text().map_or_else(|| way.to_owned(), |hint| format!("{hint}; {way}"));
+    error.hint(hint)
 }
 
 async fn try_transaction(
@@ -575,7 +589,9 @@ impl Load for DatabaseLoad {
         Ok(Box::new(RowWriter {
             shared: Arc::clone(&self.shared),
             encoder,
+            columns: (0..self.schema.fields().len()).collect(),
             group: None,
+            kept: Vec::new(),
             tasks: JoinSet::new(),
             io: self.io.clone(),
             budget: Arc::clone(&self.budget),
@@ -626,6 +642,13 @@ impl Load for DatabaseLoad {
         done
     }
 
+    fn ignored(&self) -> u64 {
+        match self.shared.spec.mode {
+            Mode::Ignore => self.taken().saturating_sub(self.published.load(Ordering::Relaxed)),
+            _ => 0,
+        }
+    }
+
     async fn commit(&self) -> Result<String> {
         let publishing = self.publishing();
         let leftovers = self.leftovers();
@@ -640,7 +663,7 @@ impl Load for DatabaseLoad {
         let proof = match (self.transaction.lock().await.take(), &self.note, staged) {
             (_, Some(note), _) => Proof::Noted(Arc::clone(note)),
             (Some(name), None, _) => Proof::Transaction(name),
-            (None, None, Some(staging)) => Proof::Staged(staging, self.rows.load(Ordering::Relaxed)),
+            (None, None, Some(staging)) => Proof::Staged(staging, self.taken()),
             (None, None, None) => Proof::None,
         };
         waiting(&self.io, async move {
@@ -724,6 +747,10 @@ struct LoadedBefore {
 impl Load for LoadedBefore {
     async fn writer(&self, _partition: usize) -> Result<Box<dyn Writer>> {
         Ok(Box::new(crate::shared::NoWriter))
+    }
+
+    fn is_there(&self) -> bool {
+        true
     }
 
     async fn prepare(&self) -> Result<()> {
@@ -824,7 +851,11 @@ async fn found_out(shared: &Shared, proof: &Proof) -> Result<(Box<dyn Session>, 
 struct RowWriter {
     shared: Arc<Shared>,
     encoder: Box<dyn Encoder>,
+    /// The columns that are written.
+    columns: Vec<usize>,
     group: Option<Group>,
+    /// The rows of the group as they came, if someone may ask for them.
+    kept: Vec<RecordBatch>,
     tasks: JoinSet<Result<()>>,
     io: Handle,
     budget: Arc<Budget>,
@@ -837,17 +868,23 @@ impl Writer for RowWriter {
     async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         let count = batch.num_rows() as u64;
         let arrival = self.arrivals.as_ref().map(|arrivals| arrivals.fetch_add(count, Ordering::Relaxed));
+        let written =
+            batch.project(&self.columns).map_err(|cause| Error::internal("a column is missing").cause(cause))?;
         let mut row = 0;
         while row < batch.num_rows() {
-            let start = Instant::now();
+            let (start, first) = (Instant::now(), row);
             let (spec, budget) = (&self.shared.spec, &self.budget);
             let group = self
                 .group
                 .get_or_insert_with(|| Group::new(budget, usize::try_from(spec.batch_bytes.0).unwrap_or(usize::MAX)));
-            row = self.encoder.encode(&batch, row, arrival, group)?;
+            row = self.encoder.encode(&written, row, arrival, group)?;
             let full = group.is_full(spec.batch_rows);
             self.shared.step.add_busy(start.elapsed());
-            if full || !group.refused.is_empty() {
+            let some_refused = !group.refused.is_empty();
+            if self.shared.refusals.is_some() {
+                self.kept.push(batch.slice(first, row - first));
+            }
+            if full || (some_refused && self.shared.refusals.is_none()) {
                 self.flush().await?;
             }
         }
@@ -875,8 +912,9 @@ impl RowWriter {
     /// Hands the group over as soon as a connection is free.
     async fn flush(&mut self) -> Result<()> {
         let Some(mut group) = self.group.take().filter(|group| !group.is_empty()) else { return Ok(()) };
-        if !group.refused.is_empty() {
-            return Err(refused_rows(&self.shared.place, std::mem::take(&mut group.refused)));
+        let (own, kept) = (std::mem::take(&mut group.refused), std::mem::take(&mut self.kept));
+        if self.shared.refusals.is_none() && !own.is_empty() {
+            return Err(refused(own, Vec::new(), &[]).into_error(&self.shared.place));
         }
         let start = Instant::now();
         let permit = self.shared.lanes.permit().await?;
@@ -887,7 +925,7 @@ impl RowWriter {
         let (shared, rows) = (Arc::clone(&self.shared), group.sealed());
         self.tasks.spawn_on(
             async move {
-                let sent = send(&shared, rows).await;
+                let sent = send(&shared, rows, own, kept).await;
                 drop(permit);
                 sent
             },
@@ -898,11 +936,12 @@ impl RowWriter {
 }
 
 /// Sends a group, in a transaction of its own unless the whole load is one.
-async fn send(shared: &Shared, rows: Rows) -> Result<()> {
+/// `own` of its rows could not be encoded; `kept` are all of them, as they came.
+async fn send(shared: &Shared, rows: Rows, own: Vec<BadRow>, kept: Vec<RecordBatch>) -> Result<()> {
     let mut session = shared.lanes.take().await?;
     let mut tries = 0;
-    let bad = loop {
-        match try_send(shared, session.as_mut(), &rows).await {
+    let accepted = loop {
+        match try_send(shared, session.as_mut(), &rows, &own, &kept).await {
             Err(Failure::Again { error, undone, waited }) => {
                 if tries >= shared.spec.retries || (undone && shared.direct) {
                     let failure = Failure::Again { error, undone, waited };
@@ -918,36 +957,53 @@ async fn send(shared: &Shared, rows: Rows) -> Result<()> {
     };
     shared.note_detour(session.as_ref());
     shared.lanes.give(session);
-    if !bad.is_empty() {
-        return Err(refused_rows(&shared.place, bad));
-    }
+    accepted?;
     shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
     Ok(())
 }
 
-async fn try_send(shared: &Shared, session: &mut dyn Session, rows: &Rows) -> Result<Vec<BadRow>, Failure> {
+/// Whether the rows were sent, all but those that may be left out; the inner error is that of a load that may not.
+async fn try_send(
+    shared: &Shared,
+    session: &mut dyn Session,
+    rows: &Rows,
+    own: &[BadRow],
+    kept: &[RecordBatch],
+) -> Result<Result<()>, Failure> {
     session.execute(if shared.direct { narrow::REMEMBER } else { "BEGIN" }).await?;
-    let bad = narrow::load(shared.server.as_ref(), session, &shared.bulk, rows, SHOWN_BAD_ROWS).await?;
-    if !shared.direct {
-        session.execute(if bad.is_empty() { "COMMIT" } else { "ROLLBACK" }).await?;
+    let room = shared.refusals.as_ref().map_or(0, |refusals| refusals.room(rows.count() as u64));
+    let most = (room.saturating_sub(own.len()) + 1).max(SHOWN_BAD_ROWS);
+    let bad = narrow::load(shared.server.as_ref(), session, &shared.bulk, rows, most).await?;
+    let count = (own.len() + bad.len()) as u64;
+    if count > 0 {
+        let all = Refused { more: bad.len() >= most, ..refused(own.to_vec(), bad, kept) };
+        let accepted = match &shared.refusals {
+            Some(refusals) => refusals.refuse(&shared.place, &all),
+            None => Err(all.into_error(&shared.place)),
+        };
+        if let Err(error) = accepted {
+            session.execute(if shared.direct { narrow::TAKE_BACK } else { "ROLLBACK" }).await?;
+            return Ok(Err(error));
+        }
+        shared.refused.fetch_add(count, Ordering::Relaxed);
     }
-    Ok(bad)
+    if !shared.direct {
+        session.execute("COMMIT").await?;
+    }
+    Ok(Ok(()))
 }
 
-/// The load ends for rows that the table does not take.
-pub(crate) fn refused_rows(place: &str, bad: Vec<BadRow>) -> Error {
-    let count = match bad.len() {
-        1 => "a row".to_owned(),
-        few if few < SHOWN_BAD_ROWS => format!("{few} rows"),
-        many => format!("{many} rows or more"),
+/// The bad rows of a group, each with itself out of `kept`.
+fn refused(own: Vec<BadRow>, bad: Vec<BadRow>, kept: &[RecordBatch]) -> Refused {
+    let record = |row: usize| {
+        let mut left = row;
+        let batch = kept.iter().find(|batch| {
+            let here = left < batch.num_rows();
+            left -= if here { 0 } else { batch.num_rows() };
+            here
+        })?;
+        Some(batch.slice(left, 1))
     };
-    let mut rows = bad.into_iter();
-    let Some(first) = rows.next() else { return Error::internal("a row was refused, and nobody knows which") };
-    let mut cause = first.reason;
-    for other in rows {
-        cause.push_str(&format!("; {}: {}", millstream_core::error::printable(other.shown.as_bytes()), other.reason));
-    }
-    let error = Error::data(format!("{place} refuses {count}")).text(first.shown).cause(cause);
-    let error = first.column.into_iter().fold(error, |error, column| error.column(column));
-    error.hint(first.hint.unwrap_or_else(|| "mend such rows, or filter them out".to_owned()))
+    let rows = numbered(own, bad).into_iter().map(|(row, one)| one.told(row as u64, record(row)));
+    Refused { rows: rows.collect(), more: false }
 }

@@ -54,6 +54,7 @@ pub(crate) async fn load(
             shown: server.shown(bulk, &rows.part(range)),
             column: refusal.column,
             reason: refusal.reason,
+            kind: refusal.kind,
             hint: refusal.hint.map(str::to_owned),
         });
         if bad.len() >= most {

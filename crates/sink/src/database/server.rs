@@ -8,7 +8,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
-use millstream_core::{Error, Result};
+use millstream_core::{Error, RejectKind, Result};
 use millstream_database::Place;
 
 use super::group::{Group, Rows};
@@ -34,6 +34,7 @@ pub(crate) enum Failure {
 pub(crate) struct Refusal {
     pub(crate) column: Option<String>,
     pub(crate) reason: String,
+    pub(crate) kind: RejectKind,
     pub(crate) hint: Option<&'static str>,
     /// How many rows of the statement come before the bad one, if the server tells.
     pub(crate) at: Option<usize>,

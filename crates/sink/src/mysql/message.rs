@@ -1,6 +1,6 @@
 //! What MySQL says, as Millstream's errors: what can be done about each fault, one text for each.
 
-use millstream_core::Error;
+use millstream_core::{Error, RejectKind};
 use millstream_database::Place;
 use millstream_database::mysql::lost;
 use mysql_async::{Error as Fault, ServerError};
@@ -50,7 +50,8 @@ fn server_failure(place: &Place, fault: &ServerError) -> Failure {
         return Failure::Again { error, undone: false, waited: true };
     }
     if is_about_rows(number, &fault.state) {
-        return Failure::Rows(Refusal { column: column_of(&cause), hint: hint(number), reason: cause, at: None });
+        let column = column_of(&cause);
+        return Failure::Rows(Refusal { column, kind: kind(number), hint: hint(number), reason: cause, at: None });
     }
     let error = Error::refused(format!("{} refuses a statement", place.shown)).cause(cause);
     Failure::Other(match number {
@@ -72,9 +73,23 @@ fn is_about_rows(number: u16, state: &str) -> bool {
 /// Warnings of a statement that should have had none.
 pub(super) fn refusal(warnings: &[(u16, String)], otherwise: String) -> Refusal {
     let Some((number, first)) = warnings.first() else {
-        return Refusal { column: None, reason: otherwise, hint: None, at: None };
+        return Refusal { column: None, reason: otherwise, kind: RejectKind::Other, hint: None, at: None };
     };
-    Refusal { column: column_of(first), reason: first.clone(), hint: hint(*number), at: row_of(first) }
+    let (kind, hint) = (kind(*number), hint(*number));
+    Refusal { column: column_of(first), reason: first.clone(), kind, hint, at: row_of(first) }
+}
+
+/// Why a row is refused, in one word.
+fn kind(number: u16) -> RejectKind {
+    match number {
+        number if code::DUPLICATE.contains(&number) => RejectKind::Duplicate,
+        number if code::NULL.contains(&number) => RejectKind::Null,
+        1264 | 1690 => RejectKind::OutOfRange,
+        1406 | 1265 => RejectKind::TooLong,
+        1366 | 1300 | 1367 | 1292 | 1411 => RejectKind::Value,
+        1451 | 1452 | 3819 | 4025 => RejectKind::Constraint,
+        _ => RejectKind::Other,
+    }
 }
 
 /// What to do about a row.

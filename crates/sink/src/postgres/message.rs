@@ -1,6 +1,6 @@
 //! What PostgreSQL says, as Millstream's errors: what can be done about each fault, one text for each.
 
-use millstream_core::Error;
+use millstream_core::{Error, RejectKind};
 use millstream_database::Place;
 use millstream_database::postgres::{lost, whole};
 use tokio_postgres::Error as Fault;
@@ -41,6 +41,7 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
         ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(lost(place, cause)),
         (_, "22" | "23" | "44" | "P0") => Failure::Rows(Refusal {
             column: told.column().map(str::to_owned).or_else(|| told.where_().and_then(column_of)),
+            kind: kind(code),
             hint: hint(code),
             at: told.where_().and_then(row_of),
             reason: cause,
@@ -53,6 +54,20 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
                 _ => error,
             })
         }
+    }
+}
+
+/// Why a row is refused, in one word.
+fn kind(code: &str) -> RejectKind {
+    match code {
+        "23505" => RejectKind::Duplicate,
+        "23502" => RejectKind::Null,
+        "22001" => RejectKind::TooLong,
+        "22003" | "22008" => RejectKind::OutOfRange,
+        "22021" | "22P05" => RejectKind::Encoding,
+        other if other.starts_with("23") || other.starts_with("44") => RejectKind::Constraint,
+        other if other.starts_with("22") => RejectKind::Value,
+        _ => RejectKind::Other,
     }
 }
 

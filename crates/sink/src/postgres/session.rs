@@ -6,7 +6,7 @@ use std::pin::pin;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
-use millstream_core::Result;
+use millstream_core::{RejectKind, Result};
 use millstream_database::Place;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, CopyInSink, SimpleQueryMessage};
@@ -103,6 +103,7 @@ impl Session for PostgresSession {
         Err(Failure::Rows(Refusal {
             column: None,
             reason,
+            kind: RejectKind::Constraint,
             hint: Some("a trigger of the table leaves rows out"),
             at: None,
         }))

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use millstream_core::{Budget, Error, Result, Step};
+use millstream_core::sink::{Refusals, Refused, RefusedRow, SHOWN_BAD_ROWS};
+use millstream_core::{Budget, Error, ErrorKind, Result, Step};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
 use tokio::sync::{mpsc, oneshot};
 
@@ -64,17 +65,25 @@ pub(super) struct Loading {
     done_before: bool,
     /// Tables with foreign keys that the load touches, and their violations before it.
     foreign: Vec<(String, u64)>,
+    /// Who decides about rows that the table does not take.
+    refusals: Option<Arc<dyn Refusals>>,
 }
 
 impl Loading {
     pub(super) fn new(spec: SqliteSpec, schema: SchemaRef, step: Arc<Step>) -> Self {
         let (mark, done_before) = (None, false);
-        Loading { spec, schema, step, rows: 0, prepared: false, mark, done_before, foreign: Vec::new() }
+        let (foreign, refusals) = (Vec::new(), None);
+        Loading { spec, schema, step, rows: 0, prepared: false, mark, done_before, foreign, refusals }
     }
 
     /// The same, which notes `mark` with its rows.
     pub(super) fn marked(self, mark: Option<String>) -> Self {
         Loading { mark, ..self }
+    }
+
+    /// The same, with someone who decides about rows that the table does not take.
+    pub(super) fn refusing(self, refusals: Option<Arc<dyn Refusals>>) -> Self {
+        Loading { refusals, ..self }
     }
 
     /// The columns of the rows.
@@ -412,11 +421,26 @@ impl Worker {
         if loading.done_before {
             return Ok(());
         }
-        let start = Instant::now();
-        let bytes = insert_batch(connection, loading, &self.shown, batch);
+        let (start, rows) = (Instant::now(), batch.num_rows() as u64);
+        let mut refused = Refused::default();
+        let bytes = match &loading.refusals {
+            None => insert_batch(connection, loading, &self.shown, batch),
+            Some(refusals) => insert_narrowed(
+                connection,
+                loading,
+                &self.shown,
+                batch,
+                0,
+                refusals.room(rows).max(SHOWN_BAD_ROWS - 1),
+                &mut refused,
+            ),
+        };
         loading.step.add_busy(start.elapsed());
         loading.step.add_bytes(bytes?);
-        loading.rows += batch.num_rows() as u64;
+        if let (Some(refusals), false) = (&loading.refusals, refused.rows.is_empty()) {
+            refusals.refuse(&place(&self.shown, &loading.spec), &refused)?;
+        }
+        loading.rows += rows - refused.rows.len() as u64;
         Ok(())
     }
 
@@ -581,6 +605,63 @@ pub(super) fn insert_batch(
         insertion.single(&mut one, row)?;
     }
     Ok(insertion.bytes)
+}
+
+/// `table t of x.db`.
+pub(super) fn place(shown: &str, spec: &SqliteSpec) -> String {
+    format!("table {} of {shown}", spec.table)
+}
+
+/// Inserts a batch whose first row has the number `first`; returns its bytes, about. If it is refused, in halves, down
+/// to the bad rows, which are left out and told, until there are more than `room` of them.
+pub(super) fn insert_narrowed(
+    connection: &Connection,
+    loading: &Loading,
+    shown: &str,
+    batch: &RecordBatch,
+    first: u64,
+    room: usize,
+    refused: &mut Refused,
+) -> Result<u64> {
+    let told = |error: rusqlite::Error| sqlite_error("write to", shown, &loading.spec, &error);
+    let mut bytes = 0;
+    let mut parts = vec![(first, batch.clone())];
+    while let Some((first, part)) = parts.pop().filter(|_| !refused.more) {
+        connection.execute_batch("SAVEPOINT part").map_err(told)?;
+        let error = match insert_batch(connection, loading, shown, &part) {
+            Ok(inserted) => {
+                bytes += inserted;
+                connection.execute_batch("RELEASE part").map_err(told)?;
+                continue;
+            }
+            Err(error) => error,
+        };
+        if error.kind() != ErrorKind::Data {
+            return Err(error);
+        }
+        connection.execute_batch("ROLLBACK TO part; RELEASE part").map_err(told)?;
+        let half = part.num_rows() / 2;
+        if half == 0 {
+            refused.rows.push(refused_row(first, &part, &error));
+            refused.more = refused.rows.len() > room;
+            continue;
+        }
+        parts.push((first + half as u64, part.slice(half, part.num_rows() - half)));
+        parts.push((first, part.slice(0, half)));
+    }
+    Ok(bytes)
+}
+
+fn refused_row(row: u64, record: &RecordBatch, error: &Error) -> RefusedRow {
+    RefusedRow {
+        row,
+        record: Some(record.clone()),
+        shown: error.offending_text().unwrap_or_default().to_owned(),
+        column: error.place().column.clone(),
+        reason: error.cause_text().unwrap_or(error.what()).to_owned(),
+        kind: error.reject_kind(),
+        hint: error.hint_text().map(str::to_owned),
+    }
 }
 
 fn is_refusal(error: &rusqlite::Error) -> bool {

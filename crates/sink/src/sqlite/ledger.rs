@@ -12,8 +12,10 @@ use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
-use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, RefusedRow, WrittenChunks};
-use millstream_core::{Budget, Error, ErrorKind, Result, fail_point};
+use millstream_core::sink::{
+    Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, Refused, WrittenChunks,
+};
+use millstream_core::{Budget, Error, Result, fail_point};
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 
 use super::database::{self, Loading};
@@ -234,10 +236,10 @@ impl Book {
     }
 
     /// Writes rows and notes in one transaction.
-    fn deliver(&self, chunks: &[Chunk], batches: &[RecordBatch], bad_rows: usize) -> Result<Delivered> {
+    fn deliver(&self, chunks: &[Chunk], batches: &[RecordBatch], bad_rows: usize, accept: Accept) -> Result<Delivered> {
         let connection = self.connection();
         connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| self.told(error))?;
-        let delivered = self.transaction(&connection, chunks, batches, bad_rows);
+        let delivered = self.transaction(&connection, chunks, batches, bad_rows, accept);
         let end = if matches!(delivered, Ok(Delivered::Written { .. })) { "COMMIT" } else { "ROLLBACK" };
         fail_point::pass("commit.before");
         match connection.execute_batch(end) {
@@ -262,6 +264,7 @@ impl Book {
         chunks: &[Chunk],
         batches: &[RecordBatch],
         bad_rows: usize,
+        accept: Accept,
     ) -> Result<Delivered> {
         fail_point::pass("ledger.before");
         if !self.enter(connection)? {
@@ -277,15 +280,22 @@ impl Book {
             }
             Err(error) => return Err(self.told(error)),
         }
-        let mut refused = Vec::new();
-        let mut rows = 0;
+        let mut refused = Refused::default();
+        let (mut rows, mut bytes) = (0, 0);
         fail_point::pass("bulk.before");
         for batch in batches {
-            self.insert(connection, batch, rows, bad_rows, &mut refused)?;
+            bytes +=
+                database::insert_narrowed(connection, &self.loading, &self.shown, batch, rows, bad_rows, &mut refused)?;
             rows += batch.num_rows() as u64;
         }
         fail_point::pass("bulk.after");
-        Ok(Delivered::Written { rows: rows - refused.len() as u64, refused })
+        // Who has not found all of them may not leave them out, whatever is said of those that are known.
+        accept(&refused)?;
+        if refused.more {
+            return Err(refused.into_error(&database::place(&self.shown, &self.spec)));
+        }
+        self.loading.step().add_bytes(bytes);
+        Ok(Delivered::Written { rows: rows - refused.rows.len() as u64, refused: refused.rows })
     }
 
     fn note(&self, connection: &Connection, chunks: &[Chunk]) -> rusqlite::Result<()> {
@@ -294,46 +304,6 @@ impl Book {
         let load = digest(&self.load);
         for chunk in chunks {
             insert.execute((&load, digest(&chunk.unit), chunk.number as i64))?;
-        }
-        Ok(())
-    }
-
-    /// Inserts a batch whose first row has the number `first`. If it is refused, in halves, down to the bad rows.
-    fn insert(
-        &self,
-        connection: &Connection,
-        batch: &RecordBatch,
-        first: u64,
-        bad_rows: usize,
-        refused: &mut Vec<RefusedRow>,
-    ) -> Result<()> {
-        let mut parts = vec![(first, batch.clone())];
-        while let Some((first, part)) = parts.pop() {
-            connection.execute_batch("SAVEPOINT part").map_err(|error| self.told(error))?;
-            let error = match database::insert_batch(connection, &self.loading, &self.shown, &part) {
-                Ok(bytes) => {
-                    self.loading.step().add_bytes(bytes);
-                    connection.execute_batch("RELEASE part").map_err(|error| self.told(error))?;
-                    continue;
-                }
-                Err(error) => error,
-            };
-            if error.kind() != ErrorKind::Data || refused.len() >= bad_rows {
-                return Err(error);
-            }
-            connection.execute_batch("ROLLBACK TO part; RELEASE part").map_err(|error| self.told(error))?;
-            let half = part.num_rows() / 2;
-            if half == 0 {
-                refused.push(RefusedRow {
-                    row: first,
-                    shown: error.offending_text().unwrap_or_default().to_owned(),
-                    column: error.place().column.clone(),
-                    reason: error.cause_text().unwrap_or(error.what()).to_owned(),
-                });
-                continue;
-            }
-            parts.push((first + half as u64, part.slice(half, part.num_rows() - half)));
-            parts.push((first, part.slice(0, half)));
         }
         Ok(())
     }
@@ -386,6 +356,10 @@ impl Ledger for SqliteLedger {
         .await
     }
 
+    fn place(&self) -> String {
+        database::place(&self.0.shown, &self.0.spec)
+    }
+
     fn summary(&self, rows: u64) -> String {
         format!("{} added to table {} of {}", counted(rows, "row"), self.0.spec.table, self.0.shown)
     }
@@ -411,12 +385,12 @@ impl Delivery for SqliteDelivery {
         Ok(())
     }
 
-    async fn commit(self: Box<Self>) -> Result<Delivered> {
+    async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered> {
         let SqliteDelivery { book, chunks, bad_rows, held } = *self;
         blocking(&book, move |book| {
             let start = Instant::now();
             let (batches, _charges): (Vec<RecordBatch>, Vec<Charge>) = held.into_iter().unzip();
-            let delivered = book.deliver(&chunks, &batches, bad_rows);
+            let delivered = book.deliver(&chunks, &batches, bad_rows, accept);
             book.loading.step().add_busy(start.elapsed());
             delivered
         })

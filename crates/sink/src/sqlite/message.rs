@@ -1,6 +1,6 @@
 //! What SQLite says, as Millstream's errors: one text for each fault, naming the database and what to do.
 
-use millstream_core::{Error, ErrorKind};
+use millstream_core::{Error, ErrorKind, RejectKind};
 use rusqlite::ErrorCode;
 
 use super::spec::SqliteSpec;
@@ -42,12 +42,17 @@ fn refused_row(shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error
     use rusqlite::ffi;
     let told = Error::data(format!("table {} of {shown} refuses a row", spec.table)).cause(cause(error));
     match error.sqlite_error().map(|error| error.extended_code) {
-        Some(ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY | ffi::SQLITE_CONSTRAINT_ROWID) => {
-            told.hint("the key is there already: `mode: merge` changes such rows, a `dedupe` drops them")
+        Some(ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY | ffi::SQLITE_CONSTRAINT_ROWID) => told
+            .reject(RejectKind::Duplicate)
+            .hint("the key is there already: `mode: merge` changes such rows, a `dedupe` drops them"),
+        Some(ffi::SQLITE_CONSTRAINT_NOTNULL) => {
+            told.reject(RejectKind::Null).hint("filter such rows out, or give them a value: coalesce(x, …)")
         }
-        Some(ffi::SQLITE_CONSTRAINT_NOTNULL) => told.hint("filter such rows out, or give them a value: coalesce(x, …)"),
-        Some(ffi::SQLITE_CONSTRAINT_DATATYPE) | None => told.hint("the table is STRICT: CAST the value to its type"),
-        _ => told.hint("mend such rows, or filter them out"),
+        Some(ffi::SQLITE_CONSTRAINT_DATATYPE) | None => {
+            told.reject(RejectKind::Value).hint("the table is STRICT: CAST the value to its type")
+        }
+        Some(ffi::SQLITE_TOOBIG) => told.reject(RejectKind::TooLong).hint("shorten the value, or filter such rows out"),
+        _ => told.reject(RejectKind::Constraint).hint("mend such rows, or filter them out"),
     }
 }
 

@@ -104,6 +104,7 @@ impl Sink for SqliteSink {
         let database = Database::of_run(&self.path, &context.run, &context.budget)?;
         let mark = context.mark.filter(|_| self.adds_rows());
         let loading = Loading::new(self.spec.clone(), context.schema, Arc::clone(&context.step)).marked(mark);
+        let loading = loading.refusing(context.refusals);
         let load = database.join(loading).await?;
         let (spec, path) = (self.spec.clone(), self.path.clone());
         Ok(Arc::new(SqliteLoad { database, load, spec, path, budget: context.budget, step: context.step }))

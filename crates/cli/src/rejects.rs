@@ -1,0 +1,232 @@
+//! `millstream rejects`: what a run has left out, by reason, or each of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use millstream_core::error::printable;
+use millstream_core::reject::Rejected;
+use millstream_core::{Error, RejectKind, Result};
+use millstream_engine::Failure;
+use millstream_engine::rejects::log::{self, Kept};
+use millstream_engine::rejects::place_of;
+use millstream_engine::rejects::replay::{self, Replayed};
+use millstream_engine::runs::{RunBook, RunRecord, default_folder};
+use serde_json::json;
+
+use crate::arguments::{Global, Rejects};
+use crate::commands::{machine, sound_job, watched};
+use crate::output::{Output, Role};
+use crate::words;
+
+/// How many examples stand below a reason.
+const EXAMPLES: usize = 3;
+
+/// So much of a raw record is shown.
+const SHOWN: usize = 100;
+
+/// Shows what is asked for, or loads it again.
+pub fn show(global: &Global, output: Output, asked: &Rejects) -> Result<(), Failure> {
+    let folder = machine(global)?.state.or_else(default_folder);
+    let folder = folder.ok_or_else(|| {
+        Error::refused("there is no folder for the book of runs").hint("name one with `--state` or MILLSTREAM_STATE")
+    })?;
+    let book = RunBook::open(&folder)?;
+    let run = find(&book, &asked.run)?;
+    if asked.replay {
+        return replay(global, output, &folder, &run);
+    }
+    let kept = log::of_run(&folder, &run.logical)?;
+    if output.json {
+        return Ok(output.json(&json!({"run": run.run, "job": run.job, "rejects": kept}))?);
+    }
+    Ok(output.result(&described(output, &run, &kept))?)
+}
+
+/// Loads the rejects of `run` again, by its job as it is now.
+fn replay(global: &Global, output: Output, folder: &Path, run: &RunRecord) -> Result<(), Failure> {
+    let mut global = global.clone();
+    let of_run = run.variables.lines().filter_map(|line| line.split_once('='));
+    let of_run: Vec<_> = of_run.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let variables = of_run.clone();
+    // What is said now comes after what was said then.
+    global.set = of_run.into_iter().chain(global.set).collect();
+    let machine = machine(&global)?;
+    let job = sound_job(&global, output, &run.job, true)?;
+    let done = watched(output, |watch| replay::replay(&job, &machine, folder, &run.logical, &variables, watch))?;
+    match output.json {
+        true => output.json(&json!({"run": run.run, "job": run.job, "replayed": done}))?,
+        false => output.result(&told(run, &done))?,
+    }
+    Ok(())
+}
+
+/// What a replay has come to.
+fn told(run: &RunRecord, done: &Replayed) -> String {
+    let counted = |count: u64| match count {
+        1 => "1 reject".to_owned(),
+        count => format!("{} rejects", words::count(count)),
+    };
+    if *done == Replayed::default() {
+        return format!("there is nothing to load again of run {}\n", run.run);
+    }
+    let mut text = format!("{} of run {} loaded", counted(done.loaded), run.run);
+    if done.failed > 0 {
+        let _ = write!(text, ", {} failed again and stayed", words::count(done.failed));
+    }
+    text.push('\n');
+    for (why, count) in &done.impossible {
+        let _ = writeln!(text, "  {} cannot be loaded again: {why}", counted(*count));
+    }
+    text
+}
+
+/// The run of that name; the last, if it is called so.
+fn find(book: &RunBook, name: &str) -> Result<RunRecord> {
+    let runs = book.list(None, u64::MAX)?;
+    let found = runs.iter().find(|run| name == "last" || run.run == name);
+    found.cloned().ok_or_else(|| {
+        if runs.is_empty() {
+            return Error::job("there are no runs yet");
+        }
+        let names: Vec<&str> = runs.iter().map(|run| run.run.as_str()).collect();
+        Error::job(format!("there is no run `{name}`")).hint(millstream_core::hint::did_you_mean(name, "runs", &names))
+    })
+}
+
+fn described(output: Output, run: &RunRecord, kept: &[Kept]) -> String {
+    let (waiting, replayed): (Vec<&Kept>, Vec<&Kept>) = kept.iter().partition(|kept| !kept.replayed);
+    let loaded = match replayed.len() {
+        0 => String::new(),
+        count => format!("; {} more {} loaded later", words::count(count as u64), was(count)),
+    };
+    let mut text = match waiting.len() {
+        0 => format!("run {} of {} has left nothing out{loaded}\n", run.run, run.job),
+        count => format!(
+            "run {} of {}: {} {} rejected{loaded}\n",
+            run.run,
+            run.job,
+            words::count(count as u64),
+            if count == 1 { "record was" } else { "records were" }
+        ),
+    };
+    if waiting.is_empty() {
+        return text;
+    }
+    for ((step, kind, column), rejects) in groups(&waiting) {
+        let column = column.map_or(String::new(), |column| format!(", column {column}"));
+        let reason = output.paint(Role::Strong, kind.name());
+        let _ = writeln!(text, "\n{} × {reason}, by {step}{column}", words::count(rejects.len() as u64));
+        for kept in rejects.iter().take(EXAMPLES) {
+            text.push_str(&example(&kept.line.rejected));
+        }
+        if rejects.len() > EXAMPLES {
+            text.push_str("  …\n");
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\n{} `millstream rejects {run} --json` lists them all with their records; `millstream rejects {run} --replay` \
+         loads them once the job is mended",
+        output.paint(Role::Hint, "hint:"),
+        run = run.run
+    );
+    text
+}
+
+fn was(count: usize) -> &'static str {
+    if count == 1 { "was" } else { "were" }
+}
+
+/// What rejects have in common: the step, the kind, and the column.
+type Reason<'a> = (&'a str, RejectKind, Option<&'a str>);
+
+/// Rejects by their reasons, the most frequent first.
+fn groups<'a>(kept: &[&'a Kept]) -> Vec<(Reason<'a>, Vec<&'a Kept>)> {
+    let mut groups: BTreeMap<Reason<'_>, Vec<&Kept>> = BTreeMap::new();
+    for one in kept {
+        let Rejected { step, kind, column, .. } = &one.line.rejected;
+        groups.entry((step.as_str(), *kind, column.as_deref())).or_default().push(one);
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, rejects)| std::cmp::Reverse(rejects.len()));
+    groups
+}
+
+fn example(rejected: &Rejected) -> String {
+    let place = place_of(&Rejected { column: None, ..rejected.clone() });
+    let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+    let mut text = format!("  {place}{}\n", printable(rejected.message.as_bytes()));
+    let raw = rejected.raw.as_ref().and_then(millstream_core::reject::RawText::bytes);
+    let row = rejected.row.as_ref().map(|row| row.as_str().map_or_else(|| row.to_string(), str::to_owned));
+    if let Some(shown) = raw.map(|raw| printable(&raw)).or(row) {
+        let cut: String = shown.chars().take(SHOWN).collect();
+        let more = if cut.len() < shown.len() { "…" } else { "" };
+        let _ = writeln!(text, "    {cut}{more}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_core::reject::RawText;
+    use millstream_engine::rejects::line;
+    use millstream_engine::runs::Outcome;
+
+    use super::*;
+
+    const PLAIN: Output = Output { colors: false, json: false, quiet: false };
+
+    fn run() -> RunRecord {
+        RunRecord {
+            run: "2-2".to_owned(),
+            logical: "2-2".to_owned(),
+            job: "/a.yaml".to_owned(),
+            variables: String::new(),
+            fingerprint: None,
+            process: 1,
+            began: 0,
+            ended: None,
+            outcome: Outcome::Done,
+            message: None,
+            rows_read: 0,
+            rows_written: 0,
+            rows_rejected: 0,
+            units: 0,
+            predicted: json!({}),
+            report: None,
+        }
+    }
+
+    fn kept(number: u64, column: &str, replayed: bool) -> Kept {
+        let rejected = Rejected {
+            step: "places".to_owned(),
+            kind: RejectKind::Value,
+            message: "the value is no int64: `x`".to_owned(),
+            column: Some(column.to_owned()),
+            source: Some("places".to_owned()),
+            sink: None,
+            uri: Some("a.csv".to_owned()),
+            member: None,
+            line: Some(number),
+            byte: Some(0),
+            raw: Some(RawText::new(b"x,caf\xe9")),
+            row: None,
+        };
+        Kept { id: format!("2-2/{number}"), line: line(rejected, None), replayed }
+    }
+
+    #[test]
+    fn rejects_are_shown_by_reason_with_a_few_examples() {
+        let all = [kept(1, "id", false), kept(2, "n", false), kept(3, "n", false), kept(4, "n", true)];
+        let text = described(PLAIN, &run(), &all);
+        let expected = "run 2-2 of /a.yaml: 3 records were rejected; 1 more was loaded later\n\n\
+                        2 × value, by places, column n\n  a.csv, line 2: the value is no int64: `x`\n    x,caf\\xe9\n  \
+                        a.csv, line 3: the value is no int64: `x`\n    x,caf\\xe9\n\n\
+                        1 × value, by places, column id\n  a.csv, line 1: the value is no int64: `x`\n    x,caf\\xe9\n";
+        assert!(text.starts_with(expected), "{text}");
+        assert_eq!(described(PLAIN, &run(), &[]), "run 2-2 of /a.yaml has left nothing out\n");
+        let later = described(PLAIN, &run(), &[kept(4, "n", true)]);
+        assert_eq!(later, "run 2-2 of /a.yaml has left nothing out; 1 more was loaded later\n");
+    }
+}

@@ -1,0 +1,632 @@
+//! Rejects through the real binary: whatever refuses a record, it is kept with its place and its text, and the rows that
+//! are loaded are those of the source less exactly the rejects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::use_databases::Database;
+use crate::use_support::{Lab, Ran, finish, gzip, sorted, sqlite, zip_of};
+
+/// The records of one file or member.
+const RECORDS: usize = 400;
+
+/// What is wrong with a record, by its number within a file.
+fn fault_of(place: usize, is_postgres: bool) -> Option<&'static str> {
+    match place {
+        17 => Some("malformed"),
+        101 => Some("long"),
+        102 => Some("range"),
+        200 => Some("null"),
+        301 => Some("twice"),
+        333 if is_postgres => Some("zero"),
+        350 => Some("divided"),
+        _ => None,
+    }
+}
+
+/// The text of record `id`, as JSON or CSV.
+fn record(id: usize, is_csv: bool, is_postgres: bool) -> String {
+    let fault = fault_of(id % RECORDS, is_postgres);
+    let key = if fault == Some("twice") { id - 1 } else { id };
+    let name = match fault {
+        Some("long") => "much longer than the column".to_owned(),
+        Some("zero") => "zero\\u0000byte".to_owned(),
+        _ => format!("row {id}"),
+    };
+    let amount = if fault == Some("range") { "40000".to_owned() } else { (id % 100).to_string() };
+    let part = if fault == Some("divided") { 0 } else { 2 };
+    match (is_csv, fault) {
+        (true, Some("malformed")) => format!("{id},too,many,fields,by,far"),
+        (true, Some("null")) => format!("{key},,{amount},{part}"),
+        (true, Some("zero")) => format!("{key},zero\0byte,{amount},{part}"),
+        (true, _) => format!("{key},{name},{amount},{part}"),
+        (false, Some("malformed")) => format!(r#"{{"id": {id}, "name":"#),
+        (false, Some("null")) => format!(r#"{{"id": {key}, "name": null, "amount": {amount}, "part": {part}}}"#),
+        (false, _) => format!(r#"{{"id": {key}, "name": "{name}", "amount": {amount}, "part": {part}}}"#),
+    }
+}
+
+fn text(file: usize, is_csv: bool, is_postgres: bool) -> String {
+    let head = if is_csv { "id,name,amount,part\n" } else { "" };
+    let ids = file * RECORDS..(file + 1) * RECORDS;
+    ids.fold(head.to_owned(), |text, id| text + &record(id, is_csv, is_postgres) + "\n")
+}
+
+/// Three files, one of them packed and one an archive of two members.
+fn files(lab: &Lab, is_csv: bool, is_postgres: bool) {
+    let of = |file| text(file, is_csv, is_postgres);
+    lab.file("in/0.txt", of(0));
+    lab.file("in/1.txt.gz", gzip(of(1).as_bytes()));
+    lab.file("in/2.zip", zip_of(&[("a.txt", of(2).as_bytes()), ("b.txt", of(3).as_bytes())]));
+}
+
+const FILES: usize = 4;
+
+/// The columns of the job's source, and the rest of the job.
+fn job(url: &str, is_csv: bool, limit: &str, sink: &str) -> String {
+    let format = if is_csv { "csv" } else { "json" };
+    format!(
+        "sources:\n  s: {{read: 'in/*', max_rejects: {limit}, {format}: {{columns: {{id: int64, name: utf8, amount: int64, \
+         part: int64}}}}}}\ntransforms:\n  t: {{select: {{from: s, columns: [id, name, amount, \"100 / part AS half\"]}}, \
+         max_rejects: {limit}}}\n  u: {{filter: {{from: t, where: 'amount <> 55'}}}}\nsinks:\n  o: {{from: u, write: \
+         '{url}', table: t, max_rejects: {limit}{sink}}}\n"
+    )
+}
+
+const TABLE: &str = "CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(12) NOT NULL, amount BIGINT CHECK (amount < 32768), half BIGINT)";
+
+/// Ids of the rows that belong into the table.
+fn expected(is_postgres: bool) -> BTreeSet<String> {
+    let good = |id: &usize| fault_of(id % RECORDS, is_postgres).is_none() && id % 100 != 55;
+    (0..FILES * RECORDS).filter(good).map(|id| format!("{id}\trow {id}\t{}\t50", id % 100)).collect()
+}
+
+/// The rejects of the last run.
+fn rejects(lab: &Lab) -> Vec<Value> {
+    let ran = lab.run(&["rejects", "--json"]);
+    ran.ok();
+    ran.json()["rejects"].as_array().expect("a list").clone()
+}
+
+/// What was rejected: the file, the member, the line, and why.
+fn told(rejects: &[Value]) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let one = |reject: &Value| {
+        let kind = format!("{} {}", text(&reject["step"]), text(&reject["kind"]));
+        format!("{} {} {} {kind}", text(&reject["uri"]), text(&reject["member"]), reject["line"])
+    };
+    sorted(rejects.iter().map(one).collect())
+}
+
+/// All rejects are there, each with its place and its text.
+#[track_caller]
+fn assert_rejects(rejects: &[Value], is_csv: bool, is_postgres: bool, long: &str) {
+    let places = [("in/0.txt", "-"), ("in/1.txt.gz", "-"), ("in/2.zip", "a.txt"), ("in/2.zip", "b.txt")];
+    let mut all = Vec::new();
+    for (file, (uri, member)) in places.iter().enumerate() {
+        for place in 0..RECORDS {
+            let kind = match fault_of(place, is_postgres) {
+                Some("malformed") if is_csv => "s fields".to_owned(),
+                Some("malformed") => "s syntax".to_owned(),
+                Some("long") => format!("o {long}"),
+                Some("range") => "o constraint".to_owned(),
+                Some("null") => "o null".to_owned(),
+                Some("twice") => "o duplicate".to_owned(),
+                Some("zero") => "o value".to_owned(),
+                Some("divided") => "t expression".to_owned(),
+                _ => continue,
+            };
+            let line = place + 1 + usize::from(is_csv);
+            all.push(format!("{uri} {member} {line} {kind}"));
+            let text = record(file * RECORDS + place, is_csv, is_postgres);
+            let found = rejects.iter().find(|reject| {
+                reject["uri"] == *uri && reject["line"] == line && (*member == "-" || reject["member"] == *member)
+            });
+            let found = found.unwrap_or_else(|| panic!("{uri} {member} {line} is missing: {:#?}", told(rejects)));
+            assert_eq!(found["raw"]["text"], text, "{found}");
+        }
+    }
+    assert_eq!(told(rejects), sorted(all));
+}
+
+fn run(lab: &Lab, arguments: &[&str]) -> Ran {
+    let mut command = lab.command(&[&["run", "job.yaml"], arguments].concat());
+    command.env("MILLSTREAM_CHUNK_BYTES", "2000");
+    finish(command, None)
+}
+
+#[track_caller]
+fn assert_rows(rows: Vec<String>, is_postgres: bool) {
+    assert_eq!(rows.len(), expected(is_postgres).len());
+    assert_eq!(rows.into_iter().collect::<BTreeSet<_>>(), expected(is_postgres));
+}
+
+/// The report's four figures.
+#[track_caller]
+fn assert_tally(ran: &Ran, is_postgres: bool) {
+    let tally = &ran.json()["results"][0]["tally"];
+    let number = |key: &str| tally[key].as_u64().unwrap_or_else(|| panic!("{tally}"));
+    let faults = (0..RECORDS).filter(|place| fault_of(*place, is_postgres).is_some()).count();
+    assert_eq!(number("read"), (FILES * RECORDS) as u64);
+    assert_eq!(number("written"), expected(is_postgres).len() as u64);
+    assert_eq!(number("rejected"), (FILES * faults) as u64);
+    assert_eq!(number("read"), number("written") + number("filtered") + number("rejected"), "{tally}");
+}
+
+#[test]
+fn a_table_gets_all_rows_but_the_rejects_however_it_is_loaded() {
+    for (database, is_postgres) in Database::both().into_iter().zip([false, true]) {
+        for is_csv in [false, true] {
+            let others = ["", ", atomic: true", ", batch_rows: 50, connections: 1, atomic: true"];
+            // What PostgreSQL moves from a staging table it takes as a whole.
+            let truncated = (!is_postgres).then_some(", mode: truncate");
+            for sink in others.into_iter().chain(truncated) {
+                let lab = Lab::with_job(&job(&database.url, is_csv, "100", sink));
+                files(&lab, is_csv, is_postgres);
+                database.query("DROP TABLE IF EXISTS t");
+                database.query(TABLE);
+                let ran = run(&lab, &["--json"]);
+                ran.ok();
+                assert_rows(database.query("SELECT id, name, amount, half FROM t"), is_postgres);
+                assert_rejects(&rejects(&lab), is_csv, is_postgres, "too_long");
+                assert_tally(&ran, is_postgres);
+                assert_eq!(database.tables(), ["t"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_table_of_sqlite_gets_all_rows_but_the_rejects() {
+    for is_csv in [false, true] {
+        for sink in ["", ", atomic: true", ", mode: truncate"] {
+            let lab = Lab::with_job(&job("sqlite:out.db", is_csv, "100", sink));
+            files(&lab, is_csv, false);
+            let connection = rusqlite::Connection::open(lab.path("out.db")).expect("a database");
+            let table = TABLE.replace("name VARCHAR(12) NOT NULL", "name TEXT NOT NULL CHECK (length(name) <= 12)");
+            connection.execute_batch(&table).expect("a table");
+            let ran = run(&lab, &["--json"]);
+            ran.ok();
+            let rows = sqlite(&lab.path("out.db"), "SELECT id, name, amount, half FROM t");
+            assert_rows(rows.into_iter().map(|row| row.join("\t")).collect(), false);
+            assert_rejects(&rejects(&lab), is_csv, false, "constraint");
+            assert_tally(&ran, false);
+        }
+    }
+}
+
+#[test]
+fn keys_are_merged_or_ignored_and_what_cannot_be_is_left_out() {
+    for database in Database::both() {
+        for (mode, written) in [("merge", 8), ("ignore", 7)] {
+            let lab = Lab::with_job(&format!(
+                "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\nsinks:\n  o: {{from: s, write: \
+                 '{}', table: t, mode: {mode}, key: [id], max_rejects: 10}}\n",
+                database.url
+            ));
+            let mut text = (0..10).fold("id,name\n".to_owned(), |text, id| text + &format!("{id},row {id}\n"));
+            text = text.replace("3,row 3", ",without a key").replace("5,row 5", "5,much longer than the column");
+            lab.file("in.csv", text);
+            database.query("DROP TABLE IF EXISTS t");
+            database.query(TABLE);
+            database.query("INSERT INTO t (id, name) VALUES (7, 'before')");
+            let report = lab.report(&[]);
+            let tally = &report["results"][0]["tally"];
+            let expected = json!({"read": 10, "written": written, "filtered": 0, "rejected": 2, "ignored": 8 - written, "before": 0});
+            assert_eq!(tally, &expected, "{mode}");
+            let found = rejects(&lab);
+            let rejected = told(&found);
+            assert!(rejected[0].starts_with("in.csv - 5 o "), "{rejected:?}");
+            assert_eq!(rejected[1], "in.csv - 7 o too_long");
+            let texts = sorted(found.iter().map(|one| one["raw"]["text"].to_string()).collect());
+            assert_eq!(texts, ["\",without a key\"", "\"5,much longer than the column\""]);
+            assert_eq!(database.query("SELECT COUNT(*) FROM t"), ["8"]);
+        }
+    }
+}
+
+fn sqlite_lab(limit: &str) -> Lab {
+    let lab = Lab::with_job(&job("sqlite:out.db", false, limit, ""));
+    files(&lab, false, false);
+    let connection = rusqlite::Connection::open(lab.path("out.db")).expect("a database");
+    let table = TABLE.replace("name VARCHAR(12) NOT NULL", "name TEXT NOT NULL CHECK (length(name) <= 12)");
+    connection.execute_batch(&table).expect("a table");
+    lab
+}
+
+fn killed_at(lab: &Lab, place: &str) {
+    let mut command = lab.command(&["run", "job.yaml", "--quiet"]);
+    command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_FAIL_AT", place);
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("it starts");
+    assert!(!status.success(), "{place}");
+}
+
+/// Rejects of chunks that were not committed come again, and count once.
+#[test]
+fn rejects_of_a_killed_run_count_once() {
+    for place in ["rejects.after:1", "rejects.after:3", "commit.before:2", "commit.after:1", "commit.after:3"] {
+        let lab = sqlite_lab("24");
+        killed_at(&lab, place);
+        let before = rejects(&lab);
+        run(&lab, &["--resume", "--json"]).ok();
+        let rows = sqlite(&lab.path("out.db"), "SELECT id, name, amount, half FROM t");
+        assert_rows(rows.into_iter().map(|row| row.join("\t")).collect(), false);
+        assert_rejects(&rejects(&lab), false, false, "constraint");
+        println!("{place}: {} rejects before", before.len());
+    }
+    for (database, is_postgres) in Database::both().into_iter().zip([false, true]) {
+        for place in ["rejects.after:2", "commit.after:2"] {
+            let lab = Lab::with_job(&job(&database.url, true, "100", ""));
+            files(&lab, true, is_postgres);
+            database.query("DROP TABLE IF EXISTS t");
+            database.query("DROP TABLE IF EXISTS _millstream_ledger");
+            database.query(TABLE);
+            killed_at(&lab, place);
+            run(&lab, &["--resume"]).ok();
+            assert_rows(database.query("SELECT id, name, amount, half FROM t"), is_postgres);
+            assert_rejects(&rejects(&lab), true, is_postgres, "too_long");
+        }
+    }
+}
+
+/// The limits of each entry are 4 in the source, 4 in the transform, 16 in the sink.
+#[test]
+fn a_limit_counts_what_earlier_attempts_have_rejected_once() {
+    let limits = |source: u32, step: u32, sink: u32| {
+        let job = job("sqlite:out.db", false, "LIMIT", "");
+        let mut parts = job.split("LIMIT");
+        let mut next = || parts.next().unwrap_or_default().to_owned();
+        format!("{}{source}{}{step}{}{sink}{}", next(), next(), next(), next())
+    };
+    for place in ["rejects.after:2", "commit.after:2"] {
+        let lab = sqlite_lab("100");
+        lab.file("job.yaml", limits(4, 4, 16));
+        killed_at(&lab, place);
+        run(&lab, &["--resume"]).ok();
+        assert_rejects(&rejects(&lab), false, false, "constraint");
+        for (job, name) in [(limits(3, 4, 16), "s"), (limits(4, 3, 16), "t"), (limits(4, 4, 15), "o")] {
+            let lab = sqlite_lab("100");
+            lab.file("job.yaml", job);
+            killed_at(&lab, place);
+            let ran = run(&lab, &["--resume"]);
+            ran.ended(3).tells(&[&format!("`max_rejects` of `{name}` allows"), "millstream rejects "]);
+        }
+    }
+}
+
+/// The text of a record, by its number.
+type Record = Box<dyn Fn(usize) -> String>;
+
+#[test]
+fn limits_hold_on_their_edges_in_every_format_and_to_every_sink() {
+    let columns = "columns: {id: int64, name: utf8}";
+    let json = |id: usize| format!(r#"{{"id": {id}, "name": "n"}}"#);
+    let kinds: [(&str, String, String, Record); 4] = [
+        ("in.csv", format!("csv: {{{columns}}}"), "id,name\n".to_owned(), Box::new(|id| format!("{id},n"))),
+        ("in.tsv", format!("csv: {{{columns}}}"), "id\tname\n".to_owned(), Box::new(|id| format!("{id}\tn"))),
+        ("in.jsonl", format!("json: {{{columns}}}"), String::new(), Box::new(json)),
+        ("in.log", "lines: {}".to_owned(), String::new(), Box::new(|id| format!("line {id}"))),
+    ];
+    for (name, format, head, good) in &kinds {
+        let lab = Lab::new();
+        let mut bytes = head.clone().into_bytes();
+        for id in 0..100 {
+            let is_bad = id == 30 || id == 60;
+            bytes.extend_from_slice(good(id).as_bytes());
+            bytes.extend_from_slice(if is_bad { b"\xff,\t{\n" } else { b"\n" });
+        }
+        lab.file(name, &bytes);
+        for (sink, limit, code) in [
+            ("write: out.jsonl", "2", 0),
+            ("write: '-', json: {}", "2%", 0),
+            ("write: out.csv.gz", "1", 3),
+            ("write: out.parquet", "1.9%", 3),
+            ("write: '-', json: {}", "0", 1),
+        ] {
+            lab.file(
+                "job.yaml",
+                format!("sources:\n  s: {{read: {name}, max_rejects: {limit}, {format}}}\nsinks:\n  o: {{from: s, {sink}}}\n"),
+            );
+            let ran = lab.run(&["run", "job.yaml"]);
+            ran.ended(code);
+            match code {
+                0 => {
+                    let found = rejects(&lab);
+                    let line = |id: usize| id + 1 + usize::from(!head.is_empty());
+                    let lines: Vec<&Value> = found.iter().map(|one| &one["line"]).collect();
+                    assert_eq!(lines, [&json!(line(30)), &json!(line(60))], "{name}");
+                    for (one, id) in found.iter().zip([30, 60]) {
+                        let raw = [good(id).as_bytes(), b"\xff,\t{"].concat();
+                        let at = one["byte"].as_u64().expect("a number") as usize;
+                        assert!(bytes[at..].starts_with(&raw), "{one}");
+                        assert!(one["raw"]["text"].is_null(), "it is not UTF-8: {one}");
+                        assert_eq!(one["raw"]["base64"], base64(&raw), "{one}");
+                    }
+                }
+                3 => {
+                    ran.tells(&["2 records were rejected", &format!("allows {limit}"), "shows all of them"]);
+                    assert_eq!(rejects(&lab).len(), 2);
+                }
+                _ => {
+                    ran.tells(&["line ", "`max_rejects: 100` (or `1%`) at `s`"]);
+                    assert_eq!(rejects(&lab).len(), 0);
+                }
+            }
+        }
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    let raw = millstream_core::reject::RawText::new(bytes);
+    raw.base64.unwrap_or_default()
+}
+
+/// A share that cannot hold any more ends the run before everything is read.
+#[test]
+fn a_hopeless_share_ends_the_run_early() {
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: in.csv, max_rejects: 1%, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: out.csv}\n",
+    );
+    let text = (0..400_000).fold("id\n".to_owned(), |text, id| text + if id % 3 == 0 { "x\n" } else { "1\n" });
+    lab.file("in.csv", text);
+    lab.run(&["run", "job.yaml"]).ended(3).tells(&["`max_rejects` of `s` allows 1%", "the value is no int64: `x`"]);
+    let found = rejects(&lab).len();
+    assert!((1_000..100_000).contains(&found), "{found}");
+    assert!(!lab.path("out.csv").exists());
+}
+
+/// Behind an aggregate a row has no place, and is shown itself.
+#[test]
+fn what_has_no_place_is_shown_as_its_columns() {
+    for database in Database::both() {
+        let lab = Lab::with_job(&format!(
+            "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\ntransforms:\n  t: {{sql: 'SELECT name, \
+             sum(id) AS sum FROM s GROUP BY name'}}\n  u: {{select: {{from: t, columns: [name, \"100 / (sum - 3) AS q\"]}}, \
+             max_rejects: 1}}\nsinks:\n  o: {{from: u, write: '{}', table: t, max_rejects: 1}}\n",
+            database.url
+        ));
+        lab.file("in.csv", "id,name\n1,a\n2,a\n4,much longer than the column\n5,c\n");
+        database.query("DROP TABLE IF EXISTS t");
+        database.query("CREATE TABLE t (name VARCHAR(12), q BIGINT)");
+        lab.run(&["run", "job.yaml"]).ok();
+        assert_eq!(sorted(database.query("SELECT name FROM t")), ["c"]);
+        let found = rejects(&lab);
+        let rows: BTreeMap<String, &Value> = found.iter().map(|one| (one["step"].to_string(), &one["row"])).collect();
+        assert_eq!(rows["\"u\""], &json!({"name": "a", "sum(s.id)": 3}));
+        assert_eq!(rows["\"o\""], &json!({"name": "much longer than the column", "q": 100}));
+        assert!(
+            found.iter().all(|one| one["uri"].is_null() && one["line"].is_null() && one["raw"].is_null()),
+            "{found:#?}"
+        );
+    }
+}
+
+#[test]
+fn where_rejects_cannot_be_kept_the_run_fails() {
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: in.csv, max_rejects: 1, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: out.csv}\n",
+    );
+    lab.file("in.csv", "id\n1\nx\n");
+    lab.file(".state/rejects", "this is no folder");
+    lab.run(&["run", "job.yaml"]).ended(1).tells(&["the rejects cannot be kept in", "--state"]);
+    assert!(!lab.path("out.csv").exists(), "nothing is loaded whose rejects are lost");
+    fs_err::remove_file(lab.path(".state/rejects")).expect("it is there");
+    lab.run(&["run", "job.yaml"]).ok();
+    let folder =
+        fs_err::read_dir(lab.path(".state/rejects")).expect("a folder").next().expect("one").expect("an entry");
+    let file = fs_err::read_dir(folder.path()).expect("a folder").next().expect("one").expect("an entry").path();
+    fs_err::write(&file, "damaged").expect("written");
+    lab.run(&["rejects"]).ended(1).tells(&["cannot be read", ".jsonl.zst"]);
+}
+
+#[test]
+fn where_nothing_is_rejected_no_file_is_made() {
+    let lab = sqlite_lab("100");
+    for file in ["in/0.txt", "in/1.txt.gz", "in/2.zip"] {
+        fs_err::remove_file(lab.path(file)).expect("it is there");
+    }
+    lab.file("in/0.txt", r#"{"id": 1, "name": "a", "amount": 2, "part": 2}"#);
+    run(&lab, &[]).ok();
+    assert!(!lab.path(".state/rejects").exists());
+    let ran = lab.run(&["rejects"]);
+    ran.ok();
+    assert!(ran.stdout.contains("has left nothing out"), "{}", ran.stdout);
+}
+
+#[test]
+fn two_runs_at_once_keep_their_rejects_apart() {
+    let lab = Lab::new();
+    let mut runs = Vec::new();
+    for name in ["a", "b"] {
+        let text = (0..5_000).fold("id\n".to_owned(), |text, id| text + &format!("{id}\n{name}\n"));
+        lab.file(&format!("{name}.csv"), text);
+        lab.file(
+            &format!("{name}.yaml"),
+            format!(
+                "sources:\n  s: {{read: {name}.csv, max_rejects: 50%, csv: {{columns: {{id: int64}}}}}}\nsinks:\n  o: {{from: \
+                 s, write: {name}.out.csv}}\n"
+            ),
+        );
+        let mut command = lab.command(&["run", &format!("{name}.yaml"), "--json"]);
+        runs.push((name, command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts")));
+    }
+    for (name, child) in runs {
+        let ended = child.wait_with_output().expect("it ends");
+        let report: Value = serde_json::from_slice(&ended.stdout).expect("a report");
+        let of_run = lab.run(&["rejects", report["rejects"].as_str().expect("a run"), "--json"]).json();
+        let found = of_run["rejects"].as_array().expect("a list");
+        assert_eq!(found.len(), 5_000);
+        assert!(found.iter().all(|one| one["raw"]["text"] == name), "{name}");
+    }
+}
+
+/// Rows of the table, of which each may be there once.
+fn rows_of_table(lab: &Lab) -> BTreeSet<String> {
+    let rows = sqlite(&lab.path("out.db"), "SELECT id, name FROM t");
+    let all: Vec<String> = rows.into_iter().map(|row| row.join(" ")).collect();
+    let once: BTreeSet<String> = all.iter().cloned().collect();
+    assert_eq!(all.len(), once.len(), "a row is there twice");
+    once
+}
+
+/// Records 1 to 9: 3 has a bad id, 5 divides by zero, 7 is too long for the table, and 9 has too few fields.
+fn mendable(sink: &str) -> Lab {
+    let lab = Lab::with_job(&mendable_job("id: int64", "10 / (a - 5)", sink));
+    let text = (1..10).fold("id,a,name\n".to_owned(), |text, id| {
+        text + &match id {
+            3 => "x3,3,three\n".to_owned(),
+            7 => "7,7,\"much, too long\"\n".to_owned(),
+            9 => "9,9\n".to_owned(),
+            id => format!("{id},{id},n{id}\n"),
+        }
+    });
+    lab.file("in/a.csv.gz", gzip(text.as_bytes()));
+    table(&lab, 8);
+    lab
+}
+
+fn mendable_job(id: &str, expression: &str, sink: &str) -> String {
+    format!(
+        "sources:\n  s: {{read: 'in/*', max_rejects: 5, add: [_uri, _line], csv: {{columns: {{{id}, a: int64, name: utf8}}}}}}\n\
+         transforms:\n  t: {{select: {{from: s, columns: [\"trim(CAST(id AS VARCHAR), 'x') AS id\", name, \"{expression} AS q\", \
+         _uri, _line]}}, max_rejects: 5}}\nsinks:\n  o: {{from: t, write: 'sqlite:out.db', table: t, max_rejects: 5{sink}}}\n"
+    )
+}
+
+/// The table, empty or with what it has, that takes names of so many characters.
+fn table(lab: &Lab, most: usize) {
+    let connection = rusqlite::Connection::open(lab.path("out.db")).expect("a database");
+    let table = format!("(id TEXT, name TEXT CHECK (length(name) <= {most}), q INTEGER, _uri TEXT, _line INTEGER)");
+    let script = format!(
+        "CREATE TABLE IF NOT EXISTS t {table}; ALTER TABLE t RENAME TO old; CREATE TABLE t {table}; INSERT INTO t SELECT * \
+         FROM old; DROP TABLE old"
+    );
+    connection.execute_batch(&script).expect("a table");
+}
+
+fn set(ids: &[&str]) -> BTreeSet<String> {
+    ids.iter().map(|id| (*id).to_owned()).collect()
+}
+
+#[test]
+fn rejects_are_loaded_after_a_fix_and_only_once() {
+    for sink in ["", ", atomic: true", ", mode: truncate"] {
+        let lab = mendable(sink);
+        lab.run(&["run", "job.yaml"]).ok();
+        let run = lab.run(&["runs", "last", "--json"]).json()["run"]["run"].as_str().expect("a name").to_owned();
+        assert_eq!(rows_of_table(&lab), set(&["1 n1", "2 n2", "4 n4", "6 n6", "8 n8"]));
+        // Nothing is mended: nothing is loaded, and everything stays.
+        let ran = lab.run(&["rejects", &run, "--replay"]);
+        ran.ok();
+        assert!(ran.stdout.contains("0 rejects of run") && ran.stdout.contains("4 failed again"), "{}", ran.stdout);
+        assert_eq!(rejects(&lab).len(), 4);
+        // Each fix lets one more in.
+        lab.file("job.yaml", mendable_job("id: utf8", "10 / (a - 5)", sink));
+        let ran = lab.run(&["rejects", &run, "--replay", "--json"]);
+        ran.ok();
+        assert_eq!(ran.json()["replayed"], json!({"loaded": 1, "failed": 3, "impossible": {}}));
+        lab.file("job.yaml", mendable_job("id: utf8", "10 / a", sink));
+        table(&lab, 20);
+        let ran = lab.run(&["rejects", &run, "--replay"]);
+        ran.ok();
+        assert!(ran.stdout.contains("2 rejects of run"), "{} {}", ran.stdout, ran.stderr);
+        let all = set(&["1 n1", "2 n2", "3 three", "4 n4", "5 n5", "6 n6", "7 much, too long", "8 n8"]);
+        assert_eq!(rows_of_table(&lab), all);
+        for _ in 0..2 {
+            let again = lab.run(&["rejects", &run, "--replay"]);
+            again.ok();
+            assert!(
+                again.stdout.contains("0 rejects of run") && again.stdout.contains("1 failed again"),
+                "{}",
+                again.stdout
+            );
+            assert_eq!(rows_of_table(&lab), all, "a second time loads nothing");
+        }
+        let places = sqlite(&lab.path("out.db"), "SELECT DISTINCT _uri, id - _line FROM t");
+        assert_eq!(places, [["in/a.csv.gz", "-1"]], "rows keep where they are from");
+        let left = lab.run(&["rejects", &run]);
+        left.ok();
+        assert!(left.stdout.contains("1 record was rejected; 3 more were loaded later"), "{}", left.stdout);
+        assert!(left.stdout.contains("in/a.csv.gz, line 10: the record has 2 fields"), "{}", left.stdout);
+    }
+}
+
+#[test]
+fn a_replay_that_is_killed_is_gone_on_with() {
+    for place in [
+        "rejects.after:1",
+        "commit.before:1",
+        "commit.after:1",
+        "commit.after:2",
+        "replay.before:1",
+        "replay.after:1",
+        "forget.before:1",
+    ] {
+        let lab = mendable("");
+        lab.run(&["run", "job.yaml"]).ok();
+        lab.file("job.yaml", mendable_job("id: utf8", "10 / a", ""));
+        table(&lab, 20);
+        let mut command = lab.command(&["rejects", "--replay", "--quiet"]);
+        command.env("MILLSTREAM_FAIL_AT", place).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(!command.status().expect("it starts").success(), "{place}");
+        rows_of_table(&lab);
+        lab.run(&["rejects", "--replay"]).ok();
+        let all = set(&["1 n1", "2 n2", "3 three", "4 n4", "5 n5", "6 n6", "7 much, too long", "8 n8"]);
+        assert_eq!(rows_of_table(&lab), all, "{place}");
+        lab.run(&["rejects", "--replay"]).ok();
+        assert_eq!(rows_of_table(&lab), all, "{place}");
+        assert_eq!(rejects(&lab).iter().filter(|one| one["replayed"] == false).count(), 1, "{place}");
+        // It is no run that a later one would have to go on with.
+        lab.run(&["run", "job.yaml"]).ok();
+        let tables = sqlite(&lab.path("out.db"), "SELECT name FROM sqlite_schema WHERE type = 'table'");
+        assert_eq!(tables, [["t"]], "{place}");
+    }
+}
+
+#[test]
+fn servers_take_their_rejects_after_a_fix() {
+    for (database, is_postgres) in Database::both().into_iter().zip([false, true]) {
+        let lab = Lab::with_job(&job(&database.url, true, "100", ""));
+        files(&lab, true, is_postgres);
+        database.query("DROP TABLE IF EXISTS t");
+        database.query(TABLE);
+        run(&lab, &[]).ok();
+        let before = rejects(&lab).len();
+        database.query("DROP TABLE t");
+        database.query("CREATE TABLE t (id BIGINT, name VARCHAR(40), amount BIGINT, half BIGINT)");
+        let ran = lab.run(&["rejects", "--replay", "--json"]);
+        ran.ok();
+        // What cannot be read, divided or written as text stays.
+        let stays = if is_postgres { 3 } else { 2 };
+        assert_eq!(ran.json()["replayed"]["failed"], FILES * stays);
+        assert_eq!(database.query("SELECT COUNT(*) FROM t"), [(before - FILES * stays).to_string()]);
+        lab.run(&["rejects", "--replay"]).ok();
+        assert_eq!(database.query("SELECT COUNT(*) FROM t"), [(before - FILES * stays).to_string()]);
+        assert_eq!(database.tables(), ["t"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_loaded_again_is_told() {
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: in.csv, max_rejects: 1, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: out.csv}\n",
+    );
+    lab.file("in.csv", "id\n1\nx\n");
+    lab.run(&["run", "job.yaml"]).ok();
+    let ran = lab.run(&["rejects", "--replay"]);
+    ran.ok();
+    assert!(ran.stdout.contains("1 reject cannot be loaded again: `o` writes files"), "{}", ran.stdout);
+    lab.file(
+        "job.yaml",
+        "sources:\n  s: {read: in.csv, max_rejects: 1, csv: {columns: {id: int64}}}\ntransforms:\n  t: {sort: {from: s, by: \
+         id}}\nsinks:\n  o: {from: t, write: 'sqlite:o.db', table: t}\n",
+    );
+    lab.run(&["rejects", "--replay"])
+        .ended(1)
+        .tells(&["rejects cannot be loaded into `o` by themselves", "a sort needs all rows"]);
+    fs_err::remove_file(lab.path("job.yaml")).expect("it is there");
+    lab.run(&["rejects", "--replay"]).ended(2).tells(&["job.yaml cannot be read"]);
+    lab.run(&["rejects", "no-such-run"]).ended(2).tells(&["there is no run `no-such-run`"]);
+}

@@ -1,0 +1,238 @@
+//! What is left out of a load chunk by chunk: records that the parser refuses on their way into a group, and rows of a group
+//! that an expression or the target refuses.
+//!
+//! Rejects of a chunk are in the file before its notes are committed, and are counted once, however often it is delivered.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::array::{AsArray, RecordBatch, UInt64Array};
+use arrow::datatypes::UInt64Type;
+use datafusion::physical_plan::ExecutionPlan;
+use millstream_core::format::Reject;
+use millstream_core::reject::Rejected;
+use millstream_core::sink::{Chunk, RefusedRow};
+use millstream_core::{Error, Result, fail_point};
+
+use super::group::{ChunkRows, Group};
+use super::load::Loading;
+use super::units::UnitNotes;
+use super::way::Leg;
+use crate::read::rows::MemberPlace;
+use crate::rejects::lenient::TakeRow;
+use crate::rejects::log::{ChunkId, RejectLine};
+use crate::rejects::{Entry, Refusal, Rejects, allowing, line, of_parser, of_refused, of_row};
+
+/// What the parser has refused of the member that a task reads, and no group has yet, in the order of the text.
+///
+/// A reject comes before the rows that stand behind it, but rows that stand before it may come later. So it waits until rows
+/// of its chunk come, or of one behind it.
+#[derive(Default)]
+pub(super) struct Refused(VecDeque<(Chunk, Arc<UnitNotes>, RejectLine)>);
+
+impl Refused {
+    /// Takes what was refused of `unit`, unless its chunk is written. Too much of it is an error.
+    pub(super) fn take(
+        &mut self,
+        loading: &Loading,
+        leg: usize,
+        uri: &str,
+        unit: &Arc<UnitNotes>,
+        member: &MemberPlace,
+        rejects: Vec<Reject>,
+    ) -> Result<()> {
+        let (all, sink) = (&loading.load.rejects, &loading.load.name);
+        let source = loading.load.legs[leg].read().source();
+        let mut refusals = Vec::new();
+        for reject in rejects {
+            let chunk = unit.chunk(member, reject.byte, loading.chunk_bytes);
+            if loading.units[leg].is_written(&chunk) {
+                all.of_step(source).iter().for_each(|limit| limit.take_back_came(1));
+                loading.came.rejected_before.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let mut refusal = of_parser(all, source, uri, member, reject);
+            refusal.line.chunk = Some(ChunkId::new(sink, &chunk));
+            self.0.push_back((chunk, Arc::clone(unit), refusal.line.clone()));
+            refusals.push(refusal);
+        }
+        // They are told even if the chunk is never delivered.
+        all.take(&Entry::Step(source.to_owned()), refusals)
+    }
+
+    /// The rejects of chunks up to that of the rows which come now; all of them, if the member is at its end.
+    pub(super) fn before(&mut self, chunk: Option<&Chunk>, leg: &Leg) -> Vec<ChunkRows> {
+        let due = |one: &Chunk| chunk.is_none_or(|now| one.unit != now.unit || one.number <= now.number);
+        let mut out = Vec::new();
+        while let Some((chunk, unit, line)) = self.0.pop_front_if(|(one, ..)| due(one)) {
+            let mut lines = vec![line];
+            while let Some((_, _, line)) = self.0.pop_front_if(|(one, ..)| *one == chunk) {
+                lines.push(line);
+            }
+            out.push(ChunkRows::rejects(chunk, &unit, RecordBatch::new_empty(leg.read().schema()), lines));
+        }
+        out
+    }
+}
+
+/// One try to deliver a group.
+pub(super) struct Attempt {
+    rejects: Arc<Rejects>,
+    sink: String,
+    /// The table, for messages.
+    place: String,
+    source: String,
+    group: Arc<Group>,
+    state: Mutex<State>,
+    counted: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Which rows of the group went into the delivery.
+    sent: Vec<UInt64Array>,
+    /// Rows on which an expression has failed: the step, and what is told.
+    failed: Vec<(String, Refusal)>,
+    /// Rows that the target has refused.
+    refused: u64,
+}
+
+impl Attempt {
+    pub(super) fn new(loading: &Loading, group: &Arc<Group>) -> Self {
+        Attempt {
+            rejects: Arc::clone(&loading.load.rejects),
+            sink: loading.load.name.clone(),
+            place: loading.load.ledger.place(),
+            source: loading.load.legs[group.leg].read().source().to_owned(),
+            group: Arc::clone(group),
+            state: Mutex::default(),
+            counted: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These rows of the group are on their way.
+    pub(super) fn sent(&self, numbers: &UInt64Array) {
+        self.lock().sent.push(numbers.clone());
+    }
+
+    /// How many are.
+    pub(super) fn sent_rows(&self) -> u64 {
+        self.lock().sent.iter().map(|numbers| numbers.len() as u64).sum()
+    }
+
+    /// How many rows could not be computed.
+    pub(super) fn failed(&self) -> u64 {
+        self.lock().failed.len() as u64
+    }
+
+    /// What is kept of row `number` of the group.
+    fn refusal(
+        &self,
+        number: Option<u64>,
+        error: Error,
+        rejected: impl FnOnce(Option<&RecordBatch>) -> Rejected,
+    ) -> Refusal {
+        let row = number.and_then(|number| self.group.row(number));
+        match number.and_then(|number| self.group.origin(&self.source, number)) {
+            None => Refusal { line: line(rejected(row.as_ref()), None), error },
+            Some((origin, chunk)) => {
+                let mut line = origin.line(rejected(row.as_ref()), &self.rejects);
+                line.chunk = Some(ChunkId::new(&self.sink, chunk));
+                Refusal { line, error: origin.place(error) }
+            }
+        }
+    }
+
+    /// What is kept of a row that the target refuses.
+    fn refused(&self, row: &RefusedRow) -> Refusal {
+        let mut left = usize::try_from(row.row).unwrap_or(usize::MAX);
+        let number = self.lock().sent.iter().find_map(|numbers| {
+            let here = left < numbers.len();
+            let number = here.then(|| numbers.value(left));
+            left = left.saturating_sub(numbers.len());
+            number
+        });
+        let alone = millstream_core::sink::Refused { rows: vec![row.clone()], more: false };
+        let error = alone.into_error(&self.place).in_step(&self.sink);
+        self.refusal(number, error, |read| of_refused(&self.sink, row, read))
+    }
+
+    /// Whether the delivery may be committed without the rows that the target refuses, and those that could not be
+    /// computed. Then they are kept when this returns.
+    pub(super) fn accept(&self, refused: &millstream_core::sink::Refused) -> Result<()> {
+        let by_target: Vec<Refusal> = refused.rows.iter().map(|row| self.refused(row)).collect();
+        self.counted.store(true, Ordering::Relaxed);
+        if let Some(limit) = self.rejects.of_sink(&self.sink) {
+            limit.add_came(self.sent_rows());
+        }
+        if let Some(first) = by_target.first() {
+            let entry = Entry::Sink(self.sink.clone());
+            let Some(limit) = self.rejects.of_sink(&self.sink) else {
+                let whole = refused.clone().into_error(&self.place);
+                let place = first.error.place();
+                let whole = place.uri.iter().fold(whole, |error, uri| error.in_unit(uri, place.member.as_deref()));
+                return Err(allowing(place.line.into_iter().fold(whole, Error::line), &entry));
+            };
+            self.lock().refused = by_target.len() as u64;
+            self.rejects.count(&entry, &limit, &by_target)?;
+        }
+        let failed = std::mem::take(&mut self.lock().failed);
+        for (step, refusal) in &failed {
+            if let Some(limit) = self.rejects.of_step(step) {
+                self.rejects.count(&Entry::Step(step.clone()), &limit, std::slice::from_ref(refusal))?;
+            }
+        }
+        let own = self.group.rejects().map(|(line, _)| line.clone());
+        let lines: Vec<RejectLine> = own
+            .chain(failed.iter().map(|(_, refusal)| refusal.line.clone()))
+            .chain(by_target.into_iter().map(|one| one.line))
+            .collect();
+        self.lock().failed = failed;
+        self.keep(lines)?;
+        fail_point::pass("rejects.after");
+        Ok(())
+    }
+
+    fn keep(&self, lines: Vec<RejectLine>) -> Result<()> {
+        let Some(log) = self.rejects.log() else {
+            return if lines.is_empty() { Ok(()) } else { self.rejects.known_log().map(drop) };
+        };
+        if lines.is_empty() && !log.is_pending() {
+            return Ok(());
+        }
+        let chunks: Vec<ChunkId> = self.group.chunks().iter().map(|chunk| ChunkId::new(&self.sink, chunk)).collect();
+        let lines = lines.into_iter().map(|line| self.rejects.as_kept(line)).collect();
+        log.add_delivery(&chunks, lines, self.rejects.came())
+    }
+
+    /// It was not committed, and is done again, or is the end of the run.
+    pub(super) fn take_back(&self) {
+        if !self.counted.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let sent = self.sent_rows();
+        let state = self.lock();
+        if let Some(limit) = self.rejects.of_sink(&self.sink) {
+            limit.take_back(state.refused);
+            limit.take_back_came(sent);
+        }
+        for (step, _) in &state.failed {
+            self.rejects.of_step(step).iter().for_each(|limit| limit.take_back(1));
+        }
+    }
+}
+
+impl TakeRow for Attempt {
+    fn take(&self, step: &str, row: &RecordBatch, error: Error) -> Result<()> {
+        let last = row.num_columns().checked_sub(1).map(|last| row.column(last).as_primitive::<UInt64Type>().value(0));
+        let refusal = self.refusal(last, error.clone(), |read| of_row(step, Some(&self.sink), &error, read));
+        // How many there may be is judged when the group is complete.
+        self.lock().failed.push((step.to_owned(), refusal));
+        Ok(())
+    }
+}

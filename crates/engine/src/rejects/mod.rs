@@ -1,0 +1,492 @@
+//! Rejects of a run: who may leave out how many records, and where they are kept.
+//!
+//! ```text
+//!  parser ─ refuses a record ──────▶ ┐
+//!  expression ─ fails on a row ────▶ ├─▶ limit of the entry ─▶ log ─▶ `millstream rejects`
+//!  target ─ does not take a row ───▶ ┘        │ too many: the run ends
+//! ```
+//! What is told of a reject and how a limit counts is [`millstream_core::reject`]'s. Here: `log.rs` the files, `raw.rs` the
+//! raw record of a row, `way.rs` rows that carry their place with them, `lenient.rs` operators that leave rows out, `replay.rs` what is
+//! loaded again. Where
+//! nothing may be left out, none of these has any part in a run.
+
+pub mod lenient;
+pub mod log;
+pub mod raw;
+pub mod replay;
+pub mod way;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use arrow::array::RecordBatch;
+use millstream_core::format::Reject;
+use millstream_core::reject::{MaxRejects, RawText, RejectLimit, Rejected};
+use millstream_core::sink::{Refusals, Refused, RefusedRow};
+use millstream_core::{Error, ErrorKind, RejectKind, Result, Step};
+use millstream_job::Job;
+use serde_json::Value;
+
+use self::log::{Line, RejectLine, RejectLog};
+use self::raw::Cutter;
+use self::replay::Replay;
+use crate::read::rows::MemberPlace;
+
+/// How many rejects an error shows.
+const SHOWN: usize = 5;
+
+/// A record or row that is refused: what is kept of it, and the error if it may not be left out.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// What is kept.
+    pub line: RejectLine,
+    /// The error of a run that ends for it.
+    pub error: Error,
+}
+
+/// What stands between two names of steps of which either may have done it.
+const OR: &str = " or ";
+
+/// The rejects of one run.
+#[derive(Debug, Default)]
+pub struct Rejects {
+    /// Of the entries that may leave something out, by their names; sinks have names of their own.
+    limits: RwLock<HashMap<Entry, Arc<RejectLimit>>>,
+    log: OnceLock<RejectLog>,
+    run: OnceLock<String>,
+    /// The first ones of each step.
+    first: Mutex<HashMap<String, Vec<Rejected>>>,
+    /// Whether all of them may be left out, whatever the entries say.
+    all: OnceLock<()>,
+    /// Whether a transform may leave something out.
+    lenient: OnceLock<()>,
+    /// What is loaded again by this run.
+    replay: OnceLock<Arc<Replay>>,
+    /// What cuts raw records, by the source.
+    cutters: RwLock<HashMap<String, Cutter>>,
+}
+
+/// An entry of a job that can refuse something.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Entry {
+    /// A source or transform.
+    Step(String),
+    /// A sink.
+    Sink(String),
+}
+
+impl Entry {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Entry::Step(name) | Entry::Sink(name) => name,
+        }
+    }
+
+    /// The key of its count in a file.
+    fn key(&self) -> String {
+        match self {
+            Entry::Step(name) => name.clone(),
+            Entry::Sink(name) => format!("sink {name}"),
+        }
+    }
+}
+
+impl Rejects {
+    /// Takes over what the entries of `job` allow.
+    pub fn allow(&self, job: &Job) {
+        let steps = job.sources.iter().map(|source| (&source.name.value, source.max_rejects));
+        let steps = steps.chain(job.transforms.iter().map(|step| (&step.name.value, step.max_rejects)));
+        let steps = steps.map(|(name, most)| (Entry::Step(name.clone()), most));
+        let sinks = job.sinks.iter().map(|sink| (Entry::Sink(sink.name.value.clone()), sink.max_rejects));
+        let all = self.all.get().is_some();
+        if all || job.transforms.iter().any(|step| step.max_rejects.allows_some()) {
+            let _ = self.lenient.set(());
+        }
+        let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
+        let most = |most| if all { MaxRejects::Count(u64::MAX) } else { most };
+        let allowed = steps.chain(sinks).map(|(entry, asked)| (entry, most(asked)));
+        limits.extend(
+            allowed
+                .filter(|(_, most)| most.allows_some())
+                .map(|(entry, most)| (entry, Arc::new(RejectLimit::new(most)))),
+        );
+    }
+
+    /// This run loads rejects again: every entry may leave out whatever it refuses, which stays a reject.
+    pub fn replay(&self, replay: &Arc<Replay>) {
+        let _ = self.all.set(());
+        let _ = self.replay.set(Arc::clone(replay));
+    }
+
+    /// What is kept of a reject; of one that has failed again, with the place that it has had.
+    pub fn as_kept(&self, line: RejectLine) -> RejectLine {
+        match self.replay.get() {
+            Some(replay) => replay.again(line),
+            None => line,
+        }
+    }
+
+    /// A unit was loaded before; all of them, if none is named.
+    pub fn pass(&self, uri: Option<&str>) {
+        if let Some(replay) = self.replay.get() {
+            replay.pass(uri);
+        }
+    }
+
+    /// Keeps rejects in the state folder, as those of `run`, which goes on with `first` or is it.
+    pub fn keep_in(&self, state: &Path, first: &str, run: &str) {
+        let _ = self.log.set(RejectLog::new(state, first, run));
+        let _ = self.run.set(first.to_owned());
+    }
+
+    /// Where they are kept.
+    pub fn log(&self) -> Option<&RejectLog> {
+        self.log.get()
+    }
+
+    /// What a source or transform may leave out, if it may leave out anything. Of several, joined by `or`, all have to
+    /// allow it, and the first counts.
+    pub fn of_step(&self, step: &str) -> Option<Arc<RejectLimit>> {
+        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        if limits.is_empty() {
+            return None;
+        }
+        let found: Option<Vec<_>> =
+            step.split(OR).map(|name| limits.get(&Entry::Step(name.to_owned())).cloned()).collect();
+        found?.into_iter().next()
+    }
+
+    /// What a sink may leave out, if it may leave out anything.
+    pub fn of_sink(&self, sink: &str) -> Option<Arc<RejectLimit>> {
+        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        limits.get(&Entry::Sink(sink.to_owned())).cloned()
+    }
+
+    /// What an entry may leave out, if it may leave out anything.
+    pub fn of(&self, entry: &Entry) -> Option<Arc<RejectLimit>> {
+        match entry {
+            Entry::Step(name) => self.of_step(name),
+            Entry::Sink(name) => self.of_sink(name),
+        }
+    }
+
+    /// What those among `steps` may leave out that may leave out anything.
+    pub fn of_steps<'a>(&self, steps: impl Iterator<Item = &'a str>) -> Vec<Arc<RejectLimit>> {
+        steps.filter_map(|step| self.of_step(step)).collect()
+    }
+
+    /// Whether a transform may leave something out.
+    pub fn is_lenient(&self) -> bool {
+        self.lenient.get().is_some()
+    }
+
+    /// Cuts raw records of `source` by `cutter`.
+    pub fn cut_by(&self, source: &str, cutter: Cutter) {
+        self.cutters.write().unwrap_or_else(PoisonError::into_inner).insert(source.to_owned(), cutter);
+    }
+
+    /// What cuts raw records of `source`.
+    pub fn cutter(&self, source: &str) -> Option<Cutter> {
+        self.cutters.read().unwrap_or_else(PoisonError::into_inner).get(source).cloned()
+    }
+
+    /// Leaves out what `entry` refuses, which is tied to no chunk. With more than it may leave out an error comes back.
+    pub fn take(&self, entry: &Entry, refusals: Vec<Refusal>) -> Result<()> {
+        let Some(first) = refusals.first() else { return Ok(()) };
+        let Some(limit) = self.of(entry) else { return Err(allowing(first.error.clone(), entry)) };
+        self.count(entry, &limit, &refusals)?;
+        self.keep(refusals.into_iter().map(|refusal| refusal.line))
+    }
+
+    /// Counts what `entry` refuses. If it is too much, all of it is kept, and an error comes back.
+    pub fn count(&self, entry: &Entry, limit: &RejectLimit, refusals: &[Refusal]) -> Result<()> {
+        limit.add(refusals.len() as u64);
+        self.show(refusals.iter().map(|refusal| &refusal.line.rejected));
+        if !limit.is_passed() {
+            return Ok(());
+        }
+        self.keep(refusals.iter().map(|refusal| refusal.line.clone()))?;
+        self.flush()?;
+        Err(self.too_many(entry, limit, refusals.last().map(|last| &last.error)))
+    }
+
+    /// Keeps rejects, which are durable once [`Rejects::flush`] has been called.
+    pub fn keep(&self, lines: impl Iterator<Item = RejectLine>) -> Result<()> {
+        self.add(lines.map(|line| Line::Reject(Box::new(self.as_kept(line)))), false)
+    }
+
+    /// Adds lines to the file.
+    pub fn add(&self, lines: impl Iterator<Item = Line>, now: bool) -> Result<()> {
+        let mut lines = lines.peekable();
+        if lines.peek().is_none() {
+            return Ok(());
+        }
+        self.known_log()?.add(lines, now)
+    }
+
+    /// The file; an error if there is no place for it.
+    pub fn known_log(&self) -> Result<&RejectLog> {
+        self.log.get().ok_or_else(|| {
+            Error::refused("there is no folder to keep rejects in").hint("name one with `--state` or MILLSTREAM_STATE")
+        })
+    }
+
+    /// Returns when everything that was kept is durable.
+    pub fn flush(&self) -> Result<()> {
+        let Some(log) = self.log.get() else { return Ok(()) };
+        let came = self.came();
+        if log.has_some() && !came.is_empty() {
+            log.add([Line::Came { came }], false)?;
+        }
+        log.flush()
+    }
+
+    /// How many records have come to those whose share counts.
+    pub fn came(&self) -> HashMap<String, u64> {
+        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let shares = limits.iter().filter(|(_, limit)| matches!(limit.most(), MaxRejects::Share(_)));
+        shares.map(|(entry, limit)| (entry.key(), limit.came())).collect()
+    }
+
+    /// Takes over how many records had come to `entries` in earlier runs.
+    pub fn carry_over(&self, came: &HashMap<String, u64>, entries: &[Entry]) {
+        for entry in entries {
+            if let (Some(limit), Some(came)) = (self.of(entry), came.get(&entry.key())) {
+                limit.add_came(*came);
+            }
+        }
+    }
+
+    /// Counts a reject of an earlier run that stays.
+    pub fn count_earlier(&self, rejected: &Rejected) {
+        let by_sink = rejected.sink.as_ref().filter(|sink| **sink == rejected.step);
+        let limit = match by_sink {
+            Some(sink) => self.of_sink(sink),
+            None => self.of_step(&rejected.step),
+        };
+        if let Some(limit) = limit {
+            limit.add(1);
+            self.show([rejected]);
+        }
+    }
+
+    fn show<'a>(&self, rejects: impl IntoIterator<Item = &'a Rejected>) {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        for rejected in rejects {
+            match first.get_mut(&rejected.step) {
+                Some(shown) if shown.len() >= SHOWN => {}
+                Some(shown) => shown.push(rejected.clone()),
+                None => drop(first.insert(rejected.step.clone(), vec![rejected.clone()])),
+            }
+        }
+    }
+
+    /// Whether `entry` has left out more than it may, now that everything has come to it.
+    pub fn judge(&self, entry: &Entry) -> Result<()> {
+        let Some(limit) = self.of(entry).filter(|limit| limit.is_passed_at_end()) else { return Ok(()) };
+        self.flush()?;
+        Err(self.too_many(entry, &limit, None))
+    }
+
+    /// Whether any entry has left out more than it may, now that everything has come.
+    pub fn judge_all(&self) -> Result<()> {
+        let mut entries: Vec<Entry> = {
+            let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+            limits.keys().cloned().collect()
+        };
+        entries.sort();
+        entries.iter().try_for_each(|entry| self.judge(entry))
+    }
+
+    /// The error of a run in which `entry` has rejected more than it may; `last` of them was one too many.
+    pub fn too_many(&self, entry: &Entry, limit: &RejectLimit, last: Option<&Error>) -> Error {
+        let (name, rejected, came) = (entry.name(), limit.rejected(), limit.came());
+        let records = if rejected == 1 { "record was" } else { "records were" };
+        let of_all = match limit.most() {
+            MaxRejects::Share(_) if came > 0 => {
+                format!(" of {came} ({:.2}%)", rejected as f64 / came as f64 * 100.0)
+            }
+            _ => String::new(),
+        };
+        let what =
+            format!("{rejected} {records} rejected{of_all}, and `max_rejects` of `{name}` allows {}", limit.most());
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown: Vec<String> = first.get(name).into_iter().flatten().map(one_line).collect();
+        if rejected > shown.len() as u64 {
+            shown.push("…".to_owned());
+        }
+        let mut error = Error::new(ErrorKind::Rejects, what).in_step(name).cause(shown.join("\n"));
+        if let Some(last) = last {
+            let place = last.place();
+            error = place.uri.iter().fold(error, |error, uri| error.in_unit(uri, place.member.as_deref()));
+            error = place.line.into_iter().fold(error, Error::line);
+        }
+        let run = self.run.get().map_or("", String::as_str);
+        error.hint(format!(
+            "`millstream rejects {run}` shows all of them; mend the data or the job, or raise `max_rejects` of `{name}`"
+        ))
+    }
+}
+
+/// Place and reason of a reject, in a line.
+pub fn one_line(rejected: &Rejected) -> String {
+    let place = place_of(rejected);
+    match place.is_empty() {
+        true => rejected.message.clone(),
+        false => format!("{place}: {}", rejected.message),
+    }
+}
+
+/// Where a reject is, in words; nothing if that is not known.
+pub fn place_of(rejected: &Rejected) -> String {
+    let Rejected { uri, member, line, column, .. } = rejected;
+    let place = millstream_core::Place {
+        uri: uri.clone(),
+        member: member.clone(),
+        line: *line,
+        byte: None,
+        column: column.clone(),
+    };
+    place.to_string()
+}
+
+/// `error`, for which a run ends, with the way to let it go on.
+pub fn allowing(error: Error, entry: &Entry) -> Error {
+    let way = format!("to go on without such records: `max_rejects: 100` (or `1%`) at `{}`", entry.name());
+    let hint = error.hint_text().map_or_else(|| way.clone(), |hint| format!("{hint}; {way}"));
+    error.hint(hint)
+}
+
+/// Why, in full: what is wrong, with the offending text and the cause.
+pub fn message_of(error: &Error) -> String {
+    let mut message = error.what().to_owned();
+    if let Some(text) = error.offending_text() {
+        message.push_str(&format!(": `{text}`"));
+    }
+    if let Some(cause) = error.cause_text() {
+        message.push_str(&format!(": {cause}"));
+    }
+    message
+}
+
+/// A record that the parser of `source` refuses.
+pub fn of_parser(rejects: &Rejects, source: &str, uri: &str, member: &MemberPlace, reject: Reject) -> Refusal {
+    let head = rejects.cutter(source).map(|cutter| cutter.head(&member.beginning));
+    let member = member.name.as_deref();
+    let error = reject.reason.in_unit(uri, member).in_step(source);
+    let rejected = Rejected {
+        step: source.to_owned(),
+        kind: error.reject_kind(),
+        message: message_of(&error),
+        column: error.place().column.clone(),
+        source: Some(source.to_owned()),
+        sink: None,
+        uri: Some(millstream_core::redact::url(uri)),
+        member: member.map(str::to_owned),
+        line: Some(reject.line),
+        byte: Some(reject.byte),
+        raw: Some(RawText::new(&reject.raw)),
+        row: None,
+    };
+    Refusal { line: line(rejected, head.as_deref()), error }
+}
+
+/// The line of a reject that is tied to no chunk.
+pub fn line(rejected: Rejected, head: Option<&[u8]>) -> RejectLine {
+    let head = head.filter(|head| !head.is_empty()).map(RawText::new);
+    RejectLine { rejected, head, chunk: None, delivery: 0, again: None }
+}
+
+/// A reject of a row whose place is not known.
+pub fn of_row(step: &str, sink: Option<&str>, error: &Error, row: Option<&RecordBatch>) -> Rejected {
+    let kind = match error.reject_kind() {
+        RejectKind::Other => RejectKind::Expression,
+        kind => kind,
+    };
+    Rejected {
+        step: step.to_owned(),
+        kind,
+        message: message_of(error),
+        column: error.place().column.clone(),
+        source: None,
+        sink: sink.map(str::to_owned),
+        uri: None,
+        member: None,
+        line: None,
+        byte: None,
+        raw: None,
+        row: row.and_then(json_of),
+    }
+}
+
+/// A reject of a row that the target of `sink` does not take, whose place is not known.
+pub fn of_refused(sink: &str, refused: &RefusedRow, row: Option<&RecordBatch>) -> Rejected {
+    Rejected {
+        step: sink.to_owned(),
+        kind: refused.kind,
+        message: refused.reason.clone(),
+        column: refused.column.clone(),
+        source: None,
+        sink: Some(sink.to_owned()),
+        uri: None,
+        member: None,
+        line: None,
+        byte: None,
+        raw: None,
+        row: row.and_then(json_of).or_else(|| Some(Value::String(refused.shown.clone()))),
+    }
+}
+
+/// The first row of `batch` as its columns; `None` if it has columns that JSON cannot show.
+pub fn json_of(batch: &RecordBatch) -> Option<Value> {
+    let mut writer = arrow_json::WriterBuilder::new()
+        .with_explicit_nulls(true)
+        .build::<_, arrow_json::writer::LineDelimited>(Vec::new());
+    writer.write(&batch.slice(0, 1)).ok()?;
+    writer.finish().ok()?;
+    serde_json::from_slice(&writer.into_inner()).ok()
+}
+
+/// Rows that a target refuses in a load that is not chunk by chunk.
+#[derive(Debug)]
+pub struct SinkRefusals {
+    rejects: Arc<Rejects>,
+    limit: Arc<RejectLimit>,
+    sink: String,
+    step: Arc<Step>,
+}
+
+impl SinkRefusals {
+    /// Those of `sink`, if it may leave something out; they are counted in `step`.
+    pub fn of(rejects: &Arc<Rejects>, sink: &str, step: &Arc<Step>) -> Option<Arc<Self>> {
+        let limit = rejects.of_sink(sink)?;
+        let (rejects, step) = (Arc::clone(rejects), Arc::clone(step));
+        Some(Arc::new(SinkRefusals { rejects, limit, sink: sink.to_owned(), step }))
+    }
+}
+
+impl Refusals for SinkRefusals {
+    fn room(&self, _: u64) -> usize {
+        // What has come is counted when it is handed over.
+        usize::try_from(self.limit.room(0)).unwrap_or(usize::MAX - 1)
+    }
+
+    fn refuse(&self, place: &str, refused: &Refused) -> Result<()> {
+        let refusal = |row: &RefusedRow| {
+            let error = Refused { rows: vec![row.clone()], more: false }.into_error(place).in_step(&self.sink);
+            way::refusal_of_row(&self.rejects, row.record.as_ref(), error, |row_alone| {
+                of_refused(&self.sink, row, row_alone)
+            })
+        };
+        let refusals: Vec<Refusal> = refused.rows.iter().map(refusal).collect();
+        let count = refusals.len() as u64;
+        self.rejects.take(&Entry::Sink(self.sink.clone()), refusals)?;
+        if refused.more {
+            return Err(refused.clone().into_error(place));
+        }
+        self.step.refuse_rows(count);
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! The raw record of a row: a view into the decoded text, which the row keeps alive as long as it may be refused.
+//!
+//! ```text
+//!  text   │ piece │ piece │ piece │            the tape: what was pushed into the parser, from the last row on
+//!              ▲────▲──────▲                   where rows begin
+//!              [view][view ]                   from one row to the next: cut to one record only if someone asks
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{ArrayRef, AsArray, BinaryViewBuilder};
+use arrow::datatypes::Int64Type;
+use bytes::Bytes;
+use memchr::memchr;
+use millstream_core::format::{ParseRequest, Parsed};
+use millstream_core::reject::RAW_LIMIT;
+
+use crate::read::{Reader, rows::stream_format};
+
+/// The most text of a record that is looked at: a little more than is kept, to see that it is longer.
+const LOOK: usize = RAW_LIMIT + (4 << 10);
+
+/// How much of the beginning of a text is kept: a header has to stand in it.
+const BEGINNING: usize = 16 << 10;
+
+/// The text of a member, from the last row on.
+#[derive(Debug)]
+pub struct Tape {
+    /// Whether records are kept, too.
+    records: bool,
+    pieces: VecDeque<(u64, Bytes)>,
+    end: u64,
+    /// The beginning of the text.
+    beginning: Bytes,
+}
+
+impl Tape {
+    /// Of a text that has not begun. Without `records` only its beginning is kept.
+    pub fn new(records: bool) -> Self {
+        Tape { records, pieces: VecDeque::new(), end: 0, beginning: Bytes::new() }
+    }
+
+    /// Takes the next text.
+    pub fn push(&mut self, text: &Bytes) {
+        let room = BEGINNING.saturating_sub(self.beginning.len());
+        let more = text.slice(..text.len().min(room));
+        match self.beginning.is_empty() {
+            true => self.beginning = more,
+            false if room > 0 => self.beginning = [self.beginning.as_ref(), more.as_ref()].concat().into(),
+            false => {}
+        }
+        if self.records {
+            self.pieces.push_back((self.end, text.clone()));
+        }
+        self.end += text.len() as u64;
+    }
+
+    /// The beginning of the text, in which a header may stand.
+    pub fn beginning(&self) -> Bytes {
+        self.beginning.clone()
+    }
+
+    /// The text from the beginning of each row to that of the next, which may be more than its record. `starts` are where
+    /// rows begin; nobody asks for what is before the last of them any more.
+    pub fn texts(&mut self, starts: &[i64]) -> ArrayRef {
+        let mut builder = BinaryViewBuilder::with_capacity(starts.len());
+        let mut block: Option<(u64, u32)> = None;
+        for (index, start) in starts.iter().enumerate() {
+            let start = start.unsigned_abs();
+            let end = starts.get(index + 1).map_or(self.end, |next| next.unsigned_abs());
+            let end = end.min(start + LOOK as u64).min(self.end);
+            while self.pieces.front().is_some_and(|(at, text)| at + text.len() as u64 <= start) {
+                self.pieces.pop_front();
+            }
+            let Some((at, text)) = self.pieces.front() else {
+                builder.append_null();
+                continue;
+            };
+            let from = (start - at) as usize;
+            if end <= at + text.len() as u64 {
+                let known = block.filter(|(piece, _)| piece == at).map(|(_, block)| block);
+                let number = known.unwrap_or_else(|| builder.append_block(arrow::buffer::Buffer::from(text.clone())));
+                block = Some((*at, number));
+                let (Ok(from), Ok(length)) = (u32::try_from(from), u32::try_from(end - start)) else {
+                    builder.append_null();
+                    continue;
+                };
+                if builder.try_append_view(number, from, length).is_err() {
+                    builder.append_null();
+                }
+            } else {
+                // It goes on in the next piece.
+                let mut whole = Vec::with_capacity((end - start) as usize);
+                for (at, text) in &self.pieces {
+                    let from = start.saturating_sub(*at) as usize;
+                    let to = (end.saturating_sub(*at) as usize).min(text.len());
+                    whole.extend_from_slice(text.get(from..to).unwrap_or_default());
+                }
+                builder.append_value(&whole);
+                block = None;
+            }
+        }
+        Arc::new(builder.finish())
+    }
+}
+
+/// The head that was asked for last.
+#[derive(Debug)]
+struct Head {
+    /// The beginning that it is in.
+    beginning: Vec<u8>,
+    head: Vec<u8>,
+}
+
+/// Cuts the record out of the text with which it begins.
+#[derive(Debug, Clone)]
+pub struct Cutter {
+    reader: Arc<Reader>,
+    request: Arc<ParseRequest>,
+    last: Arc<Mutex<Option<Head>>>,
+}
+
+impl Cutter {
+    /// Of records that `reader` reads as `request` asks.
+    pub fn new(reader: Arc<Reader>, request: &ParseRequest) -> Self {
+        let request = ParseRequest { bytes: true, lines: true, required: Vec::new(), ..request.clone() };
+        Cutter { reader, request: Arc::new(request), last: Arc::default() }
+    }
+
+    /// What stands before the first record of a text with this beginning, where that says how records are to be read.
+    pub fn head(&self, beginning: &[u8]) -> Vec<u8> {
+        if self.reader.format.name() != "csv" || beginning.is_empty() {
+            return Vec::new();
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some(known) if known.beginning == beginning => known.head.clone(),
+            _ => {
+                let first = self.records(beginning).and_then(|starts| starts.into_iter().min());
+                let head = first.and_then(|first| beginning.get(..first)).unwrap_or_default().to_vec();
+                *last = Some(Head { beginning: beginning.to_vec(), head: head.clone() });
+                head
+            }
+        }
+    }
+
+    /// The first record of `text`, without its line end. `head` is the text before the first record of the file.
+    pub fn record<'a>(&self, head: &[u8], text: &'a [u8]) -> &'a [u8] {
+        let record = match self.reader.format.name() {
+            "json" => json_value(text),
+            "csv" => &text[..self.second_record(head, text).unwrap_or(text.len())],
+            _ => &text[..memchr(b'\n', text).unwrap_or(text.len())],
+        };
+        let record = record.strip_suffix(b"\n").unwrap_or(record);
+        record.strip_suffix(b"\r").unwrap_or(record)
+    }
+
+    /// Where the second record of `text` begins, if it has two.
+    fn second_record(&self, head: &[u8], text: &[u8]) -> Option<usize> {
+        let starts = self.records(&[head, text].concat())?;
+        starts.into_iter().filter(|start| *start > head.len()).min().map(|start| start - head.len())
+    }
+
+    /// Where records begin in `text`, which may break off.
+    fn records(&self, text: &[u8]) -> Option<Vec<usize>> {
+        let mut parser = stream_format(&self.reader)?.parser(&self.request).ok()?;
+        let mut parsed = Parsed::default();
+        parser.push(Bytes::copy_from_slice(text), &mut parsed).ok()?;
+        // Of the last record some may be missing: what is said of it does not matter.
+        let _ = parser.finish(&mut parsed);
+        let mut starts: Vec<u64> = parsed.rejects.iter().map(|reject| reject.byte).collect();
+        for bytes in parsed.rows.iter().filter_map(|rows| rows.bytes.as_ref()) {
+            starts.extend(bytes.as_primitive::<Int64Type>().values().iter().map(|start| start.unsigned_abs()));
+        }
+        starts.into_iter().map(|start| usize::try_from(start).ok()).collect()
+    }
+}
+
+/// The first value of `text`; all of it if that is none.
+fn json_value(text: &[u8]) -> &[u8] {
+    let mut values = serde_json::Deserializer::from_slice(text).into_iter::<serde::de::IgnoredAny>();
+    match values.next() {
+        Some(Ok(_)) => &text[..values.byte_offset()],
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(tape: &mut Tape, starts: &[i64]) -> Vec<String> {
+        let array = tape.texts(starts);
+        array.as_binary_view().iter().map(|text| String::from_utf8_lossy(text.unwrap_or(b"?")).into_owned()).collect()
+    }
+
+    #[test]
+    fn rows_keep_their_text_wherever_it_is_cut() {
+        let text = "head\nfirst row\nsecond\nthird one that is long\nx\n";
+        let starts = [5, 15, 22, 45];
+        for size in 1..text.len() {
+            let mut tape = Tape::new(true);
+            for piece in text.as_bytes().chunks(size) {
+                tape.push(&Bytes::copy_from_slice(piece));
+            }
+            assert_eq!(tape.beginning(), text);
+            assert_eq!(texts(&mut tape, &starts[..2]), ["first row\n", "second\nthird one that is long\nx\n"]);
+            assert_eq!(texts(&mut tape, &starts[2..]), ["third one that is long\n", "x\n"]);
+        }
+    }
+
+    #[test]
+    fn a_value_of_json_ends_where_it_ends() {
+        assert_eq!(json_value(b"{\"a\": \"},\"},\n {\"b\": 2}]"), b"{\"a\": \"},\"}");
+        assert_eq!(json_value(b"{\"a\":"), b"{\"a\":");
+    }
+}
