@@ -229,7 +229,21 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
         output.chat(&format!("not checked offline, because their columns are not known: {names}\n"));
     }
     output.chat(&format!("{} can run\n", job.path()));
+    output.chat(&left_out(job));
     Ok(())
+}
+
+/// What the entries of a job may leave out; nothing if the first bad record ends the run.
+fn left_out(job: &millstream_job::Job) -> String {
+    let sources = job.sources.iter().map(|source| (source.name.value.clone(), source.max_rejects));
+    let steps = job.transforms.iter().map(|step| (step.name.value.clone(), step.max_rejects));
+    let sinks = job.sinks.iter().map(|sink| (format!("the sink {}", sink.name.value), sink.max_rejects));
+    let all = sources.chain(steps).chain(sinks).filter(|(_, most)| most.allows_some());
+    let told: Vec<String> = all.map(|(entry, most)| format!("{most} at {entry}")).collect();
+    match told.is_empty() {
+        true => String::new(),
+        false => format!("records that may be left out: {}\n", told.join(", ")),
+    }
 }
 
 fn explain(global: &Global, output: Output, path: &str) -> Result<(), Failure> {

@@ -72,7 +72,7 @@ fn told(run: &RunRecord, done: &Replayed) -> String {
     }
     let mut text = format!("{} of run {} loaded", counted(done.loaded), run.run);
     if done.failed > 0 {
-        let _ = write!(text, ", {} failed again and stayed", words::count(done.failed));
+        let _ = write!(text, ", {} failed again and stayed: millstream rejects {}", words::count(done.failed), run.run);
     }
     text.push('\n');
     for (why, count) in &done.impossible {

@@ -213,7 +213,8 @@ pub trait Parser: Send {
     /// Takes the next piece of text (cut anywhere) and adds to `parsed` what is ready. An error is a fault after which
     /// there is no going on (the header lacks a column); a record that is bad becomes a [`Reject`].
     ///
-    /// Where `parsed` becomes full, the rest of the text waits for the next push, which may be one of no text.
+    /// Where `parsed` becomes full, all rows so far are added, and the rest of the text waits for the next push, which may
+    /// be one of no text.
     fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()>;
 
     /// Whether text waits that was pushed.

@@ -286,12 +286,12 @@ fn a_limit_counts_what_earlier_attempts_have_rejected_once() {
         killed_at(&lab, place);
         run(&lab, &["--resume"]).ok();
         assert_rejects(&rejects(&lab), false, false, "constraint");
-        for (job, name) in [(limits(3, 4, 16), "s"), (limits(4, 3, 16), "t"), (limits(4, 4, 15), "o")] {
+        for (job, name) in [(limits(3, 4, 16), "s"), (limits(4, 3, 16), "t"), (limits(4, 4, 15), "the sink `o")] {
             let lab = sqlite_lab("100");
             lab.file("job.yaml", job);
             killed_at(&lab, place);
             let ran = run(&lab, &["--resume"]);
-            ran.ended(3).tells(&[&format!("`max_rejects` of `{name}` allows"), "millstream rejects "]);
+            ran.ended(3).tells(&["`max_rejects` of ", &format!("{name}` allows"), "millstream rejects "]);
         }
     }
 }
@@ -629,4 +629,26 @@ fn what_cannot_be_loaded_again_is_told() {
     fs_err::remove_file(lab.path("job.yaml")).expect("it is there");
     lab.run(&["rejects", "--replay"]).ended(2).tells(&["job.yaml cannot be read"]);
     lab.run(&["rejects", "no-such-run"]).ended(2).tells(&["there is no run `no-such-run`"]);
+}
+
+/// However many bad records stand between the good ones, each is kept once, and memory is bounded.
+#[test]
+fn many_rejects_among_few_rows_are_loaded_chunk_by_chunk() {
+    for (format, head, good, bad) in [
+        ("csv: {columns: {id: int64}}", "id\n", "7\n", "x\n"),
+        ("json: {columns: {id: int64}}", "", "{\"id\": 7}\n", "{\"id\": x}\n"),
+    ] {
+        let lab = Lab::with_job(&format!(
+            "sources:\n  s: {{read: in.gz, max_rejects: 100000, {format}}}\nsinks:\n  o: {{from: s, write: 'sqlite:out.db', table: \
+             t}}\n"
+        ));
+        lab.file("in.gz", gzip((head.to_owned() + &[good, &bad.repeat(2_000)].concat().repeat(10)).as_bytes()));
+        killed_at(&lab, "commit.after:2");
+        let ran = run(&lab, &["--resume", "--json"]);
+        ran.ok();
+        assert_eq!(sqlite(&lab.path("out.db"), "SELECT count(*), sum(id) FROM t"), [["10", "70"]]);
+        let found = rejects(&lab);
+        let lines: BTreeSet<u64> = found.iter().filter_map(|one| one["line"].as_u64()).collect();
+        assert_eq!((found.len(), lines.len()), (20_000, 20_000));
+    }
 }

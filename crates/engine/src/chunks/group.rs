@@ -140,7 +140,9 @@ impl Group {
             self.units.push((Arc::clone(&rows.unit), false));
         }
         self.text += rows.text;
-        self.held.add(rows.text * MEMORY_FACTOR);
+        // Raw records keep text that the columns may not need.
+        let raw = if rows.rows.raw.is_some() { rows.text } else { 0 };
+        self.held.add(rows.text * MEMORY_FACTOR + raw);
         self.rows.push(rows);
     }
 

@@ -235,7 +235,7 @@ impl Loading {
             let of_member = match &piece {
                 Piece::Rows(rows) => Some(&rows.member),
                 Piece::Rejects(_, member) => Some(member),
-                Piece::MemberEnd | Piece::End => None,
+                Piece::Settled | Piece::End => None,
             };
             if let Some(now) = of_member
                 && member.as_ref().is_none_or(|(last, member)| *last != uri || member != now)
@@ -249,7 +249,7 @@ impl Loading {
                     refused.take(&self, leg, &uri, &unit, &member, rejects)?;
                     continue;
                 }
-                Piece::MemberEnd => {
+                Piece::Settled => {
                     for rejects in refused.before(None, &self.load.legs[leg]) {
                         self.gather(&mut group, leg, rejects, &groups).await?;
                     }

@@ -27,7 +27,7 @@ use crate::rejects::{Entry, Refusal, Rejects, allowing, line, of_parser, of_refu
 /// What the parser has refused of the member that a task reads, and no group has yet, in the order of the text.
 ///
 /// A reject comes before the rows that stand behind it, but rows that stand before it may come later. So it waits until rows
-/// of its chunk come, or of one behind it.
+/// of its chunk come, or of one behind it, or no earlier ones can come any more.
 #[derive(Default)]
 pub(super) struct Refused(VecDeque<(Chunk, Arc<UnitNotes>, RejectLine)>);
 
@@ -61,7 +61,7 @@ impl Refused {
         all.take(&Entry::Step(source.to_owned()), refusals)
     }
 
-    /// The rejects of chunks up to that of the rows which come now; all of them, if the member is at its end.
+    /// The rejects of chunks up to that of the rows which come now; all of them, if no earlier rows can come any more.
     pub(super) fn before(&mut self, chunk: Option<&Chunk>, leg: &Leg) -> Vec<ChunkRows> {
         let due = |one: &Chunk| chunk.is_none_or(|now| one.unit != now.unit || one.number <= now.number);
         let mut out = Vec::new();

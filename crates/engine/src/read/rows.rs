@@ -106,8 +106,9 @@ pub enum Piece {
     /// Records that the parser refused, before the rows that were read with them. A row that comes later may stand before
     /// them in the text, but not one that came earlier behind them.
     Rejects(Vec<Reject>, MemberPlace),
-    /// A member, or a unit that is no archive, has been read to its end.
-    MemberEnd,
+    /// No row comes any more that stands before what came so far: the member is at its end, or so much was refused that
+    /// nothing is held back.
+    Settled,
     /// The unit has been read to its end, with all of its parts.
     End,
 }
@@ -127,7 +128,7 @@ pub fn rows(
             Ok(Piece::Rejects(refused, member)) => {
                 refuse(&reader, refused, &uri, &member).err().map(|error| Err(fault::carry(error)))
             }
-            Ok(Piece::MemberEnd | Piece::End) => None,
+            Ok(Piece::Settled | Piece::End) => None,
             Err(error) => Some(Err(error)),
         })
     })
@@ -162,8 +163,8 @@ pub fn pieces(
                     yield Piece::Rejects(refused, member);
                     continue;
                 }
-                MemberPiece::MemberEnd => {
-                    yield Piece::MemberEnd;
+                MemberPiece::Settled => {
+                    yield Piece::Settled;
                     continue;
                 }
                 MemberPiece::End => {
@@ -195,7 +196,7 @@ enum MemberPiece {
     /// Rows as the parser gave them, their raw records, and the member they are from.
     Rows(Rows, Option<ArrayRef>, MemberPlace),
     Rejects(Vec<Reject>, MemberPlace),
-    MemberEnd,
+    Settled,
     End,
 }
 
@@ -248,6 +249,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
             // Rejects are handed on before there are too many, wherever in the text that is.
             loop {
                 taken.map_err(|error| text.fault(error, member.name.as_deref()))?;
+                let is_full = parsed.is_full();
                 let Parsed { rows, rejects, passed_over, .. } = std::mem::take(&mut parsed);
                 if passed_over > 0 {
                     reader.steps.parse.add_rows(passed_over);
@@ -264,6 +266,9 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                     let raw = tape.as_mut().filter(|_| request.raw).and_then(|tape| texts(tape, &rows));
                     yield MemberPiece::Rows(rows, raw, member.clone());
                 }
+                if is_full {
+                    yield MemberPiece::Settled;
+                }
                 if !sink.waits() {
                     break;
                 }
@@ -271,7 +276,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
             }
             if ended {
                 sink = MemberReader::None;
-                yield MemberPiece::MemberEnd;
+                yield MemberPiece::Settled;
             }
         }
         if !text.is_missing() && text.ended(0).is_some() {

@@ -84,6 +84,14 @@ impl Entry {
         }
     }
 
+    /// What a message calls it: sinks have names of their own, and a step may have the same.
+    pub fn shown(&self) -> String {
+        match self {
+            Entry::Step(name) => format!("`{name}`"),
+            Entry::Sink(name) => format!("the sink `{name}`"),
+        }
+    }
+
     /// The key of its count in a file.
     fn key(&self) -> String {
         match self {
@@ -261,7 +269,9 @@ impl Rejects {
 
     /// Counts a reject of an earlier run that stays.
     pub fn count_earlier(&self, rejected: &Rejected) {
+        // A transform may have the name of a sink.
         let by_sink = rejected.sink.as_ref().filter(|sink| **sink == rejected.step);
+        let by_sink = by_sink.filter(|_| rejected.kind != RejectKind::Expression);
         let limit = match by_sink {
             Some(sink) => self.of_sink(sink),
             None => self.of_step(&rejected.step),
@@ -303,6 +313,7 @@ impl Rejects {
     /// The error of a run in which `entry` has rejected more than it may; `last` of them was one too many.
     pub fn too_many(&self, entry: &Entry, limit: &RejectLimit, last: Option<&Error>) -> Error {
         let (name, rejected, came) = (entry.name(), limit.rejected(), limit.came());
+        let entry = entry.shown();
         let records = if rejected == 1 { "record was" } else { "records were" };
         let of_all = match limit.most() {
             MaxRejects::Share(_) if came > 0 => {
@@ -311,7 +322,7 @@ impl Rejects {
             _ => String::new(),
         };
         let what =
-            format!("{rejected} {records} rejected{of_all}, and `max_rejects` of `{name}` allows {}", limit.most());
+            format!("{rejected} {records} rejected{of_all}, and `max_rejects` of {entry} allows {}", limit.most());
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shown: Vec<String> = first.get(name).into_iter().flatten().map(one_line).collect();
         if rejected > shown.len() as u64 {
@@ -325,7 +336,7 @@ impl Rejects {
         }
         let run = self.run.get().map_or("", String::as_str);
         error.hint(format!(
-            "`millstream rejects {run}` shows all of them; mend the data or the job, or raise `max_rejects` of `{name}`"
+            "`millstream rejects {run}` shows all of them; mend the data or the job, or raise `max_rejects` of {entry}"
         ))
     }
 }
@@ -354,7 +365,7 @@ pub fn place_of(rejected: &Rejected) -> String {
 
 /// `error`, for which a run ends, with the way to let it go on.
 pub fn allowing(error: Error, entry: &Entry) -> Error {
-    let way = format!("to go on without such records: `max_rejects: 100` (or `1%`) at `{}`", entry.name());
+    let way = format!("to go on without such records: `max_rejects: 100` (or `1%`) at {}", entry.shown());
     let hint = error.hint_text().map_or_else(|| way.clone(), |hint| format!("{hint}; {way}"));
     error.hint(hint)
 }

@@ -248,7 +248,7 @@ impl ExecutionPlan for PlacedReadExec {
                         let refusals = refused.into_iter().map(refusal).collect();
                         rejects.take(&Entry::Step(source.clone()), refusals).map_err(fault::carry)?;
                     }
-                    Piece::MemberEnd | Piece::End => {}
+                    Piece::Settled | Piece::End => {}
                 }
             }
         };

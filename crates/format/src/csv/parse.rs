@@ -301,7 +301,8 @@ impl CsvParser {
             return Err(cut);
         }
         self.batch_bytes += bytes;
-        if self.rows >= self.plan.request.batch_rows.max(1) || self.batch_bytes >= BATCH_BYTES {
+        let full = self.rows >= self.plan.request.batch_rows.max(1) || self.batch_bytes >= BATCH_BYTES;
+        if full || parsed.is_full() {
             self.give_out(parsed)?;
         }
         Ok(())

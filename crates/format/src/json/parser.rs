@@ -169,7 +169,7 @@ impl RowMaker {
                 line: record.line,
                 reason,
             });
-            return Ok(());
+            return if parsed.is_full() { self.flush(parsed) } else { Ok(()) };
         }
         self.rows += 1;
         self.bytes += record.text.len();

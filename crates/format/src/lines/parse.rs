@@ -257,7 +257,7 @@ impl LineParser {
         self.line += 1;
         self.offset += raw.len() as u64;
         self.batch_bytes += raw.len() + 1;
-        Ok(())
+        if parsed.is_full() { self.give_out(parsed) } else { Ok(()) }
     }
 
     /// `line` is as much of it as is known: the same part is shown however the text was cut.
