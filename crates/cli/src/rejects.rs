@@ -22,6 +22,9 @@ use crate::words;
 /// How many examples stand below a reason.
 const EXAMPLES: usize = 3;
 
+/// How many runs are named where there is none of the name that was asked for.
+const NAMED: usize = 10;
+
 /// So much of a raw record is shown.
 const SHOWN: usize = 100;
 
@@ -89,7 +92,7 @@ fn find(book: &RunBook, name: &str) -> Result<RunRecord> {
         if runs.is_empty() {
             return Error::job("there are no runs yet");
         }
-        let names: Vec<&str> = runs.iter().map(|run| run.run.as_str()).collect();
+        let names: Vec<&str> = runs.iter().take(NAMED).map(|run| run.run.as_str()).collect();
         Error::job(format!("there is no run `{name}`")).hint(millstream_core::hint::did_you_mean(name, "runs", &names))
     })
 }

@@ -314,15 +314,15 @@ impl Rejects {
     pub fn too_many(&self, entry: &Entry, limit: &RejectLimit, last: Option<&Error>) -> Error {
         let (name, rejected, came) = (entry.name(), limit.rejected(), limit.came());
         let entry = entry.shown();
-        let records = if rejected == 1 { "record was" } else { "records were" };
-        let of_all = match limit.most() {
+        let was = if rejected == 1 { "was" } else { "were" };
+        let how_many = match limit.most() {
             MaxRejects::Share(_) if came > 0 => {
-                format!(" of {came} ({:.2}%)", rejected as f64 / came as f64 * 100.0)
+                format!("{rejected} of {came} records ({:.2}%)", rejected as f64 / came as f64 * 100.0)
             }
-            _ => String::new(),
+            _ if rejected == 1 => "1 record".to_owned(),
+            _ => format!("{rejected} records"),
         };
-        let what =
-            format!("{rejected} {records} rejected{of_all}, and `max_rejects` of {entry} allows {}", limit.most());
+        let what = format!("{how_many} {was} rejected, and `max_rejects` of {entry} allows {}", limit.most());
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shown: Vec<String> = first.get(name).into_iter().flatten().map(one_line).collect();
         if rejected > shown.len() as u64 {
