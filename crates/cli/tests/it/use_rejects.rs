@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 
+use millstream_testkit::Mount;
 use serde_json::{Value, json};
 
 use crate::use_databases::Database;
@@ -653,4 +654,38 @@ fn many_rejects_among_few_rows_are_loaded_chunk_by_chunk() {
         let lines: BTreeSet<u64> = found.iter().filter_map(|one| one["line"].as_u64()).collect();
         assert_eq!((found.len(), lines.len()), (20_000, 20_000));
     }
+}
+
+/// A disk on which rejects find no room: no row is committed whose neighbours' rejects are lost, and the run goes on later.
+#[test]
+fn a_disk_that_is_full_of_rejects_stops_the_run_and_costs_nothing() {
+    let Some(state) = Mount::tmpfs("size=600k") else { return };
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: in.csv, max_rejects: 100000, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: \
+         'sqlite:out.db', table: t}\n",
+    );
+    // What cannot be packed.
+    let mut seed = 1_u64;
+    let mut noise = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!("{seed:x}{:x}", seed.rotate_left(17))
+    };
+    let text = (0..30_000).fold("id\n".to_owned(), |text, id| {
+        text + &if id % 3 == 0 { format!("x{}{}{}\n", noise(), noise(), noise()) } else { format!("{id}\n") }
+    });
+    lab.file("in.csv", text);
+    let run = |arguments: &[&str]| {
+        let mut command = lab.command(&[&["run", "job.yaml"], arguments].concat());
+        command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_STATE", state.path());
+        finish(command, None)
+    };
+    run(&[]).ended(1).tells(&["the rejects cannot be kept in", "no space left on device", "free some space"]);
+    state.resize("64m");
+    run(&["--resume"]).ok();
+    assert_eq!(sqlite(&lab.path("out.db"), "SELECT count(*), count(DISTINCT id) FROM t"), [["20000", "20000"]]);
+    let mut shown = lab.command(&["rejects", "--json"]);
+    shown.env("MILLSTREAM_STATE", state.path());
+    let found = finish(shown, None).json()["rejects"].as_array().expect("a list").clone();
+    let lines: BTreeSet<u64> = found.iter().filter_map(|one| one["line"].as_u64()).collect();
+    assert_eq!((found.len(), lines.len()), (10_000, 10_000));
 }
