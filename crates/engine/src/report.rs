@@ -218,6 +218,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_record_that_is_missing_is_told_with_all_figures() {
+        let tally = Tally { read: 10, written: 5, filtered: 2, rejected: 1, ignored: 1, before: 1 };
+        tally.check("o").expect("they fit together");
+        let error = Tally { written: 4, ..tally }.check("o").expect_err("one is missing");
+        assert_eq!(error.kind(), millstream_core::ErrorKind::Internal);
+        let told = "10 read, but 4 written + 2 filtered + 1 rejected + 1 ignored as duplicates + 1 loaded before";
+        assert_eq!((error.cause_text(), error.step_name()), (Some(told), Some("o")));
+        assert!(Tally { written: 6, ..tally }.check("o").is_err(), "one too many is as wrong");
+    }
+
+    #[test]
     fn what_remains_follows_from_the_rate_so_far() {
         let steps = Steps::default();
         let fetch = steps.add("s", StepKind::Fetch, "file");
