@@ -689,3 +689,14 @@ fn a_disk_that_is_full_of_rejects_stops_the_run_and_costs_nothing() {
     let lines: BTreeSet<u64> = found.iter().filter_map(|one| one["line"].as_u64()).collect();
     assert_eq!((found.len(), lines.len()), (10_000, 10_000));
 }
+
+/// Four of 1,600 records cannot be read, in each attempt and in all of them together.
+#[test]
+fn a_share_is_that_of_all_attempts() {
+    for (share, code) in [("0.25%", 0), ("0.1%", 3)] {
+        let lab = sqlite_lab("100");
+        lab.file("job.yaml", lab.read("job.yaml").replacen("max_rejects: 100", &format!("max_rejects: {share}"), 1));
+        killed_at(&lab, "commit.after:3");
+        run(&lab, &["--resume"]).ended(code);
+    }
+}
