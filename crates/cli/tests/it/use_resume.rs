@@ -728,6 +728,42 @@ fn mariadb_killed_while_a_new_table_becomes_visible() {
     }
 }
 
+/// Indexes that wait for the rows are there again whatever dies.
+#[test]
+fn indexes_that_wait_are_built_whoever_dies() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let places = ["indexes.kept", "indexes.dropped", "publish.before", "indexes.before", "indexes.after"];
+        for (connections, places) in [(1, &places[..]), (2, &places[1..4])] {
+            let (lab, target) = lab(make);
+            let more = match target {
+                Target::Server(_) => format!("table: t, defer_indexes: true, connections: {connections}}}"),
+                Target::Sqlite(_) => "table: t, defer_indexes: true}".to_owned(),
+            };
+            lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", &more));
+            let is_mariadb = target.url().starts_with("mysql");
+            for place in places {
+                if place.starts_with("indexes") && !is_mariadb {
+                    // There all of it is one transaction.
+                    continue;
+                }
+                target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+                target.query("CREATE INDEX by_name ON t (name)");
+                let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
+                assert_eq!(status.signal(), Some(9), "{place}");
+                run(&lab, &["--resume"]).ok();
+                assert_complete(&target);
+                let indexes = target.query(match (&target, is_mariadb) {
+                    (Target::Sqlite(_), _) => "SELECT name FROM sqlite_schema WHERE type = 'index'",
+                    (_, true) => "SELECT index_name FROM information_schema.statistics WHERE table_schema = DATABASE()",
+                    (_, false) => "SELECT indexname FROM pg_indexes WHERE tablename = 't'",
+                });
+                assert_eq!(indexes, ["by_name"], "{place}");
+                start_over(&lab, &target);
+            }
+        }
+    }
+}
+
 #[test]
 fn sqlite_killed_while_all_rows_become_visible() {
     all_at_once_killed_at_each_place(in_sqlite);

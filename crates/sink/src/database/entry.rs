@@ -273,7 +273,7 @@ impl Entry {
     }
 
     /// Takes the ledger away if it has no load any more.
-    async fn tidy(&self, session: &mut dyn Session) -> Result<()> {
+    pub(crate) async fn tidy(&self, session: &mut dyn Session) -> Result<()> {
         if let Err(failure) = self.drop_empty(session).await {
             let error = self.blamed(session, failure).await;
             session.execute("ROLLBACK").await.map_err(Failure::into_error)?;
@@ -298,7 +298,7 @@ impl Entry {
     }
 
     /// Makes the ledger's table where it is missing; `false` if the user may not.
-    async fn make_ledger(&self, session: &mut dyn Session) -> Result<bool> {
+    pub(crate) async fn make_ledger(&self, session: &mut dyn Session) -> Result<bool> {
         if self.has_ledger(session).await.map_err(Failure::into_error)? {
             return Ok(true);
         }

@@ -28,6 +28,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::entry::{Entry, Forget, blamed, header};
 use super::group::{BadRow, Group, Rows, numbered};
+use super::indexes::Waiting;
 use super::lanes::{Lanes, connect, connect_as, pause};
 use super::load::{self, Shared, waiting};
 use super::narrow;
@@ -57,7 +58,8 @@ struct Book {
 
 /// Whether rows may become visible piece by piece: the user's statements, and a key that waits, are for a load as a whole.
 pub(crate) fn may_keep(spec: &DatabaseSpec) -> bool {
-    let plain = !spec.atomic && !spec.defer_key && spec.before.is_empty() && spec.after.is_empty();
+    let waits = spec.defer_key || spec.defer_indexes;
+    let plain = !spec.atomic && !waits && spec.before.is_empty() && spec.after.is_empty();
     spec.mode == Mode::Append && plain
 }
 
@@ -90,6 +92,7 @@ async fn set_up(
     if !entry.enter(session.as_mut(), context.take_over).await? {
         return Ok(None);
     }
+    Waiting::new(&server, &spec).build_all(session.as_mut()).await?;
     let facts = load::ready_target(server.as_ref(), session.as_mut(), &spec, &context.schema).await?;
     let columns = load::bulk_columns(server.as_ref(), &spec, &context.schema, Some(&facts));
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());

@@ -25,10 +25,11 @@ use tokio::task::JoinSet;
 
 use super::entry::blamed;
 use super::group::{BadRow, Group, Rows, numbered};
+use super::indexes::Waiting;
 use super::lanes::{Lanes, connect, pause};
 use super::ledger::{self, Mark, Note};
 use super::narrow;
-use super::server::{Bulk, BulkColumn, Encoder, Failure, Publish, Server, Session};
+use super::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, Server, Session};
 use super::spec::{DatabaseSpec, Mode, SchemaChange};
 use super::table::{self, Changes, TableFacts};
 use crate::shared::counted;
@@ -116,6 +117,18 @@ impl Shared {
     }
 }
 
+/// Indexes of the target that wait for the rows.
+enum Indexes {
+    /// None do.
+    Stay,
+    /// They are dropped and built in the transaction of the load.
+    Inside(Vec<Index>),
+    /// They are dropped before it, and built behind it.
+    Around(Arc<Waiting>),
+    /// The new table is made without them, and gets them before it takes the target's name.
+    Of(Vec<Index>),
+}
+
 /// A load that has begun.
 pub(crate) struct DatabaseLoad {
     shared: Arc<Shared>,
@@ -130,6 +143,7 @@ pub(crate) struct DatabaseLoad {
     io: Handle,
     rows: Arc<AtomicU64>,
     arrivals: Arc<AtomicU64>,
+    indexes: Indexes,
     /// Notes, in the transaction that makes the rows visible, that they are.
     note: Option<Arc<Note>>,
     /// Rows that the publishing wrote.
@@ -245,10 +259,14 @@ pub(crate) async fn begin(server: Arc<dyn Server>, spec: DatabaseSpec, context: 
 async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadContext) -> Result<Option<DatabaseLoad>> {
     let mut control = connect(server.as_ref(), &spec).await?;
     let session = control.as_mut();
-    let mut note = None;
+    let (mut note, waiting) = (None, Waiting::new(&server, &spec));
     if let Some(mark) = context.mark.as_ref().filter(|_| spec.mode == Mode::Append) {
         match ledger::mark(&server, session, &spec, mark, &context).await? {
-            Mark::There => return Ok(None),
+            Mark::There => {
+                waiting.build_all(session).await?;
+                clean(&server, session, &spec).await?;
+                return Ok(None);
+            }
             Mark::Missing(missing) => note = Some(missing),
             Mark::Nowhere => {}
         }
@@ -263,6 +281,9 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     clean(&server, session, &spec).await?;
     if !server.lock(session, &names.id).await.map_err(Failure::into_error)? {
         return Err(Error::internal("another load has the same name"));
+    }
+    if !spec.defer_indexes {
+        waiting.build_all(session).await?;
     }
     let exists = facts.is_some();
     let count = connections(&spec, exists, context.ordered);
@@ -289,13 +310,26 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     for statement in made {
         session.execute(&statement).await.map_err(|failure| cannot_make(failure.into_error(), &spec))?;
     }
+    let indexes = match spec.defer_indexes && exists {
+        true => deferred(&server, session, &spec, route, &names, waiting).await?,
+        false => Indexes::Stay,
+    };
     let mut bulk_columns = columns;
     if route != Route::Direct && spec.mode.needs_key() {
         bulk_columns.push(arrival_column());
     }
     let direct = route == Route::Direct;
     if direct {
+        if let Indexes::Around(waiting) = &indexes {
+            waiting.drop_all(session).await?;
+        }
         session.execute("BEGIN").await.map_err(Failure::into_error)?;
+        if let Indexes::Inside(indexes) = &indexes {
+            for index in indexes {
+                let drop = server.drop_index(&names.target, &index.name);
+                session.execute(&drop).await.map_err(Failure::into_error)?;
+            }
+        }
     }
     // There are no tables of ours then, whose lock the control connection would have to hold.
     let (lanes, control) = match direct {
@@ -314,7 +348,27 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
         server,
         spec,
     };
-    Ok(Some(DatabaseLoad { note, ..DatabaseLoad::new(shared, control, route, names, facts, context) }))
+    Ok(Some(DatabaseLoad { note, indexes, ..DatabaseLoad::new(shared, control, route, names, facts, context) }))
+}
+
+/// The indexes of the target, which is there, as they wait in a load by `route`.
+async fn deferred(
+    server: &Arc<dyn Server>,
+    session: &mut dyn Session,
+    spec: &DatabaseSpec,
+    route: Route,
+    names: &Names,
+    waiting: Waiting,
+) -> Result<Indexes> {
+    let indexes = server.indexes(session, spec).await.map_err(Failure::into_error)?;
+    if route == Route::New {
+        // A copy of the target, which is empty.
+        for index in &indexes {
+            session.execute(&server.drop_index(&names.new, &index.name)).await.map_err(Failure::into_error)?;
+        }
+        return Ok(Indexes::Of(indexes));
+    }
+    Ok(if server.transactional_tables() { Indexes::Inside(indexes) } else { Indexes::Around(Arc::new(waiting)) })
 }
 
 /// The order of arrival in a staging table.
@@ -431,6 +485,7 @@ impl DatabaseLoad {
             rows: Arc::default(),
             arrivals: Arc::default(),
             note: None,
+            indexes: Indexes::Stay,
             published: Arc::default(),
             transaction: Arc::default(),
         }
@@ -453,17 +508,35 @@ impl DatabaseLoad {
             || server.swap(&names.new, &names.old, &self.shared.spec, self.exists, &names.new_name, &names.old_name);
         let mut publishing = Publishing::default();
         match self.route {
-            Route::Direct => {}
+            // In the transaction that is open.
+            Route::Direct => {
+                if let Indexes::Inside(indexes) = &self.indexes {
+                    publishing.first = server.create_indexes(&names.target, indexes);
+                }
+            }
             Route::New if together => publishing.transaction = self.deferred_key().into_iter().chain(swap()).collect(),
             Route::New => {
                 publishing.first.extend(self.deferred_key());
+                if let Indexes::Of(indexes) = &self.indexes {
+                    publishing.first.extend(server.create_indexes(&names.new, indexes));
+                }
                 publishing.last = swap();
             }
             Route::Staged(how) => {
                 let into = if self.exists { &names.target } else { &names.new };
                 let facts = self.facts.as_ref();
-                publishing.transaction = server.publish(how, &names.staging, into, &self.shared.spec, &columns, facts);
+                let inside = if let Indexes::Inside(indexes) = &self.indexes { indexes.as_slice() } else { &[] };
+                publishing.transaction = inside.iter().map(|index| server.drop_index(into, &index.name)).collect();
+                publishing.transaction.extend(server.publish(
+                    how,
+                    &names.staging,
+                    into,
+                    &self.shared.spec,
+                    &columns,
+                    facts,
+                ));
                 publishing.counted = Some(publishing.transaction.len() - 1);
+                publishing.transaction.extend(server.create_indexes(into, inside));
                 publishing.transaction.extend(server.mark_staged(&names.staging));
                 let new = if self.exists { vec![] } else { swap() };
                 if together {
@@ -475,6 +548,11 @@ impl DatabaseLoad {
             }
         }
         publishing
+    }
+
+    /// The indexes that wait around the transaction.
+    fn around(&self) -> Option<Arc<Waiting>> {
+        if let Indexes::Around(waiting) = &self.indexes { Some(Arc::clone(waiting)) } else { None }
     }
 
     /// The tables that may still be there.
@@ -604,13 +682,16 @@ impl Load for DatabaseLoad {
         let publishing = self.publishing();
         let (control, published) = (Arc::clone(&self.control), Arc::clone(&self.published));
         let (transaction, new_name) = (Arc::clone(&self.transaction), self.names.new_name.clone());
-        let (shared, note) = (Arc::clone(&self.shared), self.note.clone());
+        let (shared, note, around) = (Arc::clone(&self.shared), self.note.clone(), self.around());
         let start = Instant::now();
         let done = waiting(&self.io, async move {
             if shared.direct {
                 // A connection that is lost is told before other sinks commit.
                 let mut session = shared.lanes.take().await?;
                 session.query("SELECT 1").await.map_err(Failure::into_error)?;
+                for statement in &publishing.first {
+                    session.execute(statement).await.map_err(Failure::into_error)?;
+                }
                 if let Some(note) = &note {
                     note.write(session.as_mut()).await.map_err(Failure::into_error)?;
                 }
@@ -624,6 +705,9 @@ impl Load for DatabaseLoad {
             let session = control.as_mut().ok_or_else(no_control)?.as_mut();
             for statement in &publishing.first {
                 session.execute(statement).await.map_err(Failure::into_error)?;
+            }
+            if let Some(around) = &around {
+                around.drop_all(session).await?;
             }
             if publishing.transaction.is_empty() {
                 // A table that is only renamed has no transaction to note anything in.
@@ -653,7 +737,7 @@ impl Load for DatabaseLoad {
         let publishing = self.publishing();
         let leftovers = self.leftovers();
         let (shared, control) = (Arc::clone(&self.shared), Arc::clone(&self.control));
-        let summary = self.summary();
+        let (summary, around) = (self.summary(), self.around());
         let renaming = Proof::Renamed {
             lock: self.names.id.clone(),
             note: self.note.clone(),
@@ -683,6 +767,12 @@ impl Load for DatabaseLoad {
                 session = seen_through(&shared, session, renamed, &renaming).await?;
             }
             let session = session.as_mut();
+            if let Some(around) = around {
+                around.build_all(session).await.map_err(|error| {
+                    let hint = error.hint_text().unwrap_or_default().to_owned();
+                    error.hint(format!("the rows were committed before; {hint}"))
+                })?;
+            }
             for statement in leftovers {
                 // The rows are there; what stays is dropped by the next run.
                 let _ = session.execute(&statement).await;
@@ -699,10 +789,13 @@ impl Load for DatabaseLoad {
         let leftovers = self.leftovers();
         let (shared, control) = (Arc::clone(&self.shared), Arc::clone(&self.control));
         let (lock, new_name) = (self.names.id.clone(), self.names.new_name.clone());
-        let noted = self.note.is_some();
+        let (noted, around) = (self.note.is_some(), self.around());
         let taken_back = waiting(&self.io, async move {
             for mut session in shared.lanes.close() {
                 let _ = session.execute("ROLLBACK").await;
+                if let (Some(around), true) = (&around, shared.direct) {
+                    around.build_all(session.as_mut()).await?;
+                }
             }
             if leftovers.is_empty() {
                 return Ok(());
@@ -724,6 +817,9 @@ impl Load for DatabaseLoad {
                     }
                 }
             };
+            if let Some(around) = around {
+                around.build_all(session.as_mut()).await?;
+            }
             if noted {
                 let given_up = ledger::give_up(&shared.server, session.as_mut(), &shared.spec, &new_name).await;
                 given_up.map_err(Failure::into_error)?;

@@ -54,6 +54,27 @@ impl Failure {
     }
 }
 
+/// An index of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Index {
+    pub(crate) name: String,
+    /// What the server needs to build it again, in its own words.
+    pub(crate) definition: String,
+}
+
+impl Index {
+    /// As one text.
+    pub(crate) fn kept(&self) -> String {
+        format!("{}\n{}", self.name, self.definition)
+    }
+
+    /// From one text.
+    pub(crate) fn of_kept(text: &str) -> Option<Self> {
+        let (name, definition) = text.split_once('\n')?;
+        Some(Index { name: name.to_owned(), definition: definition.to_owned() })
+    }
+}
+
 /// A connection that somebody has, as others see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeenSession {
@@ -167,6 +188,15 @@ pub(crate) trait Server: Debug + Send + Sync {
 
     /// The statement that gives a table the key which [`Server::create_table`] has deferred.
     fn add_key(&self, table: &str, name: &str, spec: &DatabaseSpec) -> String;
+
+    /// The indexes of the target that can wait for rows: those that no row is checked by, and of which the definition says all.
+    async fn indexes(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Vec<Index>, Failure>;
+
+    /// The statement that drops an index of `table`.
+    fn drop_index(&self, table: &str, name: &str) -> String;
+
+    /// The statements that build indexes of `table`.
+    fn create_indexes(&self, table: &str, indexes: &[Index]) -> Vec<String>;
 
     /// The statements that make a staging table with columns of the target's types.
     fn create_staging(

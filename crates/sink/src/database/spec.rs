@@ -29,6 +29,10 @@ pub struct DatabaseSpec {
     /// no order; of rows with one key the load then fails at its end, and the database names the key and not the row.
     #[serde(default)]
     pub defer_key: bool,
+    /// Whether the indexes of a table that is there wait for the rows: they are dropped, and built again when all rows are in
+    /// it. Keys, and others that no two rows may share, stay. The rows become visible at once then.
+    #[serde(default)]
+    pub defer_indexes: bool,
     /// What happens if the table that is there does not fit the rows.
     #[serde(default)]
     pub schema: SchemaChange,
@@ -156,6 +160,12 @@ impl DatabaseSpec {
                 .push(Fault::new("defer_key", "`defer_key` without a key that can wait").hint(
                     "name a `key`; `mode: merge` and `mode: ignore` go by it, so there it is kept while loading",
                 ));
+        }
+        if self.defer_indexes && self.mode == Mode::Replace {
+            faults.push(
+                Fault::new("defer_indexes", "`defer_indexes` with a table that is replaced")
+                    .hint("the new table has no indexes but its key; `mode: truncate` keeps the table as it is made"),
+            );
         }
         if !self.order_by.is_empty() && !self.mode.needs_key() {
             faults.push(

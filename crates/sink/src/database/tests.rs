@@ -281,6 +281,7 @@ for_both!(
     a_declared_order_says_which_row_stays,
     a_new_table_is_made_like_the_rows,
     a_key_can_wait_for_the_rows,
+    indexes_can_wait_for_the_rows,
     all_faults_of_a_table_are_told_at_once,
     a_table_evolves_if_it_may,
     bad_rows_are_found_among_many,
@@ -382,6 +383,64 @@ async fn a_key_can_wait_for_the_rows(kind: Kind) {
     let emptying = database.sink(json!({"key": ["id"], "defer_key": true, "mode": "truncate"}));
     load(&emptying, &[many(0..10)]).await.expect("it loads");
     assert_eq!((database.count(), has_key()), (10, vec!["id".to_owned()]));
+}
+
+/// The declared indexes of table `t`.
+fn indexes(database: &Database) -> Vec<String> {
+    database.query(match database.kind {
+        Kind::Mariadb => {
+            "SELECT index_name, non_unique, column_name, sub_part FROM information_schema.statistics WHERE table_schema = \
+             DATABASE() AND table_name = 't' ORDER BY index_name, seq_in_index"
+        }
+        Kind::Postgres => "SELECT indexdef FROM pg_indexes WHERE tablename = 't' ORDER BY 1",
+    })
+}
+
+async fn indexes_can_wait_for_the_rows(kind: Kind) {
+    for settings in [
+        json!({}),
+        json!({"connections": 2}),
+        json!({"mode": "truncate"}),
+        json!({"mode": "merge", "key": ["id"]}),
+        json!({"mode": "ignore", "key": ["id"]}),
+    ] {
+        let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20), code INT UNIQUE)");
+        database.query("INSERT INTO t VALUES (-1, 'there', 7)");
+        database.query(match kind {
+            Kind::Mariadb => "CREATE INDEX `by ``name` ON t (name(5), id); CREATE INDEX plain ON t (name)",
+            Kind::Postgres => {
+                "CREATE INDEX \"by \"\"name\" ON t (lower(name)) WHERE id > 3; CREATE INDEX plain ON t (name DESC)"
+            }
+        });
+        let before = indexes(&database);
+        assert!(before.len() >= 4, "{before:?}");
+        let mut all = settings.clone();
+        all["defer_indexes"] = json!(true);
+        let sink = database.sink(all);
+        let line = load(&sink, &[many(0..500)]).await.unwrap_or_else(|error| panic!("{settings}: {error:?}"));
+        assert!(line.starts_with("500 rows"), "{line}");
+        assert_eq!(indexes(&database), before, "{settings}");
+        assert_eq!(database.tables(), ["t"], "{settings}");
+        assert_eq!(database.count(), if settings["mode"] == "truncate" { 500 } else { 501 });
+        // A load that fails leaves them, too.
+        load(&sink, &[people(&[(Some(9), "much longer than it may be")])]).await.expect_err("it is too long");
+        assert_eq!(indexes(&database), before, "{settings}");
+        assert_eq!(database.tables(), ["t"], "{settings}");
+    }
+    // While rows come into a table directly, it has none but its keys.
+    if kind == Kind::Mariadb {
+        let database =
+            Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20), KEY plain (name))");
+        let context = LoadContext { schema: people(&[]).schema(), ..context(1) };
+        let load = database.sink(json!({"defer_indexes": true})).begin(context).await.expect("it begins");
+        assert_eq!(indexes(&database).len(), 1);
+        // It dies, and any other load builds what it has left.
+        drop(load);
+        let replaced = database.sink(json!({"connections": 2}));
+        self::load(&replaced, &[many(0..5)]).await.expect("the next load");
+        assert_eq!(indexes(&database).len(), 2);
+        assert_eq!(database.tables(), ["t"]);
+    }
 }
 
 async fn all_faults_of_a_table_are_told_at_once(kind: Kind) {

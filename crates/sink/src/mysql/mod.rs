@@ -27,7 +27,7 @@ use serde_json::Value;
 pub use self::spec::MysqlSpec;
 use crate::database::DatabaseSink;
 use crate::database::encode::{RowEncoder, TextForm};
-use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Publish, SeenSession, Server, Session};
+use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, SeenSession, Server, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::table::{ColumnFacts, Family, TableFacts};
 use crate::database::text::Flavour;
@@ -93,6 +93,20 @@ impl Server for Mysql {
 
     fn add_key(&self, table: &str, _name: &str, spec: &DatabaseSpec) -> String {
         table::key_statement(table, spec)
+    }
+
+    async fn indexes(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Vec<Index>, Failure> {
+        table::indexes(session, &self.table(spec)).await
+    }
+
+    fn drop_index(&self, table: &str, name: &str) -> String {
+        format!("ALTER TABLE {table} DROP INDEX {}", table::quoted(name))
+    }
+
+    /// One statement builds all of them in one pass over the table.
+    fn create_indexes(&self, table: &str, indexes: &[Index]) -> Vec<String> {
+        let added: Vec<String> = indexes.iter().map(|index| format!("ADD {}", index.definition)).collect();
+        if added.is_empty() { vec![] } else { vec![format!("ALTER TABLE {table} {}", added.join(", "))] }
     }
 
     fn create_staging(

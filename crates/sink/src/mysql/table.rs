@@ -23,7 +23,7 @@
 
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 
-use crate::database::server::{ARRIVAL, Bulk, BulkColumn, Failure, Publish, Session};
+use crate::database::server::{ARRIVAL, Bulk, BulkColumn, Failure, Index, Publish, Session};
 use crate::database::spec::{DatabaseSpec, Mode, Order};
 use crate::database::table::{ColumnFacts, Family, TableFacts, digits};
 
@@ -114,6 +114,47 @@ pub(super) fn create_statement(table: &str, spec: &DatabaseSpec, schema: &Schema
 /// The statement that gives a table its key.
 pub(super) fn key_statement(table: &str, spec: &DatabaseSpec) -> String {
     format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", quoted_list(&spec.key))
+}
+
+/// The indexes that no row is checked by, as the server declares them: `KEY `name` (`a`,`b`(10)) USING BTREE`.
+pub(super) async fn indexes(session: &mut dyn Session, table: &str) -> Result<Vec<Index>, Failure> {
+    let rows = session.query(&format!("SHOW CREATE TABLE {table}")).await?;
+    let declared = rows.into_iter().next().and_then(|row| row.into_iter().nth(1).flatten()).unwrap_or_default();
+    Ok(indexes_in(&declared))
+}
+
+fn indexes_in(declared: &str) -> Vec<Index> {
+    let index = |line: &str| {
+        let definition = line.trim().trim_end_matches(',');
+        let name = definition.strip_prefix("KEY `")?;
+        // A backtick in a name is written twice.
+        let mut end = 0;
+        while let Some(at) = name[end..].find('`') {
+            end += at;
+            if !name[end + 1..].starts_with('`') {
+                break;
+            }
+            end += 2;
+        }
+        Some(Index { name: name[..end].replace("``", "`"), definition: definition.to_owned() })
+    };
+    declared.lines().filter_map(index).collect()
+}
+
+#[cfg(test)]
+mod index_tests {
+    #[test]
+    fn indexes_are_found_in_what_the_server_declares() {
+        let declared = "CREATE TABLE `t` (\n  `id` bigint(20) NOT NULL,\n  `KEY` int(11) COMMENT 'KEY `x` (`y`)',\n  PRIMARY KEY \
+                        (`id`),\n  UNIQUE KEY `u` (`a`),\n  KEY `plain` (`a`,`b`(10) DESC) USING BTREE,\n  KEY `odd``name` (`c`) \
+                        COMMENT 'a, b',\n  FULLTEXT KEY `words` (`d`),\n  CONSTRAINT `f` FOREIGN KEY (`a`) REFERENCES `o` \
+                        (`id`)\n) ENGINE=InnoDB";
+        let found: Vec<_> =
+            super::indexes_in(declared).into_iter().map(|index| (index.name, index.definition)).collect();
+        let index = |name: &str, definition: &str| (name.to_owned(), definition.to_owned());
+        let plain = index("plain", "KEY `plain` (`a`,`b`(10) DESC) USING BTREE");
+        assert_eq!(found, [plain, index("odd`name", "KEY `odd``name` (`c`) COMMENT 'a, b'")]);
+    }
 }
 
 /// The statement that makes a staging table: the columns that are loaded, without the target's keys.

@@ -30,7 +30,7 @@ pub use self::spec::PostgresSpec;
 use self::table::CopyText;
 use crate::database::DatabaseSink;
 use crate::database::encode::RowEncoder;
-use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Publish, SeenSession, Server, Session};
+use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, SeenSession, Server, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::table::{ColumnFacts, Family, TableFacts};
 use crate::database::text;
@@ -112,6 +112,18 @@ impl Server for Postgres {
 
     fn add_key(&self, table: &str, name: &str, spec: &DatabaseSpec) -> String {
         table::key_statement(table, name, spec)
+    }
+
+    async fn indexes(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Vec<Index>, Failure> {
+        table::indexes(session, &spec.table).await
+    }
+
+    fn drop_index(&self, _table: &str, name: &str) -> String {
+        format!("DROP INDEX {name}")
+    }
+
+    fn create_indexes(&self, _table: &str, indexes: &[Index]) -> Vec<String> {
+        indexes.iter().map(|index| index.definition.clone()).collect()
     }
 
     fn create_staging(

@@ -26,7 +26,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 
 use crate::database::cells::{Cells, Column};
 use crate::database::encode::RowForm;
-use crate::database::server::{ARRIVAL, Bulk, Failure, Publish, Session};
+use crate::database::server::{ARRIVAL, Bulk, Failure, Index, Publish, Session};
 use crate::database::spec::{DatabaseSpec, Mode, Order};
 use crate::database::table::{ColumnFacts, Family, TableFacts};
 use crate::database::text::{self, Flavour, Reason};
@@ -204,6 +204,28 @@ pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<O
         columns: columns(session, &oid).await?,
         unique: unique_keys(session, &oid).await?,
     }))
+}
+
+/// The indexes that no row is checked by, and that are built as they were by what the server says of them: not those of
+/// a constraint or of a partitioned table, in a tablespace of their own, or with a mark or a comment. Their names are
+/// quoted, with their schema.
+pub(super) async fn indexes(session: &mut dyn Session, table: &str) -> Result<Vec<Index>, Failure> {
+    let query = format!(
+        "SELECT format('%I.%I', n.nspname, x.relname), pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class x ON x.oid = \
+         i.indexrelid JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {} \
+         AND c.relname = {} AND c.relkind = 'r' AND NOT i.indisunique AND i.indisvalid AND NOT i.indisclustered AND NOT \
+         i.indisreplident AND x.reltablespace = 0 AND NOT EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conindid = x.oid) \
+         AND obj_description(x.oid, 'pg_class') IS NULL AND NOT EXISTS (SELECT 1 FROM pg_inherits h WHERE h.inhrelid = \
+         x.oid) ORDER BY 1",
+        schema_of(table),
+        literal(parts(table).1)
+    );
+    let rows = session.query(&query).await?.into_iter();
+    let index = |row: Vec<Option<String>>| {
+        let mut cells = row.into_iter().flatten();
+        Some(Index { name: cells.next()?, definition: cells.next()? })
+    };
+    Ok(rows.filter_map(index).collect())
 }
 
 /// What would be lost, or left behind, if the table were dropped.

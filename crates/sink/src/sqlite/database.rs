@@ -67,13 +67,15 @@ pub(super) struct Loading {
     foreign: Vec<(String, u64)>,
     /// Who decides about rows that the table does not take.
     refusals: Option<Arc<dyn Refusals>>,
+    /// The statements that build the indexes that wait for the rows.
+    indexes: Vec<String>,
 }
 
 impl Loading {
     pub(super) fn new(spec: SqliteSpec, schema: SchemaRef, step: Arc<Step>) -> Self {
         let (mark, done_before) = (None, false);
-        let (foreign, refusals) = (Vec::new(), None);
-        Loading { spec, schema, step, rows: 0, prepared: false, mark, done_before, foreign, refusals }
+        let (foreign, refusals, indexes) = (Vec::new(), None, Vec::new());
+        Loading { spec, schema, step, rows: 0, prepared: false, mark, done_before, foreign, refusals, indexes }
     }
 
     /// The same, which notes `mark` with its rows.
@@ -359,6 +361,12 @@ impl Worker {
         if !exists || spec.mode == Mode::Replace {
             statements.push(table::create_statement(spec, &loading.schema));
         }
+        if spec.defer_indexes && exists && !loading.done_before {
+            for (name, create) in table::indexes(connection, spec).map_err(self.told("look into", spec))? {
+                statements.push(format!("DROP INDEX {}", table::quoted(&name)));
+                loading.indexes.push(create);
+            }
+        }
         for statement in statements {
             connection.execute_batch(&statement).map_err(self.told("make the table in", spec))?;
         }
@@ -453,6 +461,10 @@ impl Worker {
         match self.loads.get_mut(&load) {
             Some(loading) => {
                 loading.prepared = true;
+                for create in &loading.indexes {
+                    let built = connection.execute_batch(create);
+                    built.map_err(|error| sqlite_error("write to", &self.shown, &loading.spec, &error))?;
+                }
                 if let (Some(mark), false) = (&loading.mark, loading.done_before) {
                     let noted = super::ledger::mark_whole(connection, mark);
                     noted.map_err(|error| sqlite_error("write to", &self.shown, &loading.spec, &error))?;

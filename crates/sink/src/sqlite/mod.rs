@@ -127,7 +127,7 @@ impl Sink for SqliteSink {
     }
 
     fn may_keep_ledger(&self) -> bool {
-        self.spec.mode == Mode::Append && !self.spec.atomic
+        self.spec.mode == Mode::Append && !self.spec.atomic && !self.spec.defer_indexes
     }
 
     async fn ledger(&self, load: &str, context: LoadContext) -> Result<Option<Arc<dyn Ledger>>> {

@@ -19,6 +19,10 @@ pub struct SqliteSpec {
     /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` goes by.
     #[serde(default)]
     pub key: Vec<String>,
+    /// Whether the indexes of a table that is there wait for the rows: they are dropped, and built again when all rows are in
+    /// it. Keys, and others that no two rows may share, stay. The rows become visible at once then.
+    #[serde(default)]
+    pub defer_indexes: bool,
     /// Whether all rows appear at once, also with `append`, rather than chunk by chunk, each exactly once. A run that stops
     /// then has loaded nothing, and `--resume` begins anew.
     #[serde(default)]
@@ -74,6 +78,12 @@ key: [country]
             faults.push(Fault::new("table", "the table's name holds a NUL byte"));
         }
         faults.extend(key_faults(&self.key, self.mode == Mode::Merge, "merge"));
+        if self.defer_indexes && self.mode == Mode::Replace {
+            faults.push(
+                Fault::new("defer_indexes", "`defer_indexes` with a table that is replaced")
+                    .hint("the new table has no indexes but its key; `mode: truncate` keeps the table as it is made"),
+            );
+        }
         faults
     }
 }

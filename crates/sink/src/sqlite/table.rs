@@ -127,6 +127,17 @@ fn is_key(spec: &SqliteSpec, name: &str) -> bool {
     spec.key.iter().any(|key| key.eq_ignore_ascii_case(name))
 }
 
+/// The names of the table's indexes that no row is checked by, and the statements that make them.
+pub(super) fn indexes(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<Vec<(String, String)>> {
+    // SQLite keeps the statement's beginning in capitals; what it makes for keys has no statement.
+    let mut query = connection.prepare(
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND lower(tbl_name) = lower(?1) AND sql LIKE 'CREATE INDEX %' \
+         ORDER BY name",
+    )?;
+    let indexes = query.query_map([&spec.table], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    indexes.collect()
+}
+
 /// What is wrong with the rows' columns, whatever the table is like.
 pub(super) fn schema_faults(spec: &SqliteSpec, schema: &SchemaRef) -> Vec<Error> {
     crate::database::table::schema_faults("SQLite", MAX_COLUMNS, &spec.key, &[], schema)

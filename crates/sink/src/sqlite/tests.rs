@@ -303,6 +303,27 @@ async fn all_that_does_not_fit_the_table_is_told_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn indexes_can_wait_for_the_rows() {
+    let declared = "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT, code INTEGER UNIQUE);
+                    CREATE INDEX \"by \"\"name\" ON t (lower(name)) WHERE id > 3; create index plain on T(name); \
+                    CREATE UNIQUE INDEX other ON t (name, id); INSERT INTO t VALUES (-1, 'there', 7)";
+    for mode in [json!({}), json!({"mode": "truncate"}), json!({"mode": "merge", "key": ["id"]})] {
+        let (_folder, path) = database(declared);
+        let all = "SELECT name, sql FROM sqlite_schema WHERE type = 'index' ORDER BY name";
+        let before = query(&path, all);
+        assert_eq!(before.len(), 4, "{before:?}");
+        let mut settings = json!({"table": "t", "defer_indexes": true});
+        settings.as_object_mut().expect("an object").extend(mode.as_object().expect("an object").clone());
+        let sink = sink(&path, settings);
+        load(&sink, &[people(&[(Some(1), "a"), (Some(2), "b")])]).await.expect("it loads");
+        assert_eq!(query(&path, all), before, "{mode}");
+        load(&sink, &[people(&[(Some(3), "a"), (None, "b")])]).await.ok();
+        assert_eq!(query(&path, all), before, "{mode}");
+        assert_eq!(query(&path, "PRAGMA integrity_check"), ["Text(\"ok\")"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refused_row_is_shown_and_nothing_stays() {
     let rows: Vec<(Option<i64>, &str)> = (0..300).map(|id| (Some(id), "x")).chain([(Some(123), "twice")]).collect();
     // The second of two rows with one key, inside a statement of many rows and at the end.
