@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use millstream_core::sink::{Delivered, KnownLoad, Ledger, LoadContext};
+use millstream_core::sink::{Chunk, Delivered, KnownLoad, Ledger, LoadContext};
 use millstream_core::{Error, ErrorKind, Result, Step};
 use millstream_job::{Job, SinkStep};
 
-use crate::chunks::load::{ChunkLoad, is_complete, note_complete};
+use crate::chunks::load::{ChunkLoad, fingerprint_note, is_complete, is_of_another_job, note_complete};
 use crate::chunks::way::{Leg, legs};
 use crate::machine::Machine;
 use crate::plan::shared::Physical;
@@ -55,6 +55,7 @@ pub struct OpenLedger {
     sink: String,
     target: String,
     incremental: bool,
+    fingerprint: Option<Chunk>,
     /// Rows that have become visible.
     pub rows: Arc<AtomicU64>,
     /// What has become of the records, once all have come.
@@ -122,9 +123,7 @@ impl Place {
         let fingerprint = prepared.fingerprint(job);
         let before = self.last.as_ref().and_then(|last| last.fingerprint.as_ref());
         if before.is_some_and(|before| *before != fingerprint) {
-            return Err(Error::refused("the job has changed since the run that it would go on with")
-                .cause("its sources, their columns, its steps, or its targets are others, and so may be its rows")
-                .hint("take the change back, or begin anew: `--restart`"));
+            return Err(has_changed());
         }
         Ok(())
     }
@@ -137,7 +136,13 @@ impl Place {
     }
 
     /// The ledger of `sink`, to which `legs` lead; `None` if there can be none.
-    pub async fn open_ledger(&self, sink: &SinkStep, legs: &[Leg], context: LoadContext) -> Result<Option<OpenLedger>> {
+    pub async fn open_ledger(
+        &self,
+        sink: &SinkStep,
+        legs: &[Leg],
+        context: LoadContext,
+        fingerprint: &str,
+    ) -> Result<Option<OpenLedger>> {
         self.be_the_only_run()?;
         let incremental = legs.iter().any(|leg| leg.read().reader().incremental);
         let of_sink = self.of_sink(sink);
@@ -154,7 +159,7 @@ impl Place {
             false if self.options.replay.is_some() => {
                 self.forget_earlier_rounds(ledger.as_ref(), &of_sink, &load).await
             }
-            false => self.left_behind(sink, ledger.as_ref(), &of_sink, &load).await,
+            false => self.left_behind(sink, ledger.as_ref(), &of_sink, &load, fingerprint).await,
         };
         if !matches!(left, Ok(None)) {
             // What we only looked for is not to be left.
@@ -169,7 +174,8 @@ impl Place {
         }
         let rows = Arc::default();
         let (sink, target) = (sink.name.value.clone(), sink.sink.target());
-        Ok(Some(OpenLedger { ledger, load, sink, target, incremental, rows, tally: Mutex::default() }))
+        let (fingerprint, tally) = ((!incremental).then(|| fingerprint_note(fingerprint)), Mutex::default());
+        Ok(Some(OpenLedger { ledger, load, sink, target, incremental, fingerprint, rows, tally }))
     }
 
     /// What the load of `sink` notes when all of its rows become visible at once. What earlier runs have left of such loads
@@ -252,6 +258,7 @@ impl Place {
         ledger: &dyn Ledger,
         of_sink: &str,
         own: &str,
+        fingerprint: &str,
     ) -> Result<Option<String>> {
         let mut unfinished = Vec::new();
         for other in ledger.loads().await? {
@@ -279,7 +286,12 @@ impl Place {
         // A ledger that was forgotten has taken its table with it, unless ours is in it.
         match unfinished.as_slice() {
             [] => Ok(None),
-            [other] if self.options.resume && self.resumes.is_none() => Ok(Some(other.load.clone())),
+            [other] if self.options.resume && self.resumes.is_none() => {
+                match is_of_another_job(ledger, &other.load, fingerprint).await? {
+                    true => Err(has_changed()),
+                    false => Ok(Some(other.load.clone())),
+                }
+            }
             [other, ..] if !other.connections.is_empty() => Err(is_loading(other)),
             [other, ..] => Err(Error::refused("an earlier run of this job has stopped before its end")
                 .cause(format!("{} notes of what it has loaded are in {}", other.chunks, sink.sink.target()))
@@ -304,6 +316,7 @@ impl OpenLedger {
             workers: base.runtimes.workers(),
             accept_changed: place.options.accept_changed,
             rejects: Arc::clone(&base.rejects),
+            fingerprint: self.fingerprint.clone(),
         }
     }
 
@@ -323,6 +336,13 @@ impl OpenLedger {
         let tally = *self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary, tally }
     }
+}
+
+/// The rows of the run that this one would go on with were others.
+fn has_changed() -> Error {
+    Error::refused("the job has changed since the run that it would go on with")
+        .cause("its sources, their columns, its steps, or its targets are others, and so may be its rows")
+        .hint("take the change back, or begin anew: `--restart`")
 }
 
 /// A load whose run has connections.

@@ -407,7 +407,7 @@ impl<'a> Work<'_, 'a> {
         ledgers: &mut Vec<OpenLedger>,
     ) -> Result<Vec<Loaded>> {
         let Work { base, job, .. } = self;
-        let ways = ledgers::ways(job, physical)?;
+        let (ways, fingerprint) = (ledgers::ways(job, physical)?, self.prepared.fingerprint(job));
         let mut contexts = Vec::new();
         for ((sink, root), way) in job.sinks.iter().zip(&physical.roots).zip(&ways) {
             let context = self.context(sink, &root.plan)?;
@@ -419,7 +419,8 @@ impl<'a> Work<'_, 'a> {
         for (((sink, root), way), mut context) in job.sinks.iter().zip(&physical.roots).zip(ways).zip(contexts) {
             let name = &sink.name.value;
             if let Ok(legs) = way {
-                let opened = self.unless_interrupted(self.place.open_ledger(sink, &legs, context.clone())).await;
+                let opened =
+                    self.unless_interrupted(self.place.open_ledger(sink, &legs, context.clone(), &fingerprint)).await;
                 if let Some(ledger) = opened.map_err(|error| error.in_step(name))? {
                     chunk_loads.push((ledger.load(base, legs, context.step, self.place), Arc::clone(&ledger.rows)));
                     ledgers.push(ledger);

@@ -30,6 +30,8 @@ pub struct Builder<'a> {
     pub registry: &'a Registry,
     /// The definitions of the schema.
     pub definitions: &'a Map<String, Value>,
+    /// Whether sources are incremental that do not say otherwise.
+    pub incremental: bool,
     /// What was found so far.
     pub found: Found,
 }
@@ -103,7 +105,7 @@ impl<'a> Builder<'a> {
             validate: keys.validate,
             add: keys.add,
             max_rejects: keys.max_rejects,
-            incremental: keys.incremental,
+            incremental: if node.get("incremental").is_some() { keys.incremental } else { self.incremental },
             sorted_by,
             settings: node.to_value(),
         })

@@ -93,6 +93,12 @@ struct Loader<'a> {
 /// The sections of a job file, in the order in which a job reads.
 const SECTIONS: [&str; 3] = ["sources", "transforms", "sinks"];
 
+/// The keys of a job file: its sections, and what is said of the whole job.
+const KEYS: [&str; 4] = ["sources", "transforms", "sinks", INCREMENTAL];
+
+/// The key that makes all sources incremental.
+const INCREMENTAL: &str = "incremental";
+
 impl Loader<'_> {
     fn error(&mut self, span: Span, what: impl Into<String>, hint: impl Into<String>) {
         self.lints.push(self.text.error(span, what).hint(hint));
@@ -128,8 +134,8 @@ impl Loader<'_> {
             return None;
         }
         for entry in root.entries() {
-            if !SECTIONS.contains(&entry.key.as_str()) {
-                let hint = did_you_mean(&entry.key, "valid keys", &SECTIONS);
+            if !KEYS.contains(&entry.key.as_str()) {
+                let hint = did_you_mean(&entry.key, "valid keys", &KEYS);
                 self.error(entry.key_span, format!("unknown key `{}` in the job", entry.key), hint);
             }
         }
@@ -141,7 +147,19 @@ impl Loader<'_> {
         for entry in sections.sources.iter().chain(sections.transforms).chain(sections.sinks) {
             self.name(entry);
         }
-        self.steps(&sections, definitions)
+        let incremental = self.incremental(root);
+        self.steps(&sections, incremental, definitions)
+    }
+
+    /// Whether all sources are incremental that do not say otherwise.
+    fn incremental(&mut self, root: &Node) -> bool {
+        let Some(entry) = root.entry(INCREMENTAL) else { return false };
+        if let Value::Bool(incremental) = entry.value.to_value() {
+            return incremental;
+        }
+        let what = format!("expected `true` or `false` for `{INCREMENTAL}`, found {}", walk::in_words(&entry.value));
+        self.error(entry.report_span(), what, "it says whether each run reads only what no earlier one has loaded");
+        false
     }
 
     /// The entries of a section.
@@ -174,7 +192,7 @@ impl Loader<'_> {
     fn has_misspelt(&self, root: &Node, name: &str) -> bool {
         root.entries()
             .iter()
-            .filter(|entry| !SECTIONS.contains(&entry.key.as_str()))
+            .filter(|entry| !KEYS.contains(&entry.key.as_str()))
             .any(|entry| millstream_core::hint::nearest(&entry.key, SECTIONS) == Some(name))
     }
 
@@ -188,9 +206,9 @@ impl Loader<'_> {
         }
     }
 
-    fn steps(&mut self, sections: &Sections<'_>, definitions: &Map<String, Value>) -> Option<Job> {
-        let mut builder =
-            build::Builder { text: self.text, registry: self.registry, definitions, found: walk::Found::default() };
+    fn steps(&mut self, sections: &Sections<'_>, incremental: bool, definitions: &Map<String, Value>) -> Option<Job> {
+        let found = walk::Found::default();
+        let mut builder = build::Builder { text: self.text, registry: self.registry, definitions, incremental, found };
         let sources: Vec<SourceStep> = sections.sources.iter().filter_map(|entry| builder.source(entry)).collect();
         let transforms: Vec<_> =
             sections.transforms.iter().filter_map(|entry| Some((entry, builder.transform(entry)?))).collect();

@@ -57,7 +57,8 @@ impl Writer<'_> {
         self.line(
             "A job is a YAML file in three parts: `sources` (where rows come from), `transforms` (what is done with \
              them; may be left out) and `sinks` (where they go). Each entry has a name of letters, digits and `_`; \
-             other entries use the name, and SQL sees it as a table.\n\n\
+             other entries use the name, and SQL sees it as a table. Beside them, `incremental: true` holds for all sources \
+             that do not say otherwise.\n\n\
              `${NAME}` and `${NAME:-default}` in a value stand for a variable, from `--set NAME=value` or from the \
              environment; `$${` stands for `${` itself. A secret is a reference: `{secret: env:NAME}` or \
              `{secret: file:PATH}`.\n",

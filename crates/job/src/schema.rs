@@ -61,7 +61,11 @@ pub fn schema(registry: &Registry) -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Millstream job",
         "type": "object",
-        "properties": {"sources": sources, "transforms": transforms, "sinks": sinks},
+        "properties": {"sources": sources, "transforms": transforms, "sinks": sinks, "incremental": {
+            "description": "Whether all sources are incremental that do not say otherwise.",
+            "type": "boolean",
+            "default": false,
+        }},
         "required": ["sources", "sinks"],
         "additionalProperties": false,
         "$defs": definitions,

@@ -576,6 +576,8 @@ fn what_has_changed_since_is_told() {
     lab.file("job.yaml", as_it_was.replace("id > 5", "id > 6"));
     run(&lab, &["--resume"]).ended(1).tells(&["the job has changed", "`--restart`"]);
     run(&lab, &[]).ended(1).tells(&["an earlier run of this job has stopped before its end", "`--restart`"]);
+    // The target knows that too, where the book does not.
+    run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ended(1).tells(&["the job has changed", "`--restart`"]);
     // A comment is no change, and neither is a limit.
     lab.file(
         "job.yaml",
@@ -608,7 +610,14 @@ fn a_run_that_begins_anew_leaves_what_was_loaded() {
 fn an_incremental_source_gives_each_file_once() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
         let (lab, target) = lab(make);
-        lab.file("job.yaml", job(&target.url(), ", incremental: true"));
+        // Of the source, or of the whole job.
+        lab.file(
+            "job.yaml",
+            match &target {
+                Target::Sqlite(_) => format!("incremental: true\n{}", job(&target.url(), "")),
+                Target::Server(_) => job(&target.url(), ", incremental: true"),
+            },
+        );
         run(&lab, &[]).ok();
         assert_rows(&target, &expected(0..FILES * RECORDS));
         run(&lab, &[]).ok().tells(&["nothing new", "5 files were loaded before"]);

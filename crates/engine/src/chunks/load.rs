@@ -28,6 +28,7 @@ use crate::rejects::lenient::{LenientExec, TakeRow};
 use crate::rejects::log::committed;
 use crate::rejects::{Entry, Rejects};
 use crate::report::Tally;
+use crate::stable::hash;
 
 /// Groups that are delivered at once: one on each of two connections, and one that is being encoded.
 const DELIVERIES: usize = 3;
@@ -43,6 +44,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The most changed units that are named.
 const MOST_NAMED: usize = 10;
+
+/// The unit of the note of what a load's rows depend on. No unit has such a name: theirs begin with a source's.
+const FINGERPRINT: &str = "\nfingerprint";
 
 /// What a load chunk by chunk is made from.
 pub struct ChunkLoad {
@@ -64,6 +68,8 @@ pub struct ChunkLoad {
     pub accept_changed: bool,
     /// What may be left out.
     pub rejects: Arc<Rejects>,
+    /// Noted with the first rows: what the job's rows depend on.
+    pub fingerprint: Option<Chunk>,
 }
 
 /// What a load has come to.
@@ -84,6 +90,18 @@ pub struct Loaded {
 /// The note that all units of the load are complete.
 fn all_complete() -> Chunk {
     Chunk { unit: String::new(), number: 0 }
+}
+
+/// Notes what the rows of a load depend on.
+pub fn fingerprint_note(fingerprint: &str) -> Chunk {
+    // Below what a signed number can hold.
+    Chunk { unit: FINGERPRINT.to_owned(), number: hash(fingerprint) >> 2 }
+}
+
+/// Whether the rows of `load`, as far as that is noted, do not depend on what `fingerprint` says.
+pub async fn is_of_another_job(ledger: &dyn Ledger, load: &str, fingerprint: &str) -> Result<bool> {
+    let written = ledger.written_of(load).await?;
+    Ok(!written.of_unit(FINGERPRINT).is_empty() && !written.contains(&fingerprint_note(fingerprint)))
 }
 
 /// Whether the ledger has noted that `load` is complete.
@@ -130,7 +148,8 @@ impl ChunkLoad {
         let group_bytes = (self.budget.limit() / 32).clamp(GROUP_BYTES.0, GROUP_BYTES.1);
         let chunk_bytes = chunk_bytes();
         let group_bytes = group_bytes.min(usize::try_from(chunk_bytes).unwrap_or(usize::MAX).saturating_mul(8));
-        let notes = Mutex::default();
+        let fingerprint = self.fingerprint.clone().filter(|fingerprint| !written.contains(fingerprint));
+        let notes = Mutex::new(fingerprint.into_iter().collect());
         let came = Came::default();
         let loading = Arc::new(Loading { load: self, units, group_bytes, chunk_bytes, notes, rows, came });
         let held_back = loading.clone().read_all().await?;

@@ -14,6 +14,7 @@ pub const AGAINST_THE_SCHEMA: &[&str] = &[
     "sources: {a: {read: a.csv, csv: {header: yes}, max_rejects: abc}}\nsinks: {out: {from: a, write: out.csv}}\n",
     "sources: {a: {read: [a.csv, 3], csv: [1], max_rejects: \"3\"}}\nsinks: {out: {from: a, write: out.csv}}\n",
     "sources: {a: {read: {x: 1}, allow_empty: 1, csv: {delimiter: 1}}}\nsinks: {out: {from: a, write: out.csv}}\n",
+    "incremental: 3\nsources: {a: {read: a}}\nsinks: {out: {from: a, write: o}}\n",
     // Missing keys.
     "sources: {a: {csv: {}}}\nsinks: {out: {from: a}}\n",
     "sources: {a: {read: a}}\nsinks: {out: {from: a, write: 'sqlite:a.db'}}\n",

@@ -209,3 +209,13 @@ fn what_is_sound_is_kept_apart_from_what_is_broken() {
     assert_eq!(names(&sound.transforms), ["fine"]);
     assert_eq!(sound.sinks.iter().map(|sink| sink.name.value.as_str()).collect::<Vec<_>>(), ["good"]);
 }
+
+#[test]
+fn what_is_said_of_the_whole_job_holds_for_each_source_that_says_nothing() {
+    let of = |yaml: &str| job(yaml).sources.iter().map(|source| source.incremental).collect::<Vec<_>>();
+    let rest = "sources: {a: {read: a}, b: {read: b, incremental: false}, c: {read: c, incremental: true}}\n\
+                transforms: {all: {union: [a, b, c]}}\nsinks: {o: {from: all, write: o}}\n";
+    assert_eq!(of(rest), [false, false, true]);
+    assert_eq!(of(&format!("incremental: true\n{rest}")), [true, false, true]);
+    assert_eq!(of(&format!("incremental: false\n{rest}")), [false, false, true]);
+}
