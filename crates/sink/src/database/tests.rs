@@ -658,3 +658,24 @@ async fn a_statement_that_breaks_off_in_its_middle_is_no_load(kind: Kind) {
         assert_eq!(database.tables(), ["t"], "{settings}");
     }
 }
+
+/// Loads eight rows into table `t`, with long pauses: straight, by several connections, and in chunks.
+pub(crate) async fn takes_its_time(url: &str) {
+    let pause = || tokio::time::sleep(std::time::Duration::from_millis(2500));
+    let context = || LoadContext { schema: people(&[]).schema(), ..context(1) };
+    let straight = sink(url, json!({})).begin(context()).await.expect("it begins");
+    let staged = sink(url, json!({"connections": 2})).begin(context()).await.expect("it begins");
+    let ledger = sink(url, json!({})).ledger("run", context()).await.expect("it opens").expect("there is one");
+    let chunk = |number| millstream_core::sink::Chunk { unit: "u".to_owned(), number };
+    let deliver = async |number| {
+        let mut delivery = ledger.delivery(vec![chunk(number)], 0).await?;
+        delivery.write(many(0..2)).await?;
+        delivery.commit().await
+    };
+    deliver(0).await.expect("it delivers");
+    pause().await;
+    deliver(1).await.expect("it delivers");
+    for load in [straight, staged] {
+        load_into(&load, &[many(0..2)]).await.expect("its connection is there");
+    }
+}

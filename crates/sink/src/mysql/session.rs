@@ -25,10 +25,11 @@ use crate::database::text::NULL;
 const PIECE: usize = 256 << 10;
 
 /// What makes the server refuse rather than change what it is given, where it can refuse; and no surprises: a zero in a
-/// counted column stays a zero, notes are counted as warnings, times have no zone but UTC.
+/// counted column stays a zero, notes are counted as warnings, times have no zone but UTC. A connection may have nothing to do until all rows have come: it is kept
+/// for a week.
 const SETTINGS: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
                         ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', \
-                        time_zone = '+00:00', sql_notes = 1, autocommit = 1, max_error_count = 100";
+                        time_zone = '+00:00', sql_notes = 1, autocommit = 1, max_error_count = 100, wait_timeout = 604800";
 
 /// A connection.
 pub(super) struct MysqlSession {

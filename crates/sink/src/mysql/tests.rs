@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::conformance::context;
 use crate::database::server::{Failure, Session};
 use crate::database::spec::DatabaseSpec;
-use crate::database::tests::{Database, Kind, checked, load, many, people, sink, whats};
+use crate::database::tests::{Database, Kind, checked, load, many, people, sink, takes_its_time, whats};
 
 fn database(statements: &str) -> Database {
     Database::new(Kind::Mariadb, statements)
@@ -305,6 +305,16 @@ async fn chunk_by_chunk(database: &Database, batch: &RecordBatch) -> String {
     delivery.write(batch.clone()).await.expect("it takes rows");
     delivery.commit().await.expect("it commits");
     ledger.summary(2)
+}
+
+/// A server that ends connections which have nothing to do does not end those of a load that waits for its rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
+    let server = MariaDb::start(MariaDbOptions { arguments: vec!["--wait-timeout=1".to_owned()], certificate: None });
+    let name = server.database();
+    server.query(&name, "CREATE TABLE t (id BIGINT, name VARCHAR(20))");
+    takes_its_time(&server.url(&name)).await;
+    assert_eq!(server.query(&name, "SELECT COUNT(*) FROM t"), ["8"]);
 }
 
 /// A connection that is no load's.

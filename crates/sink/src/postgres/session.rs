@@ -19,6 +19,11 @@ use crate::database::spec::DatabaseSpec;
 /// Bytes that are handed on at a time.
 const PIECE: usize = 256 << 10;
 
+/// Keeps the server from ending a connection that has nothing to do until all rows have come. Older servers do not know
+/// all of these settings.
+const STAY: &str = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('idle_session_timeout', \
+                    'idle_in_transaction_session_timeout')";
+
 /// A connection.
 pub(super) struct PostgresSession {
     client: Client,
@@ -44,6 +49,7 @@ pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<Postgr
         super::marks::wait_for_locks(spec.lock_timeout.0)
     );
     session.execute(&settings).await.map_err(Failure::into_error)?;
+    session.query(STAY).await.map_err(Failure::into_error)?;
     Ok(session)
 }
 

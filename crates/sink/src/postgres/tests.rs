@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::database::server::{Failure, Session};
 use crate::database::spec::DatabaseSpec;
-use crate::database::tests::{Database, Kind, checked, load, many, people, sink, whats};
+use crate::database::tests::{Database, Kind, checked, load, many, people, sink, takes_its_time, whats};
 
 fn database(statements: &str) -> Database {
     Database::new(Kind::Postgres, statements)
@@ -300,6 +300,17 @@ async fn a_deadlock_can_be_tried_again() {
     let again = ended.iter().filter(|ended| matches!(ended, Ok(Err(Failure::Again { undone, .. })) if !*undone));
     assert_eq!(again.count(), 1, "{ended:?}");
     assert_eq!(database.rows(), ["1\ta", "2\tb"]);
+}
+
+/// A server that ends connections which have nothing to do does not end those of a load that waits for its rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
+    let database = database("CREATE TABLE t (id BIGINT, name VARCHAR(20))");
+    for setting in ["idle_session_timeout", "idle_in_transaction_session_timeout"] {
+        database.query(&format!("ALTER DATABASE {} SET {setting} = '1s'", database.name));
+    }
+    takes_its_time(&database.url).await;
+    assert_eq!(database.count(), 8);
 }
 
 /// A connection that is no load's.
