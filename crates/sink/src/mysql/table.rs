@@ -141,22 +141,6 @@ fn indexes_in(declared: &str) -> Vec<Index> {
     declared.lines().filter_map(index).collect()
 }
 
-#[cfg(test)]
-mod index_tests {
-    #[test]
-    fn indexes_are_found_in_what_the_server_declares() {
-        let declared = "CREATE TABLE `t` (\n  `id` bigint(20) NOT NULL,\n  `KEY` int(11) COMMENT 'KEY `x` (`y`)',\n  PRIMARY KEY \
-                        (`id`),\n  UNIQUE KEY `u` (`a`),\n  KEY `plain` (`a`,`b`(10) DESC) USING BTREE,\n  KEY `odd``name` (`c`) \
-                        COMMENT 'a, b',\n  FULLTEXT KEY `words` (`d`),\n  CONSTRAINT `f` FOREIGN KEY (`a`) REFERENCES `o` \
-                        (`id`)\n) ENGINE=InnoDB";
-        let found: Vec<_> =
-            super::indexes_in(declared).into_iter().map(|index| (index.name, index.definition)).collect();
-        let index = |name: &str, definition: &str| (name.to_owned(), definition.to_owned());
-        let plain = index("plain", "KEY `plain` (`a`,`b`(10) DESC) USING BTREE");
-        assert_eq!(found, [plain, index("odd`name", "KEY `odd``name` (`c`) COMMENT 'a, b'")]);
-    }
-}
-
 /// The statement that makes a staging table: the columns that are loaded, without the target's keys.
 pub(super) fn staging_statement(table: &str, target: &str, columns: &[String], arrival: bool) -> String {
     let arrival = if arrival { format!("({} BIGINT NOT NULL DEFAULT 0) ", quoted(ARRIVAL)) } else { String::new() };
@@ -421,4 +405,20 @@ fn one_of_each(from: &str, spec: &DatabaseSpec, columns: &[String]) -> String {
         quoted_list(&spec.key),
         order.join(", ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn indexes_are_found_in_what_the_server_declares() {
+        let declared = "CREATE TABLE `t` (\n  `id` bigint(20) NOT NULL,\n  `KEY` int(11) COMMENT 'KEY `x` (`y`)',\n  PRIMARY KEY \
+                        (`id`),\n  UNIQUE KEY `u` (`a`),\n  KEY `plain` (`a`,`b`(10) DESC) USING BTREE,\n  KEY `odd``name` (`c`) \
+                        COMMENT 'a, b',\n  FULLTEXT KEY `words` (`d`),\n  CONSTRAINT `f` FOREIGN KEY (`a`) REFERENCES `o` \
+                        (`id`)\n) ENGINE=InnoDB";
+        let found: Vec<_> =
+            super::indexes_in(declared).into_iter().map(|index| (index.name, index.definition)).collect();
+        let index = |name: &str, definition: &str| (name.to_owned(), definition.to_owned());
+        let plain = index("plain", "KEY `plain` (`a`,`b`(10) DESC) USING BTREE");
+        assert_eq!(found, [plain, index("odd`name", "KEY `odd``name` (`c`) COMMENT 'a, b'")]);
+    }
 }
