@@ -4,6 +4,7 @@
 //! it: a tenth of the time that inflate takes to fill it. So the last few are kept. Small buffers are left to the
 //! allocator, which does the same for them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -11,8 +12,15 @@ use bytes::Bytes;
 /// The least size of a buffer that is kept, in bytes.
 const WORTH_KEEPING: usize = 64 << 10;
 
-/// The most that a pool keeps in all, in bytes.
+/// The most that a pool keeps in all, in bytes, if nothing else is said.
 const KEPT: usize = 16 << 20;
+
+static KEPT_AT_MOST: AtomicUsize = AtomicUsize::new(KEPT);
+
+/// Has each pool keep no more than `bytes` of what nobody uses, from now on.
+pub fn keep_at_most(bytes: usize) {
+    KEPT_AT_MOST.store(bytes.min(KEPT), Ordering::Relaxed);
+}
 
 /// From here on, in bytes, half a buffer is too much to be left empty.
 const COARSE: usize = 4 << 20;
@@ -87,14 +95,15 @@ impl<T> Pool<T> {
 
     /// `buffer` is not needed.
     pub fn give_back(&self, mut buffer: Vec<T>) {
-        if bytes_of(&buffer) < WORTH_KEEPING || bytes_of(&buffer) > KEPT {
+        let most = KEPT_AT_MOST.load(Ordering::Relaxed);
+        if bytes_of(&buffer) < WORTH_KEEPING || bytes_of(&buffer) > most {
             return;
         }
         buffer.clear();
         let mut free = self.free();
         let mut kept: usize = bytes_of(&buffer) + free.iter().map(bytes_of).sum::<usize>();
         let too_many = free.iter().take_while(|oldest| {
-            let over = kept > KEPT;
+            let over = kept > most;
             kept -= if over { bytes_of(oldest) } else { 0 };
             over
         });

@@ -168,8 +168,8 @@ pub trait Source: Debug + Send + Sync {
     /// length of the range. `None` if the place cannot do it (a pipe, a server without ranges).
     async fn read_range(&self, context: &SourceContext, unit: &Unit, range: Range<u64>) -> Result<Option<Bytes>>;
 
-    /// The unit's size in bytes, asked for if it is not known yet. `None` if the place cannot tell.
-    async fn size(&self, context: &SourceContext, unit: &Unit) -> Result<Option<u64>>;
+    /// `unit` with its size and its version, asked for if they are not known yet, as far as the place can tell.
+    async fn look(&self, context: &SourceContext, unit: &Unit) -> Result<Unit>;
 
     /// Itself as a place of rows, if it is one. Then it gives no bytes.
     fn rows(&self) -> Option<&dyn RowSource> {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use millstream_core::Budget;
-use millstream_core::direct;
 use millstream_core::spec::Size;
+use millstream_core::{buffers, direct};
 
 /// Left free for what nobody declares: batches in flight, decoder windows, the allocator's own.
 const SLACK: f64 = 0.20;
@@ -151,6 +151,7 @@ const KEPT: (u64, u64) = (32, 8 << 20);
 pub fn budget(memory: u64) -> Arc<Budget> {
     let kept = (memory / KEPT.0).min(KEPT.1) as usize;
     direct::keep_at_most(kept);
+    buffers::keep_at_most((memory / KEPT.0) as usize * 2);
     Budget::of_process(memory, pool_size(memory).saturating_sub(kept))
 }
 

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::prepare::{Base, Failure, lines};
 use crate::read::crew::ReadCrew;
+use crate::read::exec::helpers;
 use crate::read::opening::{Order, opened};
 use crate::read::queue::{PORTION, UnitQueue, no_match};
 use crate::read::unit::UnitText;
@@ -106,9 +107,10 @@ pub fn count(base: &Base, urls: &Urls, by_unit: bool) -> Result<Counts, Failure>
     let workers = base.runtimes.workers();
     workers.block_on(async {
         let mut tasks = JoinSet::new();
-        for _ in 0..base.machine.cores {
-            let counter =
-                Counter { reader: Arc::clone(&reader), queue: Arc::clone(&queue), tasks: base.machine.cores, by_unit };
+        let (cores, counters) = (base.machine.cores, reader.tasks(base.machine.cores));
+        let _helpers = helpers(&crew, cores - counters);
+        for _ in 0..counters {
+            let counter = Counter { reader: Arc::clone(&reader), queue: Arc::clone(&queue), tasks: counters, by_unit };
             tasks.spawn_on(counter.count(Arc::clone(&crew)), &workers);
         }
         let mut counts = Counts::default();

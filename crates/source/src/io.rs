@@ -1,11 +1,31 @@
 //! Work that a source leaves to the runtime of the network.
 
 use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
 
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle};
+use tokio::time::Instant;
+
+/// Time over by so much is told late: whoever was to wait had something else to do.
+const LATE: Duration = Duration::from_millis(100);
+
+/// The outcome of `work`, unless that takes longer than `limit`. Where nobody looked when the time was over, since the
+/// task was at another unit, what came meanwhile was not seen either: then it has as long again.
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    loop {
+        let deadline = Instant::now() + limit;
+        match tokio::time::timeout_at(deadline, work.as_mut()).await {
+            Ok(done) => return Some(done),
+            Err(_) if deadline.elapsed() > LATE => {}
+            Err(_) => return None,
+        }
+    }
+}
 
 /// Stops a task when dropped.
 pub(crate) struct Stop(pub(crate) tokio::task::AbortHandle);
@@ -49,4 +69,22 @@ fn joined<T>(outcome: Result<Result<T>, JoinError>) -> Result<T> {
 /// The runtime is being shut down.
 pub(crate) fn interrupted() -> Error {
     Error::new(ErrorKind::Interrupted, "the run ended while an object was fetched")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn time_in_which_nobody_looked_does_not_count() {
+        let limit = Duration::from_millis(200);
+        let (sender, mut receiver) = tokio::sync::oneshot::channel();
+        let mut waiting = Box::pin(within(limit, &mut receiver));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        std::thread::sleep(2 * limit);
+        assert!(futures::poll!(&mut waiting).is_pending(), "nobody looked");
+        sender.send(1).expect("somebody waits");
+        assert_eq!(waiting.await, Some(Ok(1)));
+        assert_eq!(within(limit, std::future::pending::<()>()).await, None);
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use millstream_core::source::{Source, SourceContext};
@@ -81,14 +81,14 @@ fn base_of(uri: &str) -> String {
 
 /// Cuts `bytes` into lines.
 fn lines(bytes: ByteStream, list: String, base: String) -> BoxStream<'static, Result<Listed>> {
-    let state = Lines { bytes, held: Vec::new(), line: 0, ended: false, list, base };
+    let state = Lines { bytes, held: BytesMut::new(), line: 0, ended: false, list, base };
     futures::stream::try_unfold(state, |mut state| async move { Ok(state.next().await?.map(|listed| (listed, state))) })
         .boxed()
 }
 
 struct Lines {
     bytes: ByteStream,
-    held: Vec<u8>,
+    held: BytesMut,
     line: u64,
     ended: bool,
     list: String,
@@ -106,14 +106,13 @@ impl Lines {
     }
 
     /// The next line without its end.
-    async fn raw(&mut self) -> Result<Option<Vec<u8>>> {
+    async fn raw(&mut self) -> Result<Option<Bytes>> {
         let mut searched = 0;
         loop {
             if let Some(at) = self.held[searched..].iter().position(|byte| *byte == b'\n') {
-                let rest = self.held.split_off(searched + at + 1);
-                let line = std::mem::replace(&mut self.held, rest);
+                let line = self.held.split_to(searched + at + 1);
                 self.line += 1;
-                return Ok(Some(line));
+                return Ok(Some(line.freeze()));
             }
             searched = self.held.len();
             if searched > LINE_LIMIT {
@@ -122,7 +121,7 @@ impl Lines {
             }
             if self.ended {
                 self.line += 1;
-                return Ok(Some(std::mem::take(&mut self.held)).filter(|line| !line.is_empty()));
+                return Ok(Some(self.held.split().freeze()).filter(|line| !line.is_empty()));
             }
             match self.bytes.next().await {
                 Some(chunk) => self.held.extend_from_slice(&chunk? as &Bytes),

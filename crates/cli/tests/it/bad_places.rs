@@ -1,6 +1,10 @@
 //! Places that cannot be read: missing, forbidden, or a server that fails.
 
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use millstream_testkit::{Answer, Fault, FaultServer, Object, Plan};
 
@@ -255,4 +259,125 @@ fn a_file_that_changes_while_it_is_read() {
     let mut place = served(&server, "/rows.csv");
     place.fails(1, &["run", "job.yaml"]);
     assert_transcript!("server_object_changed", place);
+}
+
+/// Parts of a Parquet file are asked for one by one: whenever it changes, they are all of one version, or it is an error.
+#[test]
+fn a_parquet_file_that_changes_between_two_parts() {
+    let file = |value: u32| {
+        let mut place = Place::with("rows.csv", format!("id,name\n{value},v{value}\n"));
+        place.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: out/x.parquet");
+        assert_eq!(place.run(&["run", "--quiet", "job.yaml"]).code, Some(0));
+        fs_err::read(place.tree.path("out/x.parquet")).expect("the result")
+    };
+    let (old, new) = (file(1), file(2));
+    let mut refused = 0;
+    for requests in 1..12 {
+        let after = Object::new(new.clone()).etag("\"2\"");
+        let object = Object::new(old.clone()).etag("\"1\"").replaced_after(requests, after);
+        let server = FaultServer::start(Plan::new().object("/rows.parquet", object));
+        let mut place = Place::new();
+        place.job(&format!("rows: {{read: '{}'}}", server.url("/rows.parquet")), "write: out/x.csv");
+        let ended = place.run(&["run", "--quiet", "job.yaml"]);
+        if ended.code == Some(0) {
+            let written = fs_err::read_to_string(place.tree.path("out/x.csv")).expect("the result");
+            assert!(["id,name\n1,v1\n", "id,name\n2,v2\n"].contains(&written.as_str()), "{requests}: {written}");
+        } else {
+            assert!(ended.stderr.contains("the object has changed"), "{requests}: {}", ended.stderr);
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "it was never replaced in the middle");
+}
+
+#[test]
+fn what_breaks_off_is_not_left_out_however_small_it_is() {
+    for size in [1_000, 1_000_000] {
+        let object = Object::new("id,name\n".to_owned() + &"1,a\n".repeat(size / 4))
+            .etag("\"1\"")
+            .always(Fault::Cut { after: 300 });
+        let server = FaultServer::start(Plan::new().object("/rows.csv", object));
+        let mut place = Place::new();
+        let url = server.url("/rows.csv");
+        let source = format!("rows: {{read: '{url}', {COLUMNS}, on_error: skip, http: {{retries: 1}}}}");
+        place.job(&source, "write: out/x.csv");
+        let ended = place.run(&["run", "--quiet", "job.yaml"]);
+        assert_eq!(ended.code, Some(1), "{size}: {}", ended.stderr);
+        assert!(ended.stderr.contains("the connection broke in the middle of the body"), "{size}: {}", ended.stderr);
+        assert!(place.left().is_empty());
+    }
+}
+
+#[test]
+fn a_body_that_is_packed_in_an_unknown_way() {
+    let object = Object::new("id,name\n1,a\n").header("content-encoding", "br");
+    let server = FaultServer::start(Plan::new().object("/rows.csv", object));
+    let ended = served(&server, "/rows.csv").run(&["run", "--quiet", "job.yaml"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("the server sends it packed as `br`, which is not read"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_server_that_repeats_the_password_does_not_make_us_show_it() {
+    let echo = Answer::status(403).body("you sent authorization: Basic bWU6czNjcjN0, which is s3cr3t");
+    let server = FaultServer::start(Plan::new().object("/rows.csv", Object::new("").always(Fault::Answer(echo))));
+    let url = server.url("/rows.csv").replace("http://", "http://me:s3cr3t@");
+    let ended = Place::new().run(&["count", &url]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("you sent authorization: ***, which is ***"), "{}", ended.stderr);
+}
+
+#[test]
+fn no_server_gets_more_connections_than_the_source_may_have() {
+    for connections in [1, 3] {
+        let object =
+            |number| (format!("/{number}.csv"), Object::new("id,name\n1,a\n").delayed(Duration::from_millis(20)));
+        let plan = (0..20).map(object).fold(Plan::new(), |plan, (path, object)| plan.object(&path, object));
+        let server = FaultServer::start(plan);
+        let mut place = Place::new();
+        let (url, more) = (server.url("/{0..19}.csv"), format!("http: {{connections: {connections}}}"));
+        place.job(&format!("rows: {{read: '{url}', {COLUMNS}, {more}}}"), "write: out/x.csv");
+        let ended = place.run(&["run", "--quiet", "--cores", "4", "job.yaml"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(server.connections() <= connections, "{} of {connections}", server.connections());
+    }
+}
+
+/// 1,000 servers: as many addresses of this machine.
+#[test]
+fn a_list_of_many_servers_is_not_opened_all_at_once() {
+    let listener = std::net::TcpListener::bind(("0.0.0.0", 0)).expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    let (open, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counted = (Arc::clone(&open), Arc::clone(&most));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (open, most) = (Arc::clone(&open), Arc::clone(&most));
+            most.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::spawn(move || {
+                let _ = answer_once(stream);
+                open.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+    });
+    let (_, most) = counted;
+    let mut place = Place::new();
+    let hosts = (0..1_000).map(|host| format!("http://127.0.{}.{}:{port}/a\n", 1 + host / 250, 1 + host % 250));
+    place.tree.file("list.txt", hosts.collect::<String>());
+    let ended = place.run(&["count", "@list.txt"]);
+    assert_eq!(ended.stdout, "1000\n", "{}", ended.stderr);
+    let most = most.load(Ordering::SeqCst);
+    assert!((2..=300).contains(&most), "{most} at once");
+}
+
+/// Answers one request with a line, a little later, and closes the connection.
+fn answer_once(mut stream: std::net::TcpStream) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        request.push(byte[0]);
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\na\n")
 }

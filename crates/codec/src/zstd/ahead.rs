@@ -31,6 +31,9 @@ const LOOKED_AT: usize = 4 << 20;
 /// The most text of a frame that is decoded ahead.
 const MOST_TEXT: u64 = 16 << 20;
 
+/// The most frames without text that are passed over to find one.
+const MOST_SKIPPED: usize = 16;
+
 /// The longest header: see [`read_header`].
 const HEADER: u64 = 18;
 
@@ -134,11 +137,16 @@ impl Ahead {
 
     /// The first frame with data from byte `start` on, if all of it is here and it is not too large.
     fn frame_from(&self, mut start: u64) -> Option<Extent> {
+        let mut skipped = 0;
         let (header, checksum) = loop {
             let head: Vec<u8> = self.coming.parts(start, start + HEADER).flat_map(|(_, bytes)| bytes).collect();
             match read_header(&head, start).ok()? {
                 Header::Short => return None,
-                Header::Skippable { left } => start = start.checked_add(8 + left)?,
+                Header::Skippable { left } if skipped < MOST_SKIPPED => {
+                    skipped += 1;
+                    start = start.checked_add(8 + left)?;
+                }
+                Header::Skippable { .. } => return None,
                 Header::Data { length, checksum, .. } => break (length, checksum),
             }
         };

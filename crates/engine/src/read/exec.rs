@@ -160,7 +160,7 @@ impl ReadExec {
 }
 
 /// Tasks that do what is offered in `crew`, until what comes back is dropped.
-fn helpers(crew: &Arc<ReadCrew>, count: usize) -> Vec<SpawnedTask<()>> {
+pub fn helpers(crew: &Arc<ReadCrew>, count: usize) -> Vec<SpawnedTask<()>> {
     let help = |_| {
         let crew = Arc::clone(crew);
         SpawnedTask::spawn(async move { crew.help_only().await })

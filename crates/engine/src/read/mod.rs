@@ -336,6 +336,18 @@ impl Reader {
         (raw || header).then(|| Tape::new(raw))
     }
 
+    /// How many tasks open units, of at most `most`: each has at least one of a server's connections to itself. Of what a
+    /// list names, the web's count.
+    pub fn tasks(&self, most: usize) -> usize {
+        let connections = |pattern: &String| match pattern.as_str() {
+            "-" => None,
+            list if list.starts_with('@') => Some(self.source_of("http://list").ok()?.connections()),
+            _ => Some(self.source_of(pattern).ok()?.connections()),
+        };
+        let least = self.patterns.iter().filter_map(connections).min();
+        least.map_or(most, |least| most.min(least)).max(1)
+    }
+
     /// The schema of the rows: `columns` of the format, then the provenance.
     pub fn schema_with(&self, columns: &Schema) -> SchemaRef {
         let mut fields: Vec<_> = columns.fields().iter().cloned().collect();

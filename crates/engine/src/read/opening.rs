@@ -25,6 +25,9 @@ use super::crew::ReadCrew;
 use super::pace::Pace;
 use super::unit::{OpenUnit, Readable, open, open_part};
 
+/// The most units that are open at once for all tasks together, of however many servers.
+const MOST_OPEN: usize = 256;
+
 /// The most units that are held back because their own server has enough to do, while another's are looked for.
 const MOST_HELD: usize = 256;
 
@@ -183,7 +186,13 @@ impl Opening {
 
     fn has_room_for(&self, unit: &Unit) -> bool {
         let server = self.server_of(unit);
-        self.lanes.iter().find(|lane| lane.server == server).is_none_or(|lane| lane.has_room(self.tasks))
+        let lane = self.lanes.iter().find(|lane| lane.server == server);
+        self.may_open() && lane.is_none_or(|lane| lane.has_room(self.tasks))
+    }
+
+    /// Whether so few units of all servers are open that there may be more.
+    fn may_open(&self) -> bool {
+        self.lanes.iter().map(Lane::open).sum::<usize>() < (MOST_OPEN / self.tasks).max(1)
     }
 
     fn server_of<'unit>(&self, unit: &'unit Unit) -> &'unit str {
@@ -195,7 +204,7 @@ impl Opening {
 
     /// Then units stay where other tasks can take them.
     fn all_have_enough(&self) -> bool {
-        !self.lanes.is_empty() && self.lanes.iter().all(|lane| !lane.has_room(self.tasks))
+        !self.may_open() || (!self.lanes.is_empty() && self.lanes.iter().all(|lane| !lane.has_room(self.tasks)))
     }
 
     fn add(&mut self, unit: Unit) {
@@ -224,10 +233,9 @@ impl Opening {
 
     /// Opens what the lane holds back, as far as its server's pace allows.
     fn fill(&mut self, index: usize) {
-        let lane = &mut self.lanes[index];
-        while lane.has_room(self.tasks)
-            && let Some(unit) = lane.held.pop_front()
-        {
+        while self.lanes[index].has_room(self.tasks) && self.may_open() {
+            let lane = &mut self.lanes[index];
+            let Some(unit) = lane.held.pop_front() else { return };
             self.held -= 1;
             lane.opening.push(open(Arc::clone(&self.reader), unit, Arc::clone(&lane.pace)).boxed());
         }
@@ -236,11 +244,15 @@ impl Opening {
 
 impl Lane {
     fn has_room(&self, tasks: usize) -> bool {
-        self.opening.len() + self.parts.len() < self.pace.limit().div_ceil(tasks)
+        self.open() < (self.pace.limit() / tasks).max(1)
+    }
+
+    fn open(&self) -> usize {
+        self.opening.len() + self.parts.len()
     }
 
     fn is_opening(&self) -> bool {
-        !self.opening.is_empty() || !self.parts.is_empty()
+        self.open() > 0
     }
 
     fn is_idle(&self) -> bool {

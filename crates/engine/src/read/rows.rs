@@ -20,7 +20,7 @@ use futures::{Stream, StreamExt};
 use millstream_codec::Unpacked;
 use millstream_core::format::{ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject, Rows, StreamFormat};
 use millstream_core::source::{Source, SourceContext};
-use millstream_core::{Crew, Error, Reservation, Result, Unit};
+use millstream_core::{Budget, Crew, Error, Reservation, Result, Unit};
 
 use super::crew::Member;
 use super::order::{OrderCheck, SortedBy};
@@ -146,7 +146,7 @@ pub fn pieces(
         let uri = open.unit.uri.clone();
         let mut parsed_rows = match open.bytes {
             UnitBytes::Rows => stored_rows(Arc::clone(&reader), Arc::clone(&request), open.unit),
-            UnitBytes::Ranged => ranged_rows(Arc::clone(&reader), Arc::clone(&request), open.unit, open.pace),
+            UnitBytes::Ranged(file) => ranged_rows(Arc::clone(&reader), Arc::clone(&request), file),
             _ => {
                 let text = UnitText::new(Arc::clone(&reader), open, worker)
                     .map_err(|error| fault::carry(error.in_unit(&uri, None).in_step(&reader.name)))?;
@@ -426,10 +426,8 @@ fn stored_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> Me
 }
 
 /// The rows of a unit whose format asks for ranges.
-fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, pace: Arc<Pace>) -> MemberRows {
+fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, file: Arc<dyn ReadAt>) -> MemberRows {
     async_stream::try_stream! {
-        let file = ranged_file(&reader, &unit, Some(pace)).await?;
-        let file = file.ok_or_else(|| Error::internal("the unit lost its ranges"))?;
         let format = range_format(&reader).ok_or_else(|| Error::internal("only a format that asks for ranges comes here"))?;
         let mut read = format.read(file, &request.parse);
         loop {
@@ -456,20 +454,22 @@ pub async fn ranged_file(
         return Ok(None);
     }
     let at_unit = |error: Error| error.in_unit(&unit.uri, None);
-    let Some(size) = source.size(&reader.context, unit).await.map_err(at_unit)? else { return Ok(None) };
+    let unit = source.look(&reader.context, unit).await.map_err(at_unit)?;
+    let Some(size) = unit.size else { return Ok(None) };
     let head = 0..size.min(millstream_codec::PACKED_HEAD as u64);
-    let head = source.read_range(&reader.context, unit, head).await.map_err(at_unit)?;
+    let head = source.read_range(&reader.context, &unit, head).await.map_err(at_unit)?;
     let Some(head) = head else { return Ok(None) };
     if millstream_codec::is_packed(&head, millstream_codec::codec_by_name(&unit.uri)) {
         return Ok(None);
     }
-    Ok(Some(Arc::new(Ranged { source, reader: Arc::clone(reader), unit: unit.clone(), pace, size })))
+    Ok(Some(Arc::new(Ranged { source, reader: Arc::clone(reader), unit, pace, size })))
 }
 
 #[derive(Debug)]
 struct Ranged {
     source: Arc<dyn Source>,
     reader: Arc<Reader>,
+    /// With its size and version: all ranges are of one.
     unit: Unit,
     pace: Option<Arc<Pace>>,
     size: u64,
@@ -491,7 +491,33 @@ impl ReadAt for Ranged {
         if let Some(pace) = &self.pace {
             pace.add_bytes(bytes.len() as u64);
         }
-        Ok(bytes)
+        Ok(Bytes::from_owner(Charged::new(bytes, &context.budget)))
+    }
+}
+
+/// Bytes that are charged to the budget as long as something of them is used.
+struct Charged {
+    bytes: Bytes,
+    budget: Arc<Budget>,
+}
+
+impl Charged {
+    /// `bytes`, which are there already, whether there is room for them or not.
+    fn new(bytes: Bytes, budget: &Arc<Budget>) -> Self {
+        budget.take(bytes.len());
+        Charged { bytes, budget: Arc::clone(budget) }
+    }
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes.len());
     }
 }
 

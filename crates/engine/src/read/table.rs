@@ -51,7 +51,7 @@ pub struct SourceTable {
 }
 
 impl SourceTable {
-    /// The table of `reader`, whose format has `columns`. It is read by `partitions` tasks.
+    /// The table of `reader`, whose format has `columns`. It is read by at most `partitions` tasks.
     pub fn new(reader: Arc<Reader>, columns: SchemaRef, estimate: Option<Estimate>, partitions: usize) -> Self {
         let schema = reader.schema_with(&columns);
         SourceTable { reader, columns, schema, estimate, partitions }
@@ -164,7 +164,7 @@ impl TableProvider for SourceTable {
         let mut request = self.request(state, projection, filters)?;
         let statistics = self.statistics_of(&request.output_schema);
         let in_order = state.config().get_extension::<InOrder>().is_some() || !request.sorted.is_empty();
-        let partitions = if in_order { 1 } else { self.partitions };
+        let partitions = if in_order { 1 } else { self.reader.tasks(self.partitions) };
         request.helpers = self.partitions - partitions;
         let units = UnitsExec::new(Arc::clone(&self.reader), in_order, partitions);
         Ok(Arc::new(ReadExec::new(Arc::clone(&self.reader), Arc::new(request), statistics, Arc::new(units))))

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use datafusion::common::runtime::SpawnedTask;
 use futures::{FutureExt, StreamExt};
 use millstream_codec::{Unpack, Unpacked};
-use millstream_core::format::Reading;
+use millstream_core::format::{ReadAt, Reading};
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
 
 use super::Reader;
@@ -36,7 +36,7 @@ pub struct OpenUnit {
 /// The bytes of a unit, in one of the ways to get them.
 pub enum UnitBytes {
     /// The format asks for ranges.
-    Ranged,
+    Ranged(Arc<dyn ReadAt>),
     /// All of them, charged to the budget.
     Whole(Bytes, Reservation),
     /// As they come.
@@ -60,7 +60,7 @@ pub enum Readable {
 /// Opens `unit` for the format of `reader`. What comes of it is told to `pace`.
 pub async fn open(reader: Arc<Reader>, unit: Unit, pace: Arc<Pace>) -> Result<Readable> {
     reader.context.budget.admitted().await;
-    let bytes = match found(&reader, &unit).await {
+    let bytes = match found(&reader, &unit, &pace).await {
         Ok(Found::Bytes(bytes)) => bytes,
         Ok(Found::Archive(archive)) => {
             if unit.size.is_some() {
@@ -78,7 +78,7 @@ pub async fn open(reader: Arc<Reader>, unit: Unit, pace: Arc<Pace>) -> Result<Re
     Ok(Readable::Unit(OpenUnit { unit, bytes, pace }))
 }
 
-async fn found(reader: &Arc<Reader>, unit: &Unit) -> Result<Found> {
+async fn found(reader: &Arc<Reader>, unit: &Unit, pace: &Arc<Pace>) -> Result<Found> {
     let ranged = match reader.format.reading() {
         Reading::Rows => return Ok(Found::Bytes(UnitBytes::Rows)),
         reading => matches!(reading, Reading::Ranges(_)),
@@ -89,11 +89,12 @@ async fn found(reader: &Arc<Reader>, unit: &Unit) -> Result<Found> {
     if !ranged && reader.source_of(&unit.uri)?.opens_lightly() {
         return archive::open(reader, unit).await;
     }
-    let unit = unit.clone();
+    let (unit, pace) = (unit.clone(), Arc::clone(pace));
     on_io(reader, |reader| async move {
-        match ranged && ranged_file(&reader, &unit, None).await?.is_some() {
-            true => Ok(Found::Bytes(UnitBytes::Ranged)),
-            false => archive::open(&reader, &unit).await,
+        let file = if ranged { ranged_file(&reader, &unit, Some(pace)).await? } else { None };
+        match file {
+            Some(file) => Ok(Found::Bytes(UnitBytes::Ranged(file))),
+            None => archive::open(&reader, &unit).await,
         }
     })
     .await
@@ -159,7 +160,7 @@ impl UnitText {
         let missing = matches!(bytes, UnitBytes::Missing);
         let mut part = None;
         let input = match bytes {
-            UnitBytes::Ranged | UnitBytes::Rows | UnitBytes::Missing => Input::Nothing,
+            UnitBytes::Ranged(_) | UnitBytes::Rows | UnitBytes::Missing => Input::Nothing,
             UnitBytes::Stream(stream) => {
                 let crew = Arc::clone(worker.crew());
                 unpack = unpack.with_crew(crew);

@@ -207,8 +207,8 @@ impl Source for ReplaySource {
         Ok(None)
     }
 
-    async fn size(&self, _: &SourceContext, unit: &Unit) -> Result<Option<u64>> {
-        Ok(Some(self.text(unit)?.len() as u64))
+    async fn look(&self, _: &SourceContext, unit: &Unit) -> Result<Unit> {
+        Ok(Unit { size: Some(self.text(unit)?.len() as u64), ..unit.clone() })
     }
 }
 

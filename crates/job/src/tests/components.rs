@@ -304,7 +304,7 @@ impl Source for Place {
         unused()
     }
 
-    async fn size(&self, _: &SourceContext, _: &Unit) -> Result<Option<u64>> {
+    async fn look(&self, _: &SourceContext, _: &Unit) -> Result<Unit> {
         unused()
     }
 }

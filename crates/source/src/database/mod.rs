@@ -175,8 +175,8 @@ impl Source for DatabaseSource {
         Ok(None)
     }
 
-    async fn size(&self, _: &SourceContext, _: &Unit) -> Result<Option<u64>> {
-        Ok(None)
+    async fn look(&self, _: &SourceContext, unit: &Unit) -> Result<Unit> {
+        Ok(unit.clone())
     }
 
     fn rows(&self) -> Option<&dyn RowSource> {

@@ -125,12 +125,16 @@ impl Source for FileSource {
         .await
     }
 
-    async fn size(&self, context: &SourceContext, unit: &Unit) -> Result<Option<u64>> {
-        if unit.size.is_some() {
-            return Ok(unit.size);
+    async fn look(&self, context: &SourceContext, unit: &Unit) -> Result<Unit> {
+        if unit.size.is_some() && unit.etag.is_some() {
+            return Ok(unit.clone());
         }
-        let path = unit_path(&unit.uri);
-        on_io(context, move || walk::named(&path).map(|unit| unit.size)).await
+        let (path, unit) = (unit_path(&unit.uri), unit.clone());
+        on_io(context, move || {
+            let Unit { size, etag, .. } = walk::named(&path)?;
+            Ok(Unit { size, etag, ..unit })
+        })
+        .await
     }
 }
 

@@ -25,7 +25,7 @@ use super::answer::Answer;
 use super::retry::{Fault, Policy, is_transient, retry_after};
 use super::spec::{Auth, HttpSpec};
 use super::wire::{Failure, Wire};
-use crate::io::elsewhere;
+use crate::io::{elsewhere, within};
 use crate::tls;
 
 /// Redirects that are followed for one request.
@@ -66,6 +66,8 @@ pub(crate) struct Question {
     /// For another that it redirects to.
     pub(crate) elsewhere: HeaderMap,
     pub(crate) body: Bytes,
+    /// What of it must not be shown, beside the settings' secrets and the headers that are marked so.
+    pub(crate) secrets: Vec<String>,
 }
 
 /// What a unit's URL says.
@@ -75,6 +77,8 @@ pub(crate) struct Target {
     url: Url,
     /// From the URL's user and password.
     authorization: Option<HeaderValue>,
+    /// The password.
+    secrets: Vec<String>,
 }
 
 /// Clients that live, by settings and by the runtime that their connections live on.
@@ -177,22 +181,22 @@ impl Client {
         let mut headers = self.headers_for(target);
         headers.extend(extra.clone());
         let url = target.url.clone();
-        self.ask(Question { method: method.clone(), url, headers, elsewhere, body: Bytes::new() }).await
+        let (method, secrets, body) = (method.clone(), target.secrets.clone(), Bytes::new());
+        self.ask(Question { method, url, headers, elsewhere, body, secrets }).await
     }
 
-    /// Asks, follows redirects (not with a body), and returns the answer if its status is 2xx or 416.
+    /// Asks, follows redirects (where nothing is changed by asking), and returns the answer if its status is 2xx or 416.
     pub(crate) async fn ask(&self, question: Question) -> Result<Answer, Fault> {
         let mut url = question.url.clone();
         let mut seen = Vec::new();
         loop {
-            let answering = tokio::time::timeout(self.timeout, self.answer(&question, &url));
-            let response = answering.await.unwrap_or_else(|_| Err(self.silence()))?;
+            let response = self.answer(&question, &url).await?;
             let status = response.status();
             if status.is_success() || status == StatusCode::RANGE_NOT_SATISFIABLE {
                 return Ok(response);
             }
             match redirection(&url, &response)? {
-                Some(next) if question.body.is_empty() => {
+                Some(next) if question.body.is_empty() && question.method.is_safe() => {
                     seen.push(url);
                     if seen.contains(&next) {
                         return Err(Fault::permanent("the server redirects in a circle")
@@ -204,7 +208,7 @@ impl Client {
                     self.drain(response).await;
                     url = next;
                 }
-                _ => return Err(self.refusal(response).await),
+                _ => return Err(self.refusal(&question, response).await),
             }
         }
     }
@@ -214,12 +218,25 @@ impl Client {
         let headers = if is_trusted(&question.url, url) { &question.headers } else { &question.elsewhere };
         let wire = self.wire.as_ref().filter(|_| question.body.is_empty() && question.method.is_safe());
         if let Some((wire, address)) = wire.zip(Wire::address(url)) {
-            let answer = wire.ask(&question.method, address, headers).await;
-            return answer.map(Answer::from).map_err(|failure| failure_fault(&failure));
+            let answer = wire.ask(&question.method, address, headers, self.timeout).await;
+            return answer.map(Answer::from).map_err(|failure| self.failure(&failure));
         }
-        match elsewhere(&self.io, self.request(question, url, headers).send()).await {
-            Ok(answer) => answer.map(Answer::from).map_err(|error| fault_of(&error, self.policy.block)),
-            Err(cause) => Err(Fault::permanent("the run ended before the answer").cause(cause.to_string())),
+        match within(self.timeout, elsewhere(&self.io, self.request(question, url, headers).send())).await {
+            Some(Ok(answer)) => answer.map(Answer::from).map_err(|error| fault_of(&error, self.policy.block)),
+            Some(Err(cause)) => Err(Fault::permanent("the run ended before the answer").cause(cause.to_string())),
+            None => Err(self.silence()),
+        }
+    }
+
+    /// What a failure of the wire means.
+    fn failure(&self, failure: &Failure) -> Fault {
+        let cause = root_cause(failure);
+        match failure {
+            Failure::Unresolved(_) => unresolved(cause),
+            Failure::Late => late(),
+            Failure::Silent => self.silence(),
+            Failure::Unreachable(_) => unreachable(cause),
+            Failure::Broken(_) => broken(cause),
         }
     }
 
@@ -251,7 +268,7 @@ impl Client {
 
     /// The next piece of a body; nothing at its end.
     pub(crate) async fn chunk(&self, response: &mut Answer) -> Result<Option<Bytes>, Fault> {
-        tokio::time::timeout(self.timeout, response.chunk()).await.unwrap_or_else(|_| Err(self.silence()))
+        within(self.timeout, response.chunk()).await.unwrap_or_else(|| Err(self.silence()))
     }
 
     fn silence(&self) -> Fault {
@@ -259,20 +276,23 @@ impl Client {
         Fault::transient(format!("the server was silent for {seconds} s")).hint("if it needs longer, raise `timeout`")
     }
 
-    /// Reads a little of what nobody wants.
+    /// Reads a little of what nobody wants, as far as it comes in time.
     async fn drain(&self, mut response: Answer) -> Vec<u8> {
         let mut said = Vec::new();
-        while said.len() < DRAINED {
-            match self.chunk(&mut response).await {
-                Ok(Some(chunk)) => said.extend_from_slice(&chunk),
-                _ => break,
+        let draining = async {
+            while said.len() < DRAINED
+                && let Ok(Some(chunk)) = response.chunk().await
+            {
+                said.extend_from_slice(&chunk);
             }
-        }
+        };
+        // What has come by then is enough.
+        let _ = within(self.timeout, draining).await;
         said
     }
 
     /// The fault that a status is.
-    async fn refusal(&self, response: Answer) -> Fault {
+    async fn refusal(&self, question: &Question, response: Answer) -> Fault {
         let status = response.status();
         let mut what = format!("the server answers {}", status.as_u16());
         if let Some(reason) = status.canonical_reason() {
@@ -286,15 +306,20 @@ impl Client {
         let is_page = header(response.headers(), &CONTENT_TYPE).is_some_and(|kind| kind.contains("html"));
         let said = self.drain(response).await;
         if !is_page && !said.is_empty() {
-            fault.text = Some(self.redacted(&String::from_utf8_lossy(&said)));
+            fault.text = Some(self.redacted(question, &String::from_utf8_lossy(&said)));
         }
         fault
     }
 
     /// `text` without the secrets: a server may repeat what it was sent.
-    fn redacted(&self, text: &str) -> String {
-        let secrets = self.secrets.iter().filter(|secret| !secret.is_empty());
-        secrets.fold(text.trim().to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+    fn redacted(&self, question: &Question, text: &str) -> String {
+        let marked =
+            question.headers.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok());
+        // Behind its first word are the credentials of an `Authorization`.
+        let marked = marked.flat_map(|value| [Some(value), value.split_once(' ').map(|(_, credentials)| credentials)]);
+        let named = self.secrets.iter().chain(&question.secrets).map(String::as_str);
+        let secrets = marked.flatten().chain(named).filter(|secret| !secret.is_empty());
+        secrets.fold(text.trim().to_owned(), |text, secret| text.replace(secret, "***"))
     }
 }
 
@@ -309,11 +334,13 @@ impl Target {
         if !url.has_host() || !matches!(url.scheme(), "http" | "https") {
             return Err(fault("this is no URL of a web server"));
         }
+        let mut secrets = Vec::new();
         let authorization = match (url.username(), url.password()) {
             ("", None) => None,
             (user, password) => {
                 let decoded = |text| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
-                let text = basic_authorization(&decoded(user), &decoded(password.unwrap_or_default()));
+                secrets.push(decoded(password.unwrap_or_default()));
+                let text = basic_authorization(&decoded(user), &secrets[0]);
                 let mut value = HeaderValue::from_str(&text).map_err(|_| fault("its user part is no text"))?;
                 value.set_sensitive(true);
                 Some(value)
@@ -323,7 +350,7 @@ impl Target {
         let _ = url.set_username("");
         let _ = url.set_password(None);
         url.set_fragment(None);
-        Ok(Target { url, authorization })
+        Ok(Target { url, authorization, secrets })
     }
 
     /// The path, still encoded.
@@ -424,16 +451,6 @@ fn has_proxy() -> bool {
 }
 
 /// What a failure before the answer means.
-fn failure_fault(failure: &Failure) -> Fault {
-    let cause = root_cause(failure);
-    match failure {
-        Failure::Unresolved(_) => unresolved(cause),
-        Failure::Late => late(),
-        Failure::Unreachable(_) => unreachable(cause),
-        Failure::Broken(_) => broken(cause),
-    }
-}
-
 /// What a failure of the library's client before the answer means.
 fn fault_of(error: &reqwest::Error, block: &str) -> Fault {
     let cause = root_cause(error);

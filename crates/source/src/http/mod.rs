@@ -111,11 +111,11 @@ impl Source for HttpSource {
         transfer::read_range(context, self.remote(context, unit).await?, unit, range).await
     }
 
-    async fn size(&self, context: &SourceContext, unit: &Unit) -> Result<Option<u64>> {
-        if unit.size.is_some() {
-            return Ok(unit.size);
+    async fn look(&self, context: &SourceContext, unit: &Unit) -> Result<Unit> {
+        if unit.size.is_some() && unit.etag.is_some() {
+            return Ok(unit.clone());
         }
-        transfer::size(context, self.remote(context, unit).await?, unit).await
+        transfer::look(context, self.remote(context, unit).await?, unit).await
     }
 }
 

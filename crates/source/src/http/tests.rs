@@ -259,8 +259,8 @@ fn the_size_is_asked_for_by_head_or_by_the_first_byte() {
         let server = serve(object.clone());
         let source = HttpSource::new(quick());
         with_context(1 << 20, |context| async move {
-            let found = source.size(&context, &Unit::new(server.url("/a"))).await.expect("an answer");
-            assert_eq!(found, size, "{object:?}");
+            let found = source.look(&context, &Unit::new(server.url("/a"))).await.expect("an answer");
+            assert_eq!(found.size, size, "{object:?}");
         });
     }
 }
@@ -518,4 +518,41 @@ fn a_proxy_of_the_environment_is_used() {
         .expect("it runs again");
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
     assert_eq!(proxy.requests().len(), 1);
+}
+
+#[test]
+fn a_server_that_sends_less_than_it_is_asked_for_is_asked_on() {
+    let body = noise(95);
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let url = format!("http://{}/a", listener.local_addr().expect("bound"));
+    let served = body.clone();
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        (0..10).for_each(|_| send_ten(&mut stream, &served));
+    });
+    with_context(1 << 20, |context| async move {
+        let source = HttpSource::new(spec(serde_json::json!({"retries": 0})));
+        let read = source.read_range(&context, &Unit::new(url), 0..95).await.expect("no fault");
+        assert!(read.expect("ranges") == body);
+    });
+    serving.join().expect("ten times ten bytes were asked for");
+}
+
+/// Answers a request with ten bytes from where it asks on, or with fewer at the end.
+fn send_ten(stream: &mut std::net::TcpStream, body: &[u8]) {
+    use std::io::{Read, Write};
+    let mut request = String::new();
+    while !request.ends_with("\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a request");
+        request.push(char::from(byte[0]));
+    }
+    let from = request.split_once("bytes=").and_then(|(_, range)| range.split_once('-'));
+    let from: usize = from.expect("a range").0.parse().expect("a number");
+    let part = &body[from..body.len().min(from + 10)];
+    let (last, length, total) = (from + part.len() - 1, part.len(), body.len());
+    let head = format!(
+        "HTTP/1.1 206 Partial Content\r\ncontent-length: {length}\r\ncontent-range: bytes {from}-{last}/{total}\r\n\r\n"
+    );
+    stream.write_all(&[head.as_bytes(), part].concat()).expect("an answer");
 }

@@ -22,7 +22,7 @@ use futures::{StreamExt, stream};
 use millstream_core::source::{Content, OpenedUnit, SourceContext};
 use millstream_core::{Result, Unit};
 use reqwest::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED,
 };
 use reqwest::{Method, StatusCode};
 
@@ -47,8 +47,12 @@ pub(crate) async fn open(context: &SourceContext, remote: Arc<dyn Remote>, unit:
     let held = small.and_then(|left| context.budget.try_reserve("fetching", left as usize).ok());
     let content = match held {
         Some(held) => match transfer.gather(begun).await {
-            Ok(bytes) => Content::whole(bytes, held),
-            Err(error) => Content::Stream(stream::once(async { Err(error) }).boxed()),
+            (bytes, Ok(())) => Content::whole(bytes, held),
+            (bytes, Err(error)) => {
+                // What has come before it tells a unit that broke off from one that cannot be opened.
+                let come = Some(Ok(bytes)).filter(|bytes| bytes.as_ref().is_ok_and(|bytes| !bytes.is_empty()));
+                Content::Stream(stream::iter(come.into_iter().chain([Err(error)])).boxed())
+            }
         },
         None => Content::Stream(feed(context, SMALL as usize, move |feeder| async move {
             transfer.bring(begun, &mut Output::Stream(feeder)).await
@@ -68,20 +72,22 @@ pub(crate) async fn read_range(
     let mut transfer = Transfer { ranges_only: true, ..Transfer::new(remote, part) };
     on_io(context, async move {
         let begun = transfer.begin().await?;
-        let bytes = transfer.gather(begun).await?;
+        let (bytes, outcome) = transfer.gather(begun).await;
+        outcome?;
         Ok((!transfer.without_ranges).then_some(bytes))
     })
     .await
 }
 
-/// The size of `unit`, asked for.
-pub(crate) async fn size(context: &SourceContext, remote: Arc<dyn Remote>, unit: &Unit) -> Result<Option<u64>> {
-    let uri = unit.uri.clone();
-    let work = async move {
+/// `unit` with its size and its version, asked for.
+pub(crate) async fn look(context: &SourceContext, remote: Arc<dyn Remote>, unit: &Unit) -> Result<Unit> {
+    let unit = unit.clone();
+    on_io(context, async move {
         let mut tries = Tries::new(remote.client().policy);
-        tries.repeat(&uri, || ask_size(&*remote)).await
-    };
-    on_io(context, work).await
+        let Version { total, etag, .. } = tries.repeat(&unit.uri, || ask_version(&*remote)).await?;
+        Ok(Unit { size: total, etag, ..unit })
+    })
+    .await
 }
 
 /// An object somewhere that answers as the web does.
@@ -134,6 +140,9 @@ enum Output {
 struct Begun {
     answer: Answer,
     skipped: u64,
+    /// The byte of the object behind the last one that this answer has, if it says so: a server may send less than it
+    /// was asked for.
+    end: Option<u64>,
 }
 
 /// What is known of the object's version.
@@ -203,22 +212,24 @@ impl Transfer {
         self.end.map(|end| end - self.at)
     }
 
-    /// All that is wanted, in one piece.
-    async fn gather(&mut self, begun: Option<Begun>) -> Result<Bytes> {
+    /// All that is wanted, in one piece; or what has come of it, and why there is no more.
+    async fn gather(&mut self, begun: Option<Begun>) -> (Bytes, Result<()>) {
         let mut output = Output::Pieces(Vec::new());
-        self.bring(begun, &mut output).await?;
-        Ok(match output {
+        let outcome = self.bring(begun, &mut output).await;
+        let bytes = match output {
             Output::Pieces(mut pieces) if pieces.len() == 1 => pieces.swap_remove(0),
             Output::Pieces(pieces) => pieces.concat().into(),
             Output::Stream(_) => Bytes::new(),
-        })
+        };
+        (bytes, outcome)
     }
 
     /// Brings what `begun` has and, where that breaks off, what further answers have.
     async fn bring(&mut self, mut begun: Option<Begun>, output: &mut Output) -> Result<()> {
-        while let Some(Begun { answer, skipped }) = begun {
-            match self.body(answer, skipped, output).await {
-                Ok(()) => break,
+        while let Some(answer) = begun {
+            match self.body(answer, output).await {
+                Ok(true) => break,
+                Ok(false) => {}
                 Err(fault) => self.pause(fault).await?,
             }
             begun = self.begin().await?;
@@ -242,7 +253,7 @@ impl Transfer {
         if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             return self.unsatisfiable(&answer).map(|()| None);
         }
-        Ok(self.accept(&answer)?.map(|skipped| Begun { answer, skipped }))
+        Ok(self.accept(&answer)?.map(|(skipped, end)| Begun { answer, skipped, end }))
     }
 
     /// What is still to be asked for; `None` for all of the object.
@@ -256,20 +267,25 @@ impl Transfer {
     }
 
     /// Compares the answer with what is known, and returns how many bytes at the beginning of its body are not
-    /// wanted. `None` if the server serves no ranges and one was asked of it.
-    fn accept(&mut self, response: &Answer) -> Result<Option<u64>, Fault> {
-        let (first, total) = if response.status() == StatusCode::PARTIAL_CONTENT {
+    /// wanted, and where it ends, as far as that is told. `None` if the server serves no ranges and one was asked of it.
+    fn accept(&mut self, response: &Answer) -> Result<Option<(u64, Option<u64>)>, Fault> {
+        if let Some(packing) = header(response.headers(), &CONTENT_ENCODING).and_then(unknown_packing) {
+            return Err(Fault::permanent(format!("the server sends it packed as `{packing}`, which is not read"))
+                .hint("store it plain, or packed as gzip or zstd"));
+        }
+        let (first, end, total) = if response.status() == StatusCode::PARTIAL_CONTENT {
             let range = header(response.headers(), &CONTENT_RANGE).and_then(content_range);
-            let (first, total) =
+            let (first, end, total) =
                 range.ok_or_else(|| Fault::permanent("the server does not say which bytes it sends"))?;
             if first != self.at {
                 return Err(Fault::permanent(format!("the server sends byte {first} when asked for byte {}", self.at)));
             }
-            (first, total)
+            (first, Some(end), total)
         } else if response.status() == StatusCode::NO_CONTENT {
             return Err(Fault::permanent("the server answers 204: it has nothing to send"));
         } else {
-            (0, content_length(response.headers()))
+            let total = content_length(response.headers());
+            (0, total, total)
         };
         self.same_version(Version::of(response.headers(), total))?;
         self.with_ranges |= header(response.headers(), &ACCEPT_RANGES).is_some_and(|unit| unit.trim() == "bytes");
@@ -283,7 +299,7 @@ impl Transfer {
             (None, Some(total)) => self.end = Some(total),
             _ => {}
         }
-        Ok(Some(self.at - first))
+        Ok(Some((self.at - first, end)))
     }
 
     /// Makes sure that the object is still the one that was listed and begun.
@@ -325,8 +341,11 @@ impl Transfer {
             .hint("the object has become shorter, or what names the range is wrong")
     }
 
-    /// Hands the body over, without the first `skipped` bytes and what lies behind the end.
-    async fn body(&mut self, mut answer: Answer, mut skipped: u64, output: &mut Output) -> Result<(), Fault> {
+    /// Hands the body over, without the first bytes that are not wanted and what lies behind the end. Whether that was
+    /// all: an answer may have less than it was asked for.
+    async fn body(&mut self, begun: Begun, output: &mut Output) -> Result<bool, Fault> {
+        let Begun { mut answer, mut skipped, end } = begun;
+        let from = self.at;
         while self.end != Some(self.at) || skipped > 0 {
             let Some(mut chunk) = self.remote.client().chunk(&mut answer).await? else { break };
             let unwanted = skipped.min(chunk.len() as u64);
@@ -340,11 +359,13 @@ impl Transfer {
             output.take(chunk).await;
         }
         match self.end {
-            Some(end) if self.at < end => Err(Fault::transient(format!("the body ended at byte {} of {end}", self.at))),
-            _ => {
+            Some(wanted) if self.at < wanted && (Some(self.at) != end || self.at == from) => {
+                Err(Fault::transient(format!("the body ended at byte {} of {wanted}", self.at)))
+            }
+            wanted => {
                 // A connection can be used again only when the end was seen.
                 let _ = self.remote.client().chunk(&mut answer).await;
-                Ok(())
+                Ok(wanted.is_none_or(|wanted| self.at == wanted))
             }
         }
     }
@@ -419,21 +440,28 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     header(headers, &CONTENT_LENGTH)?.trim().parse().ok()
 }
 
-/// The first byte and the total of `bytes 5-9/100`; the total may be `*`.
-fn content_range(value: &str) -> Option<(u64, Option<u64>)> {
+/// What a body is packed with, if it is nothing that is seen in its first bytes. What browsers unpack without a word is
+/// rarely meant here: it was asked for plain.
+fn unknown_packing(value: &str) -> Option<&str> {
+    const KNOWN: [&str; 8] = ["", "identity", "aws-chunked", "gzip", "x-gzip", "zstd", "bzip2", "xz"];
+    value.split(',').map(str::trim).find(|packing| !KNOWN.iter().any(|known| packing.eq_ignore_ascii_case(known)))
+}
+
+/// The first byte, the one behind the last, and the total of `bytes 5-9/100`; the total may be `*`.
+fn content_range(value: &str) -> Option<(u64, u64, Option<u64>)> {
     let (range, total) = value.trim().strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
     let total = if total == "*" { None } else { Some(total.parse().ok()?) };
-    (first <= last && total.is_none_or(|total| last < total)).then_some((first, total))
+    (first <= last && last < total.unwrap_or(u64::MAX)).then_some((first, last + 1, total))
 }
 
 /// By HEAD, or where that tells nothing, by asking for the first byte.
-async fn ask_size(remote: &dyn Remote) -> Result<Option<u64>, Fault> {
+async fn ask_version(remote: &dyn Remote) -> Result<Version, Fault> {
     match remote.send(&Method::HEAD, None).await {
         Ok(response) => {
             if let Some(length) = content_length(response.headers()) {
-                return Ok(Some(length));
+                return Ok(Version::of(response.headers(), Some(length)));
             }
         }
         // A signed URL is signed for GET only, and some servers know no HEAD: let GET say what is wrong.
@@ -443,13 +471,14 @@ async fn ask_size(remote: &dyn Remote) -> Result<Option<u64>, Fault> {
     let first = Part { first: 0, end: Some(1), version: None };
     let response = remote.send(&Method::GET, Some(&first)).await?;
     let range = header(response.headers(), &CONTENT_RANGE);
-    Ok(match response.status() {
-        StatusCode::PARTIAL_CONTENT => range.and_then(content_range).and_then(|(_, total)| total),
+    let total = match response.status() {
+        StatusCode::PARTIAL_CONTENT => range.and_then(content_range).and_then(|(_, _, total)| total),
         StatusCode::RANGE_NOT_SATISFIABLE => {
             range.and_then(|range| range.trim().strip_prefix("bytes */")).and_then(|total| total.parse().ok())
         }
         _ => content_length(response.headers()),
-    })
+    };
+    Ok(Version::of(response.headers(), total))
 }
 
 #[cfg(test)]
@@ -458,11 +487,19 @@ mod tests {
 
     #[test]
     fn content_ranges_are_read_strictly() {
-        assert_eq!(content_range("bytes 5-9/100"), Some((5, Some(100))));
-        assert_eq!(content_range("bytes 0-0/*"), Some((0, None)));
+        assert_eq!(content_range("bytes 5-9/100"), Some((5, 10, Some(100))));
+        assert_eq!(content_range("bytes 0-0/*"), Some((0, 1, None)));
         for bad in ["", "bytes */100", "bytes 9-5/100", "bytes 0-100/100", "bytes 0-1", "items 0-1/2", "bytes -1/2"] {
             assert_eq!(content_range(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn what_is_packed_otherwise_is_not_taken_for_text() {
+        for known in ["", "identity", "gzip", "GZIP", "aws-chunked,gzip", "aws-chunked"] {
+            assert_eq!(unknown_packing(known), None, "{known}");
+        }
+        assert_eq!((unknown_packing("br"), unknown_packing("gzip, deflate")), (Some("br"), Some("deflate")));
     }
 
     #[test]

@@ -27,10 +27,13 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use url::{Position, Url};
 
+use crate::io::within;
+
 /// The next address of a host is tried when one has been silent for so long (RFC 8305, section 5).
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 
-/// An idle connection is closed after so long: servers close theirs, and some on the way forget them without a word.
+/// An idle connection is not used again after so long: servers close theirs, and some on the way forget them without a
+/// word.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// The connections of one client.
@@ -49,6 +52,8 @@ pub(super) struct Wire {
 pub(super) enum Failure {
     /// The host's address cannot be found.
     Unresolved(io::Error),
+    /// The server has not begun to answer in time.
+    Silent,
     /// No connection was made in time.
     Late,
     /// No connection can be made.
@@ -98,12 +103,13 @@ impl Wire {
         })
     }
 
-    /// The answer to a request without a body.
+    /// The answer to a request without a body, which begins within `patience` after it was sent.
     pub(super) async fn ask(
         self: &Arc<Self>,
         method: &Method,
         address: Address,
         headers: &HeaderMap,
+        patience: Duration,
     ) -> Result<Response<WireBody>, Failure> {
         let Address { host, port, server, target } = address;
         let request = || {
@@ -114,16 +120,25 @@ impl Wire {
             request
         };
         while let Some(mut connection) = self.take(&server) {
-            match connection.ask(request()).await {
-                Ok(answer) => return Ok(self.answer(answer, connection, server)),
+            match within(patience, connection.ask(request())).await {
+                Some(Ok(answer)) => return Ok(self.answer(answer, connection, server)),
                 // The server has closed it meanwhile: this says nothing about the request.
-                Err(error) if !error.is_parse() => {}
-                Err(error) => return Err(Failure::Broken(error)),
+                Some(Err(error)) if !error.is_parse() => {}
+                Some(Err(error)) => return Err(Failure::Broken(error)),
+                // Someone on the way has forgotten it, and then the others as well.
+                None => self.forget(&server),
             }
         }
         let mut connection = self.connect(&host, port).await?;
-        let answer = connection.ask(request()).await.map_err(Failure::Broken)?;
-        Ok(self.answer(answer, connection, server))
+        match within(patience, connection.ask(request())).await {
+            Some(answer) => Ok(self.answer(answer.map_err(Failure::Broken)?, connection, server)),
+            None => Err(Failure::Silent),
+        }
+    }
+
+    /// Leaves all idle connections to `server`.
+    fn forget(&self, server: &str) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|idle| idle.server != server);
     }
 
     /// `headers`, and what every request has.
@@ -157,7 +172,7 @@ impl Wire {
             let (requests, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(Failure::Broken)?;
             Ok(Connection { requests, driver: Box::pin(driver), over: false })
         };
-        tokio::time::timeout(self.connect_timeout, connecting).await.unwrap_or(Err(Failure::Late))
+        within(self.connect_timeout, connecting).await.unwrap_or(Err(Failure::Late))
     }
 
     /// An idle connection to `server`: the one that was used last.
@@ -261,7 +276,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Unresolved(error) | Failure::Unreachable(error) => error.fmt(f),
-            Failure::Late => f.write_str("too late"),
+            Failure::Late | Failure::Silent => f.write_str("too late"),
             Failure::Broken(error) => error.fmt(f),
         }
     }
@@ -271,7 +286,7 @@ impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Failure::Unresolved(error) | Failure::Unreachable(error) => Some(error),
-            Failure::Late => None,
+            Failure::Late | Failure::Silent => None,
             Failure::Broken(error) => Some(error),
         }
     }
@@ -336,7 +351,8 @@ mod tests {
 
     async fn get(wire: &Arc<Wire>, url: &Url) -> Result<Vec<u8>, Failure> {
         let address = Wire::address(url).expect("plain HTTP");
-        let mut body = wire.ask(&Method::GET, address, &HeaderMap::new()).await?.into_body();
+        let patience = Duration::from_millis(300);
+        let mut body = wire.ask(&Method::GET, address, &HeaderMap::new(), patience).await?.into_body();
         let mut all = Vec::new();
         while let Some(chunk) = body.chunk().await? {
             all.extend_from_slice(&chunk);
@@ -354,6 +370,30 @@ mod tests {
         }
         serving.join().expect("all were asked for");
         assert!(matches!(get(&wire, &url).await, Err(Failure::Unreachable(_))), "and nobody listens any more");
+    }
+
+    #[tokio::test]
+    async fn kept_connections_that_someone_has_forgotten_are_left() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let url = Url::parse(&format!("http://{}/a", listener.local_addr().expect("bound"))).expect("a URL");
+        // Each connection is answered once, and kept without a word.
+        let serving = std::thread::spawn(move || {
+            (0..2)
+                .map(|_| {
+                    let (mut stream, _) = listener.accept().expect("a connection");
+                    stream.read_exact(&mut [0; 16]).expect("a request");
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").expect("an answer");
+                    stream
+                })
+                .collect::<Vec<_>>()
+        });
+        let wire = Wire::new(4, Duration::from_secs(5), HeaderValue::from_static("test"));
+        for _ in 0..2 {
+            assert_eq!(get(&wire, &url).await.expect("an answer"), b"hi");
+        }
+        let streams = serving.join().expect("both were asked for");
+        assert_eq!(wire.idle.lock().expect("no panic").len(), 1, "the second");
+        drop(streams);
     }
 
     #[tokio::test]

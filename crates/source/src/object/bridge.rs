@@ -114,7 +114,7 @@ impl Bridge {
             elsewhere.extend(parts.headers.get(&name).cloned().map(|value| (name, value)));
         }
         let body = body.collect().await?.to_bytes();
-        Ok(Question { method: parts.method, url, headers: parts.headers, elsewhere, body })
+        Ok(Question { method: parts.method, url, headers: parts.headers, elsewhere, body, secrets: Vec::new() })
     }
 
     /// A short answer, for the store crate itself: credentials, uploads.

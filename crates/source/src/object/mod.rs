@@ -207,11 +207,11 @@ impl<K: Kind> Source for ObjectSource<K> {
         transfer::read_range(context, self.remote(context, unit).await?, unit, range).await
     }
 
-    async fn size(&self, context: &SourceContext, unit: &Unit) -> Result<Option<u64>> {
-        if unit.size.is_some() {
-            return Ok(unit.size);
+    async fn look(&self, context: &SourceContext, unit: &Unit) -> Result<Unit> {
+        if unit.size.is_some() && unit.etag.is_some() {
+            return Ok(unit.clone());
         }
-        transfer::size(context, self.remote(context, unit).await?, unit).await
+        transfer::look(context, self.remote(context, unit).await?, unit).await
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Said {
 pub(crate) fn page(xml: &Bytes) -> Result<Page, String> {
     let mut page = Page::default();
     let mut object = Listed::default();
-    let mut known = false;
+    let (mut known, mut truncated) = (false, false);
     each_element(xml, |path, text| {
         known |= matches!(path.first().map(String::as_str), Some("ListBucketResult" | "EnumerationResults"));
         let name = path.last().map_or("", String::as_str);
@@ -69,11 +69,15 @@ pub(crate) fn page(xml: &Bytes) -> Result<Page, String> {
                 }
             }
             ("CommonPrefixes", "Prefix") | ("BlobPrefix", "Name") => page.prefixes.push(text),
+            (_, "IsTruncated") => truncated = text.trim() == "true",
             (_, "NextContinuationToken") | (_, "NextMarker") => page.next = Some(text).filter(|text| !text.is_empty()),
             _ => {}
         }
         Ok(())
     })?;
+    if truncated && page.next.is_none() {
+        return Err("it is cut off, and does not say where it goes on".into());
+    }
     if known { Ok(page) } else { Err("it is no listing".into()) }
 }
 
@@ -186,6 +190,14 @@ mod tests {
         };
         assert_eq!(page.objects[0], first);
         assert_eq!(page.objects[1], Listed { key: "<b>".into(), size: Some(0), ..Listed::default() });
+    }
+
+    #[test]
+    fn a_page_that_is_cut_off_without_a_word_how_to_go_on() {
+        let xml =
+            "<ListBucketResult><IsTruncated>true</IsTruncated><Contents><Key>a</Key></Contents></ListBucketResult>";
+        let error = page(&Bytes::from_static(xml.as_bytes())).expect_err("objects would be missing");
+        assert_eq!(error, "it is cut off, and does not say where it goes on");
     }
 
     #[test]

@@ -283,16 +283,17 @@ impl<P: Protocol> Source for Remote<P> {
         on_io(context, transfer.collect()).await.map(Some)
     }
 
-    async fn size(&self, context: &SourceContext, unit: &Unit) -> Result<Option<u64>> {
-        if unit.size.is_some() {
-            return Ok(unit.size);
+    async fn look(&self, context: &SourceContext, unit: &Unit) -> Result<Unit> {
+        if unit.size.is_some() && unit.etag.is_some() {
+            return Ok(unit.clone());
         }
         let target = Target::parse(&unit.uri, P::SCHEMES)?;
         let server = self.0.server(&context.io).await?;
-        let uri = unit.uri.clone();
+        let unit = unit.clone();
         on_io(context, async move {
-            let facts = server.stat(&target.address, &uri, &P::path(&target.path)).await?;
-            transfer::is_file(&facts, &uri).map(|()| facts.size)
+            let facts = server.stat(&target.address, &unit.uri, &P::path(&target.path)).await?;
+            transfer::is_file(&facts, &unit.uri)?;
+            Ok(Unit { size: facts.size, etag: facts.etag(), ..unit })
         })
         .await
     }

@@ -79,7 +79,7 @@ impl Source for StdinSource {
         Ok(None)
     }
 
-    async fn size(&self, _: &SourceContext, _: &Unit) -> Result<Option<u64>> {
-        Ok(None)
+    async fn look(&self, _: &SourceContext, unit: &Unit) -> Result<Unit> {
+        Ok(unit.clone())
     }
 }

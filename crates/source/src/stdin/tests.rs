@@ -22,7 +22,7 @@ fn it_is_one_unit_that_is_read_once() {
     context(|context| async move {
         let units: Vec<Unit> = source.list(&context, "-").try_collect().await.expect("one unit");
         assert_eq!(units, [Unit::new("-")]);
-        assert_eq!(source.size(&context, &units[0]).await.expect("no error"), None);
+        assert_eq!(source.look(&context, &units[0]).await.expect("no error").size, None);
         assert_eq!(source.read_range(&context, &units[0], 0..1).await.expect("no error"), None);
         let read = read_all(source.open(&context, &units[0]).await).await.expect("readable");
         assert_eq!(read, b"a\nb\n");
