@@ -48,6 +48,16 @@ pub struct Place {
     only: Mutex<Option<OnlyRun>>,
 }
 
+/// What earlier runs have left in a target.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// The load that this run has, or goes on with.
+    pub load: Option<String>,
+    /// Loads that are to be forgotten, but not before this run is done: if it fails before it is in the book, another may
+    /// still go on with one of them, and has to find its notes.
+    pub stale: Vec<String>,
+}
+
 /// The ledger of a sink in this run.
 pub struct OpenLedger {
     ledger: Arc<dyn Ledger>,
@@ -56,6 +66,8 @@ pub struct OpenLedger {
     target: String,
     incremental: bool,
     fingerprint: Option<Chunk>,
+    /// Loads of earlier runs that are complete.
+    stale: Vec<String>,
     /// Rows that have become visible.
     pub rows: Arc<AtomicU64>,
     /// What has become of the records, once all have come.
@@ -155,17 +167,18 @@ impl Place {
         let Some(mut ledger) = sink.sink.ledger(&own, context.clone()).await? else { return Ok(None) };
         let mut load = own;
         let left = match incremental {
-            true => Ok(None),
+            true => Ok(Left::default()),
             false if self.options.replay.is_some() => {
                 self.forget_earlier_rounds(ledger.as_ref(), &of_sink, &load).await
             }
             false => self.left_behind(sink, ledger.as_ref(), &of_sink, &load, fingerprint).await,
         };
-        if !matches!(left, Ok(None)) {
+        if !matches!(left, Ok(Left { load: None, .. })) {
             // What we only looked for is not to be left.
             ledger.forget_unwritten(&load).await?;
         }
-        if let Some(other) = left? {
+        let Left { load: other, stale } = left?;
+        if let Some(other) = other {
             ledger = match sink.sink.ledger(&other, context).await? {
                 Some(ledger) => ledger,
                 None => return Ok(None),
@@ -175,36 +188,36 @@ impl Place {
         let rows = Arc::default();
         let (sink, target) = (sink.name.value.clone(), sink.sink.target());
         let (fingerprint, tally) = ((!incremental).then(|| fingerprint_note(fingerprint)), Mutex::default());
-        Ok(Some(OpenLedger { ledger, load, sink, target, incremental, fingerprint, rows, tally }))
+        Ok(Some(OpenLedger { ledger, load, sink, target, incremental, fingerprint, stale, rows, tally }))
     }
 
-    /// What the load of `sink` notes when all of its rows become visible at once. What earlier runs have left of such loads
-    /// is forgotten; with one that the book knows nothing of, this run goes on if it was asked to.
-    pub async fn mark(&self, sink: &SinkStep, context: &LoadContext) -> Result<Option<String>> {
+    /// What the load of `sink` notes when all of its rows become visible at once, and what earlier runs have left of such
+    /// loads. With one that the book knows nothing of, this run goes on if it was asked to.
+    pub async fn mark(&self, sink: &SinkStep, context: &LoadContext) -> Result<Left> {
         if !sink.sink.adds_rows() {
-            return Ok(None);
+            return Ok(Left::default());
         }
         let of_sink = self.of_sink(sink);
         let own = format!("{of_sink}{}{AT_ONCE}", self.load());
         let goes_on = self.options.resume && self.resumes.is_none();
-        let mut adopted: Option<KnownLoad> = None;
-        for other in sink.sink.known_loads(context.clone()).await? {
-            let is_ours = other.load.strip_prefix(&of_sink).and_then(|rest| rest.strip_suffix(AT_ONCE));
-            if is_ours.is_none_or(|run| run.contains('\n') || !self.looks_after(run)) || other.load == own {
-                continue;
+        let (mut adopted, mut stale): (Option<KnownLoad>, _) = (None, Vec::new());
+        for mut other in sink.sink.known_loads(context.clone()).await? {
+            let run = other.load.strip_prefix(&of_sink).and_then(|rest| rest.strip_suffix(AT_ONCE));
+            let run = run.filter(|run| !run.contains('\n') && self.looks_after(run) && other.load != own);
+            let Some(run) = run else { continue };
+            if self.has_died(run) {
+                other.connections.clear();
             }
             // One whose rows are there goes before one that has only begun.
             if goes_on && adopted.as_ref().is_none_or(|one| one.chunks == 0) {
-                adopted = Some(other);
+                stale.extend(adopted.replace(other).map(|former| former.load));
             } else if !other.connections.is_empty() && !self.options.restart {
                 return Err(is_loading(&other));
             } else {
-                // If that does not work, the next run does it.
-                let context = LoadContext { take_over: true, ..context.clone() };
-                let _ = sink.sink.unmark(&other.load, context, other.chunks == 0).await;
+                stale.push(other.load);
             }
         }
-        Ok(Some(adopted.map_or(own, |other| other.load)))
+        Ok(Left { load: Some(adopted.map_or(own, |other| other.load)), stale })
     }
 
     /// The name of the run's loads, behind that of the sink.
@@ -225,14 +238,19 @@ impl Place {
     }
 
     /// A replay that was killed when all was done but to forget has left its load.
-    async fn forget_earlier_rounds(&self, ledger: &dyn Ledger, of_sink: &str, own: &str) -> Result<Option<String>> {
-        let Some(replay) = &self.options.replay else { return Ok(None) };
+    async fn forget_earlier_rounds(&self, ledger: &dyn Ledger, of_sink: &str, own: &str) -> Result<Left> {
+        let Some(replay) = &self.options.replay else { return Ok(Left::default()) };
         let any = format!("{of_sink}{}", replay.load_of_any_round());
         for other in ledger.loads().await?.into_iter().filter(|other| other.load != own && other.load.starts_with(&any))
         {
             ledger.forget(&other.load).await?;
         }
-        Ok(None)
+        Ok(Left::default())
+    }
+
+    /// Whether the run `run` was of this machine, and is dead: what the server has of it is about to end.
+    fn has_died(&self, run: &str) -> bool {
+        self.book.as_ref().is_some_and(|book| book.has_died(run))
     }
 
     /// What the names of all loads of `sink` begin with.
@@ -250,8 +268,8 @@ impl Place {
         Ok(())
     }
 
-    /// Looks at what earlier runs have left in the ledger. What is complete is forgotten; with what is not, this run goes
-    /// on if it was asked to and the book knew nothing of it: then the name of that load comes back.
+    /// Looks at what earlier runs have left in the ledger. If this run was asked to go on, and the book knew nothing to go on
+    /// with, it goes on with what is there, be it complete or not.
     async fn left_behind(
         &self,
         sink: &SinkStep,
@@ -259,9 +277,9 @@ impl Place {
         of_sink: &str,
         own: &str,
         fingerprint: &str,
-    ) -> Result<Option<String>> {
-        let mut unfinished = Vec::new();
-        for other in ledger.loads().await? {
+    ) -> Result<Left> {
+        let (mut unfinished, mut complete) = (Vec::new(), Vec::new());
+        for mut other in ledger.loads().await? {
             let run = other.load.strip_prefix(of_sink).filter(|run| *run != ALL_RUNS && !run.contains('\n'));
             let run = run.filter(|run| self.looks_after(run));
             let Some(run) = run else { continue };
@@ -269,7 +287,10 @@ impl Place {
                 continue;
             }
             let is_done = self.book.as_ref().map_or(Ok(false), |book| book.is_done(run))?;
-            let has_died = self.book.as_ref().is_some_and(|book| book.has_died(run));
+            let has_died = self.has_died(run);
+            if has_died {
+                other.connections.clear();
+            }
             let is_unwritten = other.chunks == 0 && other.connections.is_empty();
             if is_unwritten && (has_died || other.idle_seconds > OLD) {
                 // If somebody holds it, it is nobody's fault, and a later run does it.
@@ -278,20 +299,23 @@ impl Place {
                 ledger.forget(&other.load).await?;
             } else if !is_unwritten {
                 match is_complete(ledger, &other.load).await? {
-                    true => ledger.forget(&other.load).await?,
+                    true => complete.push(other),
                     false => unfinished.push(other),
                 }
             }
         }
-        // A ledger that was forgotten has taken its table with it, unless ours is in it.
+        let goes_on = self.options.resume && self.resumes.is_none();
+        if goes_on && unfinished.is_empty() {
+            // Its run has died before it could say so.
+            unfinished.extend(complete.pop());
+        }
+        let stale = complete.into_iter().map(|other| other.load).collect();
         match unfinished.as_slice() {
-            [] => Ok(None),
-            [other] if self.options.resume && self.resumes.is_none() => {
-                match is_of_another_job(ledger, &other.load, fingerprint).await? {
-                    true => Err(has_changed()),
-                    false => Ok(Some(other.load.clone())),
-                }
-            }
+            [] => Ok(Left { load: None, stale }),
+            [other] if goes_on => match is_of_another_job(ledger, &other.load, fingerprint).await? {
+                true => Err(has_changed()),
+                false => Ok(Left { load: Some(other.load.clone()), stale }),
+            },
             [other, ..] if !other.connections.is_empty() => Err(is_loading(other)),
             [other, ..] => Err(Error::refused("an earlier run of this job has stopped before its end")
                 .cause(format!("{} notes of what it has loaded are in {}", other.chunks, sink.sink.target()))
@@ -441,6 +465,10 @@ pub async fn complete(ledgers: &[OpenLedger]) -> Result<()> {
 pub async fn forget(ledgers: &[OpenLedger]) -> Vec<(String, Error)> {
     let mut left = Vec::new();
     for one in ledgers.iter().filter(|one| !one.incremental) {
+        for stale in &one.stale {
+            // Its own run, or the next one, does it.
+            let _ = one.ledger.forget(stale).await;
+        }
         left.extend(one.ledger.forget(&one.load).await.err().map(|error| (one.sink.clone(), error)));
     }
     left

@@ -188,6 +188,10 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
 
 /// Forgets in the targets what was loaded; what could not be forgotten comes back with its sink's name.
 async fn forget(done: &Done) -> Vec<(String, Error)> {
+    for stale in &done.stale {
+        // The next run does it otherwise.
+        let _ = stale.forget(false).await;
+    }
     let mut left = ledgers::forget(&done.ledgers).await;
     for marked in &done.marked {
         left.extend(marked.forget(false).await.err().map(|error| (marked.context.sink.clone(), error)));
@@ -237,6 +241,8 @@ struct Done {
     units_before: u64,
     ledgers: Vec<OpenLedger>,
     marked: Vec<Marked>,
+    /// What earlier runs have left, to be forgotten once this one is done.
+    stale: Vec<Marked>,
 }
 
 impl Done {
@@ -355,7 +361,8 @@ impl<'a> Work<'_, 'a> {
         let physical = prepared.plan_sinks(job).await?;
         let mut begun: Vec<Begun<'_>> = Vec::new();
         let mut ledgers: Vec<OpenLedger> = Vec::new();
-        let ended = self.load_all(&physical, &mut begun, &mut ledgers).await;
+        let mut stale: Vec<Marked> = Vec::new();
+        let ended = self.load_all(&physical, &mut begun, &mut ledgers, &mut stale).await;
         physical.metered.iter().for_each(|metered| metered.settle());
         let mut unopened = prepared.unopened();
         unopened.extend(prepared.all_skipped());
@@ -395,6 +402,7 @@ impl<'a> Work<'_, 'a> {
             nothing_new: begun.is_empty() && !loaded.is_empty() && loaded.iter().all(|loaded| loaded.nothing_new),
             units_before: loaded.iter().map(|loaded| loaded.units_before).sum(),
             ledgers,
+            stale,
             marked: begun.into_iter().filter_map(|one| one.marked).collect(),
         })
     }
@@ -405,6 +413,7 @@ impl<'a> Work<'_, 'a> {
         physical: &Physical,
         begun: &mut Vec<Begun<'a>>,
         ledgers: &mut Vec<OpenLedger>,
+        stale: &mut Vec<Marked>,
     ) -> Result<Vec<Loaded>> {
         let Work { base, job, .. } = self;
         let (ways, fingerprint) = (ledgers::ways(job, physical)?, self.prepared.fingerprint(job));
@@ -412,7 +421,7 @@ impl<'a> Work<'_, 'a> {
         for ((sink, root), way) in job.sinks.iter().zip(&physical.roots).zip(&ways) {
             let context = self.context(sink, &root.plan)?;
             // Before the first begins: one that has begun may hold the place that the next one looks at.
-            contexts.push(if way.is_err() { self.at_once(sink, context).await? } else { context });
+            contexts.push(if way.is_err() { self.at_once(sink, context, stale).await? } else { context });
         }
         let mut plans: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         let mut chunk_loads = Vec::new();
@@ -426,7 +435,7 @@ impl<'a> Work<'_, 'a> {
                     ledgers.push(ledger);
                     continue;
                 }
-                context = self.at_once(sink, context).await?;
+                context = self.at_once(sink, context, stale).await?;
             }
             let step = Arc::clone(&context.step);
             let rejects = &base.rejects;
@@ -462,6 +471,7 @@ impl<'a> Work<'_, 'a> {
             let load_exec = LoadExec::new(name, Arc::clone(&sink.sink), load, step, input);
             plans.push(Arc::new(load_exec.with_rejects(limit, keep_places)));
         }
+        fail_point::pass("loading.before");
         self.place.loading(job, self.prepared, self.live)?;
         let chunk_loads = chunk_loads.into_iter().map(|(load, rows)| load.run(rows).boxed()).collect();
         drive(base, plans, chunk_loads, self.watch.interrupt).await
@@ -499,10 +509,15 @@ impl<'a> Work<'_, 'a> {
     }
 
     /// `context` of a load whose rows become visible at once.
-    async fn at_once(&self, sink: &SinkStep, context: LoadContext) -> Result<LoadContext> {
-        let mark = self.unless_interrupted(self.place.mark(sink, &context)).await;
-        let mark = mark.map_err(|error| error.in_step(&sink.name.value))?;
-        Ok(LoadContext { mark, take_over: self.place.takes_over(), ..context })
+    async fn at_once(&self, sink: &SinkStep, context: LoadContext, stale: &mut Vec<Marked>) -> Result<LoadContext> {
+        let left = self.unless_interrupted(self.place.mark(sink, &context)).await;
+        let left = left.map_err(|error| error.in_step(&sink.name.value))?;
+        stale.extend(left.stale.into_iter().map(|mark| Marked {
+            sink: Arc::clone(&sink.sink),
+            mark,
+            context: LoadContext { take_over: true, ..context.clone() },
+        }));
+        Ok(LoadContext { mark: left.load, take_over: self.place.takes_over(), ..context })
     }
 
     async fn unless_interrupted<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {

@@ -806,6 +806,41 @@ fn who_wakes_up_when_another_has_made_all_rows_visible_does_no_harm() {
     }
 }
 
+/// Everything is loaded chunk by chunk, and its run died before it could say so: whoever goes on, with its book or without,
+/// finds that, also after a run that failed early.
+#[test]
+fn what_is_complete_is_not_loaded_again() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        let text = lab.read("job.yaml");
+        for more in ["", ", atomic: true"] {
+            lab.file("job.yaml", text.replace("table: t}", &format!("table: t{more}}}")));
+            if !more.is_empty() {
+                target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+            }
+            let killed = || {
+                let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "state.before:2")]).wait().expect("it ends");
+                assert_eq!(status.signal(), Some(9));
+            };
+            killed();
+            run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ok();
+            assert_complete(&target);
+            start_over(&lab, &target);
+            fs_err::remove_dir_all(lab.path("elsewhere")).expect("it is there");
+            if !more.is_empty() {
+                target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+            }
+            killed();
+            // One that dies before it is in the book is nothing that anyone could go on with.
+            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "loading.before")]).wait().expect("it ends");
+            assert_eq!(status.signal(), Some(9));
+            run(&lab, &["--resume"]).ok();
+            assert_rows(&target, &expected(0..FILES * RECORDS));
+            start_over(&lab, &target);
+        }
+    }
+}
+
 /// What a machine has loaded at once, and died before it could forget that, another one finds.
 #[test]
 fn what_is_there_at_once_is_found_without_the_book() {
