@@ -37,7 +37,8 @@ pub enum OnError {
 /// What a source may use while it works.
 #[derive(Debug, Clone)]
 pub struct SourceContext {
-    /// Network and timers run here, never on the workers that decode.
+    /// Network and timers run here, and not on the workers that decode, unless the source [opens
+    /// lightly](Source::opens_lightly).
     pub io: tokio::runtime::Handle,
     /// What is fetched ahead is charged here.
     pub budget: Arc<Budget>,

@@ -81,7 +81,7 @@ pub(crate) struct Target {
     secrets: Vec<String>,
 }
 
-/// Clients that live, by settings and by the runtime that their connections live on.
+/// Clients that live, by settings and by the runtime on which the library has its connections.
 type Clients = Mutex<HashMap<(Id, String), Weak<Client>>>;
 
 impl Client {

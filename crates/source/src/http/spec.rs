@@ -19,8 +19,8 @@ pub struct HttpSpec {
     /// The path of a PEM file with certificates of authorities to trust besides the system's.
     #[schemars(length(min = 1))]
     pub ca: Option<String>,
-    /// The most objects that are fetched from one server at once, from 1 to 256. It begins with eight, and more follow while more comes
-    /// in by them.
+    /// The most objects that are fetched from one server at once, from 1 to 256. It begins with eight, and more follow
+    /// while more comes in by them.
     #[schemars(range(min = 1, max = 256))]
     pub connections: usize,
     /// How long a connection may take to be made.
