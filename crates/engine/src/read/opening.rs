@@ -233,7 +233,8 @@ impl Opening {
 
     /// Opens what the lane holds back, as far as its server's pace allows.
     fn fill(&mut self, index: usize) {
-        while self.lanes[index].has_room(self.tasks) && self.may_open() {
+        // A list of many servers has many lanes: what is looked at over all of them comes last.
+        while !self.lanes[index].held.is_empty() && self.lanes[index].has_room(self.tasks) && self.may_open() {
             let lane = &mut self.lanes[index];
             let Some(unit) = lane.held.pop_front() else { return };
             self.held -= 1;

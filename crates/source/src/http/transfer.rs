@@ -85,7 +85,7 @@ pub(crate) async fn look(context: &SourceContext, remote: Arc<dyn Remote>, unit:
     on_io(context, async move {
         let mut tries = Tries::new(remote.client().policy);
         let Version { total, etag, .. } = tries.repeat(&unit.uri, || ask_version(&*remote)).await?;
-        Ok(Unit { size: total, etag, ..unit })
+        Ok(Unit { size: total.or(unit.size), etag: etag.or(unit.etag), ..unit })
     })
     .await
 }
