@@ -19,12 +19,16 @@ use rustix::fs::OFlags;
 /// Places in memory and in files are multiples of this, in bytes: no disk asks for more.
 pub const ALIGNMENT: usize = 4096;
 
-/// The most that is kept of buffers that nobody uses, in bytes.
-static KEPT: AtomicUsize = AtomicUsize::new(8 << 20);
+/// The most that is kept of buffers that nobody uses, in bytes, if nothing else is said.
+const KEPT: usize = 16 << 20;
 
-/// Has no more than `bytes` kept of buffers that nobody uses, from now on.
-pub fn keep_at_most(bytes: usize) {
-    KEPT.store(bytes, Ordering::Relaxed);
+static KEPT_AT_MOST: AtomicUsize = AtomicUsize::new(KEPT);
+
+/// Has no more than `bytes` kept of buffers that nobody uses, from now on: how many are.
+pub fn keep_at_most(bytes: usize) -> usize {
+    let kept = bytes.min(KEPT);
+    KEPT_AT_MOST.store(kept, Ordering::Relaxed);
+    kept
 }
 
 /// Has `file` read and written past the page cache: `false` where the file system cannot do that.
@@ -55,9 +59,44 @@ pub fn align_down(at: u64) -> u64 {
     at - at % ALIGNMENT as u64
 }
 
-static FREE: Mutex<Vec<MmapMut>> = Mutex::new(Vec::new());
+/// What nobody uses.
+#[derive(Debug)]
+struct Free {
+    /// The last dropped at the end.
+    maps: VecDeque<MmapMut>,
+    /// Bytes of all of them.
+    bytes: usize,
+}
 
-fn free() -> MutexGuard<'static, Vec<MmapMut>> {
+impl Free {
+    /// One of `size` bytes or somewhat more: one that is much too large would be held by data that is small.
+    fn take(&mut self, size: usize) -> Option<MmapMut> {
+        let fits = |map: &MmapMut| (size..=2 * size).contains(&map.len());
+        let index = self.maps.iter().rposition(fits)?;
+        let map = self.maps.remove(index)?;
+        self.bytes -= map.len();
+        Some(map)
+    }
+
+    /// Keeps `map`; what has been here for longest is no longer kept where it is too much.
+    fn keep(&mut self, map: MmapMut) -> Vec<MmapMut> {
+        self.bytes += map.len();
+        self.maps.push_back(map);
+        let most = KEPT_AT_MOST.load(Ordering::Relaxed);
+        let mut dropped = Vec::new();
+        while self.bytes > most
+            && let Some(oldest) = self.maps.pop_front()
+        {
+            self.bytes -= oldest.len();
+            dropped.push(oldest);
+        }
+        dropped
+    }
+}
+
+static FREE: Mutex<Free> = Mutex::new(Free { maps: VecDeque::new(), bytes: 0 });
+
+fn free() -> MutexGuard<'static, Free> {
     FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -76,11 +115,7 @@ impl Aligned {
     /// If the system has no memory left.
     pub fn new(length: usize) -> io::Result<Self> {
         let size = length.next_multiple_of(ALIGNMENT);
-        let mut free = free();
-        // One that is much too large would be held by data that is small.
-        let fits = |map: &MmapMut| (size..=2 * size).contains(&map.len());
-        let used = free.iter().rposition(fits).map(|index| free.swap_remove(index));
-        drop(free);
+        let used = free().take(size);
         let map = match used {
             Some(map) => Some(map),
             None if size == 0 => None,
@@ -97,9 +132,10 @@ impl Aligned {
 
 impl Drop for Aligned {
     fn drop(&mut self) {
-        let mut free = free();
-        if free.iter().map(|map| map.len()).sum::<usize>() + self.held() <= KEPT.load(Ordering::Relaxed) {
-            free.extend(self.map.take());
+        if let Some(map) = self.map.take() {
+            // What is dropped goes back to the system when nobody waits for the lock any more.
+            let dropped = free().keep(map);
+            drop(dropped);
         }
     }
 }

@@ -144,15 +144,15 @@ impl MemoryPool for BudgetPool {
     }
 }
 
-/// The part of the budget, and the most bytes, that may be kept of buffers for disks that nobody uses.
-const KEPT: (u64, u64) = (32, 8 << 20);
+/// The part of the budget that each pool may keep of buffers that nobody uses.
+const KEPT: u64 = 16;
 
 /// The budget of a process that may hold `memory` bytes, given what it holds already.
 pub fn budget(memory: u64) -> Arc<Budget> {
-    let kept = (memory / KEPT.0).min(KEPT.1) as usize;
-    direct::keep_at_most(kept);
-    buffers::keep_at_most((memory / KEPT.0) as usize * 2);
-    Budget::of_process(memory, pool_size(memory).saturating_sub(kept))
+    let kept = (memory / KEPT) as usize;
+    buffers::keep_at_most(kept);
+    let of_disks = direct::keep_at_most(kept);
+    Budget::of_process(memory, pool_size(memory).saturating_sub(of_disks))
 }
 
 /// What the pool may hold of a budget of `memory` bytes, given what the process holds already.

@@ -21,7 +21,7 @@ use millstream_core::Result;
 use millstream_core::buffers::Pool;
 
 use crate::memory::{Held, Memory};
-use crate::piece::{Gathered, Keep, Sorted, Wanted, entry, order, place, unique};
+use crate::piece::{Entries, Gathered, Keep, Sorted, Wanted, entry, order, place, telling, unique};
 use crate::rows::Layout;
 use crate::scratch::{Chunk, Run, RunReader};
 
@@ -77,6 +77,13 @@ impl Records {
         match self {
             Records::Sorted(sorted) => sorted.rows(),
             Records::Read(chunk) => chunk.rows(),
+        }
+    }
+
+    fn entry(&self, row: usize) -> u128 {
+        match self {
+            Records::Sorted(sorted) => sorted.entry(row),
+            Records::Read(chunk) => chunk.entry(row),
         }
     }
 
@@ -274,11 +281,17 @@ impl Merge {
     /// For each run, how far it belongs to a slice that ends with `cut`: how many chunks as a whole, and the first row of
     /// the next chunk that does not.
     fn ends(&self, cut: Option<&Cut>) -> Vec<(usize, usize)> {
+        let telling = telling(&self.layout, self.keep);
+        let last = cut.map_or(0, |cut| entry(&self.layout, &cut.key, 0) & telling);
         let end = |(run, cursor): (usize, &Cursor)| {
             let Some(cut) = cut else { return (cursor.read.len(), 0) };
             // Of the same rows all or none are in a slice where only one of them is to stay.
             let with_equal = self.keep.is_none() && run <= cut.run;
             let belongs = |records: &Records, row: usize| {
+                let first = records.entry(row) & telling;
+                if first != last {
+                    return first < last;
+                }
                 let key = self.cut_key(records.record(row));
                 let order = match self.keep {
                     Some(_) => self.layout.compare_same(key, &cut.key),
@@ -321,12 +334,13 @@ impl Merge {
     /// A row before `ends` behind about as many bytes as a slice should have, and how far its run goes with it.
     fn sample(&self, ends: &[(usize, usize)]) -> Option<(Cut, (usize, usize))> {
         struct Sample<'a> {
+            entry: u128,
             record: &'a [u8],
-            key: &'a [u8],
             run: usize,
             end: (usize, usize),
             cost: usize,
         }
+        let telling = telling(&self.layout, None);
         let step = (self.slice / SAMPLES).max(1);
         let mut samples = Vec::new();
         for (run, (cursor, (chunks, row))) in self.cursors.iter().zip(ends).enumerate() {
@@ -339,10 +353,9 @@ impl Merge {
                 while next < to && left > 0 {
                     let end = (next + rows).min(to);
                     let cost = records.cost(end - next);
-                    let record = records.record(end - 1);
                     samples.push(Sample {
-                        record,
-                        key: self.layout.key(record),
+                        entry: records.entry(end - 1) & telling,
+                        record: records.record(end - 1),
                         run,
                         end: if end == records.rows() { (index + 1, 0) } else { (index, end) },
                         cost,
@@ -352,8 +365,12 @@ impl Merge {
                 }
             }
         }
+        let keys = |one: &Sample, other: &Sample| {
+            self.layout.compare(self.layout.key(one.record), self.layout.key(other.record))
+        };
         samples.sort_by(|one, other| {
-            self.layout.compare(one.key, other.key).then(one.run.cmp(&other.run)).then(one.end.cmp(&other.end))
+            let places = || one.run.cmp(&other.run).then(one.end.cmp(&other.end));
+            one.entry.cmp(&other.entry).then_with(|| keys(one, other)).then_with(places)
         });
         let mut sum = 0;
         let enough = samples.iter().find(|sample| {
@@ -419,24 +436,23 @@ impl Slice {
 
     /// Hands its records in order to `take`, some at a time; each is the beginning of what is handed on.
     pub(crate) fn in_order(&self, mut take: impl FnMut(&[&[u8]]) -> Result<()>) -> Result<()> {
-        let mut entries = ENTRIES.take(self.rows);
+        let mut entries = Entries::with_room(self.rows);
         let mut places = PLACES.take(self.rows);
+        let mut ends = Vec::with_capacity(self.parts.len());
         for (index, part) in self.parts.iter().enumerate() {
             for row in part.from..part.to {
                 let number = places.len() as u32;
-                entries.push(match &part.records {
-                    Records::Sorted(sorted) => sorted.entry(row) >> 32 << 32 | u128::from(number),
-                    Records::Read(chunk) => entry(&self.layout, chunk.key(row), number),
-                });
+                entries.push(part.records.entry(row) >> 32 << 32 | u128::from(number));
                 places.push((index as u32, row as u32));
             }
+            ends.push(entries.len());
         }
         let record = |number: u32| {
             let (part, row) = places[number as usize];
             self.parts[part as usize].records.record(row as usize)
         };
         let key = |number: u32| self.layout.key(record(number));
-        order(&self.layout, &mut entries, true, &key);
+        order(&self.layout, &mut entries, Some(ends), &key);
         if let Some(keep) = self.keep {
             unique(&self.layout, &mut entries, keep, &record);
         }
@@ -447,7 +463,6 @@ impl Slice {
             records.extend(entries.iter().map(|entry| record(place(*entry))));
             take(&records)?;
         }
-        ENTRIES.give_back(entries);
         PLACES.give_back(places);
         Ok(())
     }
@@ -479,5 +494,4 @@ pub(crate) fn first_of(
 }
 
 /// Memory of slices, used again.
-static ENTRIES: Pool<u128> = Pool::new();
 static PLACES: Pool<(u32, u32)> = Pool::new();

@@ -8,12 +8,17 @@
 //! the records. Where it is comes last in the number, so rows that are equal so far keep the order in which they came.
 //! Rows with the same first bytes form a group, which is sorted again by the bytes behind them.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use millstream_core::Result;
+use millstream_core::buffers::Pool;
 
 use crate::memory::{Held, Memory, SEGMENT, Segment};
 use crate::rows::{Layout, Prepared};
+
+/// Bytes of an entry.
+pub(crate) const ENTRY: usize = size_of::<u128>();
 
 /// Bytes of a key that an entry holds.
 const PREFIX: usize = 12;
@@ -55,17 +60,110 @@ pub(crate) fn entry(layout: &Layout, key: &[u8], place: u32) -> u128 {
     (u128::from_be_bytes(bytes) & !PLACE) | u128::from(place)
 }
 
+/// The entries of the first `count` of `records`, which lie one behind the other, with the bytes where these begin.
+pub(crate) fn entries_of(layout: &Layout, records: &[u8], count: usize) -> impl Iterator<Item = u128> {
+    let mut at = 0;
+    (0..count).map(move |_| {
+        let begin = at;
+        let measure = layout.measure(&records[begin..]);
+        at += measure.end;
+        entry(layout, &records[begin + measure.key..begin + measure.rest], begin as u32)
+    })
+}
+
 /// Where the record of an entry is.
 pub(crate) fn place(entry: u128) -> u32 {
     entry as u32
 }
 
+/// Entries in memory that is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Entries(Vec<u128>);
+
+static ENTRIES: Pool<u128> = Pool::new();
+
+impl Entries {
+    /// None yet, with room for `count`.
+    pub(crate) fn with_room(count: usize) -> Self {
+        Entries(ENTRIES.take(count))
+    }
+}
+
+impl Drop for Entries {
+    fn drop(&mut self) {
+        ENTRIES.give_back(std::mem::take(&mut self.0));
+    }
+}
+
+impl Deref for Entries {
+    type Target = Vec<u128>;
+
+    fn deref(&self) -> &Vec<u128> {
+        &self.0
+    }
+}
+
+impl DerefMut for Entries {
+    fn deref_mut(&mut self) -> &mut Vec<u128> {
+        &mut self.0
+    }
+}
+
+/// The bits of entries that tell rows apart, where rows with `keep` are the same if the first of their keys are equal:
+/// which of two entries with different ones comes first is known without their keys.
+pub(crate) fn telling(layout: &Layout, keep: Option<Keep>) -> u128 {
+    let bytes = if keep.is_some() { layout.same_bytes().min(PREFIX) } else { PREFIX };
+    !u128::MAX.checked_shr(8 * bytes as u32).unwrap_or(0)
+}
+
+/// Merges the runs of which `entries` consist: each is in order, and ends where `ends` says.
+///
+/// Bottom-up, between two places in memory, and with no branch that depends on the keys. The standard library's stable
+/// sort does the same, but looks for the runs, and takes fresh memory each time.
+fn merge_runs(entries: &mut Entries, mut ends: Vec<usize>) {
+    let mut merged = Entries::with_room(entries.len());
+    merged.resize(entries.len(), 0);
+    while ends.len() > 1 {
+        let mut begin = 0;
+        let pairs = ends.chunks(2).map(|pair| {
+            let (middle, end) = (pair[0], pair[pair.len() - 1]);
+            merge_two(&entries[begin..middle], &entries[middle..end], &mut merged[begin..end]);
+            begin = end;
+            end
+        });
+        ends = pairs.collect();
+        std::mem::swap(entries, &mut merged);
+    }
+}
+
+/// Merges `earlier` and `later` into `merged`, which is as long as both.
+fn merge_two(earlier: &[u128], later: &[u128], merged: &mut [u128]) {
+    let (mut one, mut other) = (0, 0);
+    let follow = earlier.last().zip(later.first()).is_none_or(|(last, first)| last <= first);
+    while !follow && one < earlier.len() && other < later.len() {
+        let (left, right) = (earlier[one], later[other]);
+        let is_later = right < left;
+        merged[one + other] = if is_later { right } else { left };
+        one += usize::from(!is_later);
+        other += usize::from(is_later);
+    }
+    let (rest, last) = merged[one + other..].split_at_mut(earlier.len() - one);
+    rest.copy_from_slice(&earlier[one..]);
+    last.copy_from_slice(&later[other..]);
+}
+
 /// Puts `entries` in the order of their keys, which `key` tells by their places. Those with equal keys are put in the
-/// order of their places. Where they consist of `runs` that are in order already, these are merged.
-pub(crate) fn order<'a>(layout: &Layout, entries: &mut [u128], runs: bool, key: &impl Fn(u32) -> &'a [u8]) {
+/// order of their places. Where they consist of `runs` that are in order already and end there, these are merged.
+pub(crate) fn order<'a>(
+    layout: &Layout,
+    entries: &mut Entries,
+    runs: Option<Vec<usize>>,
+    key: &impl Fn(u32) -> &'a [u8],
+) {
+    let are_runs = runs.is_some();
     match runs {
-        true => entries.sort(),
-        false => entries.sort_unstable(),
+        Some(ends) => merge_runs(entries, ends),
+        None => entries.sort_unstable(),
     }
     if layout.is_decided_by(PREFIX) {
         return;
@@ -73,7 +171,10 @@ pub(crate) fn order<'a>(layout: &Layout, entries: &mut [u128], runs: bool, key: 
     // A key that ends within its first bytes is filled up: it may agree with a longer one only so far.
     let is_whole = |entry: &u128| key(place(*entry)).len() >= PREFIX;
     for group in entries.chunk_by_mut(|one, other| one >> 32 == other >> 32).filter(|group| group.len() > 1) {
-        match runs || group.len() < SMALL_GROUP || !group.iter().all(is_whole) {
+        if are_equal(group, key) {
+            continue;
+        }
+        match are_runs || group.len() < SMALL_GROUP || !group.iter().all(is_whole) {
             true => by_keys(layout, group, 0, key),
             false => {
                 let first = group[0] & !PLACE;
@@ -84,6 +185,12 @@ pub(crate) fn order<'a>(layout: &Layout, entries: &mut [u128], runs: bool, key: 
     }
 }
 
+/// Whether all rows of a group have the same key: then they are in order. Those that have not mostly differ at once.
+fn are_equal<'a>(group: &[u128], key: &impl Fn(u32) -> &'a [u8]) -> bool {
+    let first = key(place(group[0]));
+    group[1..].iter().all(|entry| key(place(*entry)) == first)
+}
+
 /// Puts a group in order whose keys agree in their first `depth` bytes.
 fn refine<'a>(layout: &Layout, group: &mut [u128], depth: usize, key: &impl Fn(u32) -> &'a [u8]) {
     for one in group.iter_mut() {
@@ -91,6 +198,9 @@ fn refine<'a>(layout: &Layout, group: &mut [u128], depth: usize, key: &impl Fn(u
     }
     group.sort_unstable();
     for group in group.chunk_by_mut(|one, other| one >> 32 == other >> 32).filter(|group| group.len() > 1) {
+        if are_equal(group, key) {
+            continue;
+        }
         let longer = |entry: &u128| key(place(*entry)).len() > depth + PREFIX;
         match group.len() >= SMALL_GROUP && depth < DEEPEST && group.iter().all(longer) {
             true => refine(layout, group, depth + PREFIX, key),
@@ -108,9 +218,9 @@ fn by_keys<'a>(layout: &Layout, group: &mut [u128], depth: usize, key: &impl Fn(
 /// Leaves one of the `entries` of the same rows, which follow each other. `record` tells the records by their places.
 pub(crate) fn unique<'a>(layout: &Layout, entries: &mut Vec<u128>, keep: Keep, record: &impl Fn(u32) -> &'a [u8]) {
     let decided = layout.same_is_decided_by(PREFIX);
-    let differ = !(u128::MAX >> (8 * layout.same_bytes().min(PREFIX)));
+    let telling = telling(layout, Some(keep));
     entries.dedup_by(|next, kept| {
-        let same = (*next ^ *kept) & differ == 0
+        let same = (*next ^ *kept) & telling == 0
             && (decided || layout.same(record(place(*next))) == layout.same(record(place(*kept))));
         if same && keep == Keep::Last {
             *kept = *next;
@@ -127,7 +237,7 @@ pub(crate) struct Filling {
     /// Bytes after which it is full.
     most: usize,
     segments: Vec<Segment>,
-    rows: usize,
+    entries: Entries,
     bytes: usize,
     /// For the entries.
     held: Option<Held>,
@@ -136,11 +246,12 @@ pub(crate) struct Filling {
 
 impl Filling {
     pub(crate) fn new(layout: Arc<Layout>, memory: Arc<Memory>, most: usize) -> Self {
-        Filling { layout, memory, most, segments: Vec::new(), rows: 0, bytes: 0, held: None, cursors: Vec::new() }
+        let (segments, entries) = (Vec::new(), Entries::default());
+        Filling { layout, memory, most, segments, entries, bytes: 0, held: None, cursors: Vec::new() }
     }
 
     pub(crate) fn rows(&self) -> usize {
-        self.rows
+        self.entries.len()
     }
 
     /// Bytes of its records.
@@ -150,7 +261,7 @@ impl Filling {
 
     /// Whether it has what it may have.
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes + self.rows * size_of::<u128>() >= self.most || self.segments.len() == MOST_SEGMENTS
+        self.bytes + self.rows() * ENTRY >= self.most || self.segments.len() == MOST_SEGMENTS
     }
 
     /// Takes in rows of `prepared`, from `from` on, until it is full or memory is refused; with `force` one more row at
@@ -167,11 +278,12 @@ impl Filling {
                 self.segments.push(segment);
             }
             force = false;
+            let place = (self.segments.len() - 1) * SEGMENT;
             let Some(segment) = self.segments.last_mut() else { return Ok(from) };
-            let charged = self.held.as_ref().map_or(0, Held::bytes) / size_of::<u128>();
-            let room = segment.room();
+            let charged = self.held.as_ref().map_or(0, Held::bytes) / ENTRY;
+            let (begin, room) = (segment.filled().len(), segment.room());
             let (mut to, mut bytes) = (from, 0);
-            while to < prepared.rows() && self.rows + (to - from) < charged {
+            while to < prepared.rows() && self.entries.len() + (to - from) < charged {
                 let length = prepared.length(to);
                 if bytes + length > room {
                     break;
@@ -180,7 +292,13 @@ impl Filling {
                 to += 1;
             }
             self.layout.write(prepared, from, to, segment.next(bytes), &mut self.cursors);
-            self.rows += to - from;
+            if self.entries.capacity() == 0 {
+                // As many as there will be, if all are about as long as these.
+                let each = bytes / (to - from).max(1) + ENTRY;
+                self.entries = Entries::with_room(self.most / each + CHARGED_ROWS);
+            }
+            let written = entries_of(&self.layout, &segment.filled()[begin..], to - from);
+            self.entries.extend(written.map(|entry| entry + (place + begin) as u128));
             self.bytes += bytes;
             from = to;
         }
@@ -190,10 +308,10 @@ impl Filling {
     /// Charges the entry of one more row.
     fn charge_entry(&mut self, force: bool) -> bool {
         let charged = self.held.as_ref().map_or(0, Held::bytes);
-        if (self.rows + 1) * size_of::<u128>() <= charged {
+        if (self.rows() + 1) * ENTRY <= charged {
             return true;
         }
-        let more = CHARGED_ROWS * size_of::<u128>();
+        let more = CHARGED_ROWS * ENTRY;
         let held = self.memory.try_take(more).or_else(|| force.then(|| self.memory.take(more)));
         match (held, &mut self.held) {
             (None, _) => return false,
@@ -205,26 +323,20 @@ impl Filling {
 
     /// Puts the records in order; of these, those that `wanted` says are left.
     pub(crate) fn sort(mut self, wanted: &Wanted) -> Result<Sorted> {
-        let mut entries = Vec::with_capacity(self.rows);
-        for (index, segment) in self.segments.iter().enumerate() {
-            let records = segment.filled();
-            let mut at = 0;
-            while at < records.len() {
-                let measure = self.layout.measure(&records[at..]);
-                let key = &records[at + measure.key..at + measure.rest];
-                entries.push(entry(&self.layout, key, (index * SEGMENT + at) as u32));
-                at += measure.end;
-            }
-        }
+        let mut entries = std::mem::take(&mut self.entries);
         if let Some(held) = &mut self.held {
-            held.shrink_to(entries.len() * size_of::<u128>());
+            held.shrink_to(entries.len() * ENTRY);
         }
-        let mut sorted =
-            Sorted { layout: self.layout, segments: self.segments, entries, bytes: self.bytes, held: self.held };
-        let mut entries = std::mem::take(&mut sorted.entries);
+        let mut sorted = Sorted {
+            layout: self.layout,
+            segments: self.segments,
+            entries: Entries::default(),
+            bytes: self.bytes,
+            held: self.held,
+        };
         wanted.leave_out_later(&sorted.layout, &mut entries);
         let key = |place: u32| sorted.layout.key(sorted.record_at(place));
-        order(&sorted.layout, &mut entries, false, &key);
+        order(&sorted.layout, &mut entries, None, &key);
         if let Some(keep) = wanted.keep {
             unique(&sorted.layout, &mut entries, keep, &|place| sorted.record_at(place));
         }
@@ -258,9 +370,8 @@ impl Wanted {
         let Some(before) = self.before.as_ref().filter(|before| before.rows() >= self.first) else { return };
         let Some(last) = self.first.checked_sub(1).map(|last| before.entry(last)) else { return entries.clear() };
         // A later one of the same rows may take the place of that which is there.
-        let compared = if self.keep == Some(Keep::Last) { layout.same_bytes().min(PREFIX) } else { PREFIX };
-        let compared = !u128::MAX.checked_shr(8 * compared as u32).unwrap_or(0);
-        entries.retain(|entry| entry & compared <= last & compared);
+        let telling = telling(layout, self.keep.filter(|keep| *keep == Keep::Last));
+        entries.retain(|entry| entry & telling <= last & telling);
     }
 }
 
@@ -269,7 +380,7 @@ impl Wanted {
 pub(crate) struct Sorted {
     layout: Arc<Layout>,
     segments: Vec<Segment>,
-    entries: Vec<u128>,
+    entries: Entries,
     bytes: usize,
     /// For the entries.
     held: Option<Held>,
@@ -280,14 +391,14 @@ impl Sorted {
     fn without_gaps(mut self, memory: &Arc<Memory>) -> Result<Self> {
         self.bytes = self.entries.iter().map(|entry| self.record_length(place(*entry))).sum();
         if let Some(held) = &mut self.held {
-            held.shrink_to(self.entries.len() * size_of::<u128>());
+            held.shrink_to(self.entries.len() * ENTRY);
         }
         let had: usize = self.segments.iter().map(|segment| segment.filled().len()).sum();
         if self.bytes > had / 4 {
             return Ok(self);
         }
         let mut gathered = Gathered::new(Arc::clone(&self.layout), Arc::clone(memory));
-        for entry in &self.entries {
+        for entry in self.entries.iter() {
             gathered.add(*entry, self.record_at(place(*entry)))?;
         }
         Ok(gathered.done())
@@ -329,7 +440,7 @@ pub(crate) struct Gathered {
 
 impl Gathered {
     pub(crate) fn new(layout: Arc<Layout>, memory: Arc<Memory>) -> Self {
-        let sorted = Sorted { layout, segments: Vec::new(), entries: Vec::new(), bytes: 0, held: None };
+        let sorted = Sorted { layout, segments: Vec::new(), entries: Entries::default(), bytes: 0, held: None };
         Gathered { memory, sorted }
     }
 
@@ -356,7 +467,7 @@ impl Gathered {
     }
 
     pub(crate) fn done(mut self) -> Sorted {
-        self.sorted.held = Some(self.memory.take(self.sorted.entries.len() * size_of::<u128>()));
+        self.sorted.held = Some(self.memory.take(self.sorted.entries.len() * ENTRY));
         self.sorted
     }
 }

@@ -26,14 +26,16 @@ use arrow::array::{
     GenericByteViewArray, LargeStringArray, NullArray, OffsetSizeTrait, PrimitiveArray, RecordBatch,
     RecordBatchOptions, StringArray, UInt8Array, downcast_primitive, downcast_primitive_array, make_view,
 };
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::{ArrowPrimitiveType, BinaryViewType, ByteViewType, DataType, SchemaRef, StringViewType};
 use arrow_row::{RowConverter, SortField};
-use millstream_core::buffers;
+use bytes::Bytes;
+use millstream_core::buffers::{self, Pool};
+use millstream_core::direct::Aligned;
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
-use crate::memory::{AHEAD, fetch};
+use crate::memory::{AHEAD, fetch, no_memory};
 use crate::values::{self, Ordered};
 
 /// The direction of a key.
@@ -354,9 +356,9 @@ impl Layout {
 
     /// The rows of `records`, each of which begins with a record.
     pub(crate) fn read(&self, records: &[&[u8]]) -> Result<RecordBatch> {
-        let mut cursors = Vec::with_capacity(records.len());
-        let mut rests = Vec::with_capacity(records.len());
-        let mut ends = Vec::with_capacity(records.len());
+        let mut cursors = PLACES.take(records.len());
+        let mut rests = PLACES.take(records.len());
+        let mut ends = PLACES.take(records.len());
         for (index, record) in records.iter().enumerate() {
             if let Some(coming) = records.get(index + AHEAD) {
                 fetch(coming);
@@ -383,12 +385,16 @@ impl Layout {
                 columns[index] = Some(values);
             }
         }
+        [cursors, rests, ends].into_iter().for_each(|places| PLACES.give_back(places));
         let columns: Option<Vec<ArrayRef>> = columns.into_iter().collect();
         let columns = columns.ok_or_else(|| Error::internal("a record lacks a column"))?;
         let options = RecordBatchOptions::new().with_row_count(Some(records.len()));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options).map_err(damaged)
     }
 }
+
+/// Where in their records what is read of these lies, used again.
+static PLACES: Pool<usize> = Pool::new();
 
 /// In how many rows there are no more values than the keys of a dictionary in `data_type` can tell apart.
 fn most_rows(data_type: &DataType) -> usize {
@@ -795,10 +801,10 @@ fn collect_views<T: ByteViewType>(
     let is_text = T::DATA_TYPE == DataType::Utf8View;
     let is_sound = |text: &[u8]| !is_text || simdutf8::basic::from_utf8(text).is_ok();
     let mut sound = true;
-    let mut views = Vec::with_capacity(rows);
+    let mut views = Aligned::new(rows.max(1) * size_of::<u128>()).map_err(|cause| no_memory(&cause))?;
     let mut blocks = Vec::new();
     let mut block = Vec::new();
-    for row in 0..rows {
+    for (row, view) in views.chunks_exact_mut(size_of::<u128>()).take(rows).enumerate() {
         if block.capacity() - block.len() < VIEW_BLOCK / 4 {
             let full = std::mem::replace(&mut block, buffers::take(VIEW_BLOCK));
             if !full.is_empty() {
@@ -812,7 +818,7 @@ fn collect_views<T: ByteViewType>(
             block.truncate(start);
         }
         let text = &block[start..];
-        views.push(make_view(text, blocks.len() as u32, start as u32));
+        view.copy_from_slice(&make_view(text, blocks.len() as u32, start as u32).to_ne_bytes());
         if text.len() <= INLINE {
             sound &= is_sound(text);
             block.truncate(start);
@@ -825,8 +831,9 @@ fn collect_views<T: ByteViewType>(
     if !sound {
         return Err(damaged("a text is no UTF-8"));
     }
+    let views = ScalarBuffer::new(Buffer::from(Bytes::from_owner(views)), 0, rows);
     // SAFETY: each view was made of bytes of the block that it names, or holds them itself; texts are UTF-8.
-    Ok(unsafe { GenericByteViewArray::new_unchecked(views.into(), blocks, nulls.cloned()) })
+    Ok(unsafe { GenericByteViewArray::new_unchecked(views, blocks, nulls.cloned()) })
 }
 
 /// Whether a character of UTF-8 can begin with `byte`.

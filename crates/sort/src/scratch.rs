@@ -20,7 +20,7 @@ use millstream_core::{Error, ErrorKind, Result};
 use crate::memory::{AHEAD, Held, Memory, fetch, no_memory};
 use crate::merge::Merge;
 use crate::pack::Compression;
-use crate::piece::Sorted;
+use crate::piece::{ENTRY, Sorted, entries_of, place};
 use crate::rows::Layout;
 
 /// Blocks that are written at once.
@@ -375,11 +375,11 @@ impl Run {
         Ok(())
     }
 
-    /// The records of `blocks`, of which `content` is what is on disk: `raw` bytes.
-    fn unpacked(&self, blocks: &[Block], content: &[u8], raw: usize) -> Result<Aligned> {
-        let mut records = Aligned::new(raw).map_err(|cause| no_memory(&cause))?;
+    /// The records of `extent`, of which `content` is what is on disk, with room for their entries.
+    fn unpacked(&self, extent: &Extent, content: &[u8]) -> Result<Aligned> {
+        let mut records = Aligned::new(extent.with_entries(extent.raw)).map_err(|cause| no_memory(&cause))?;
         let (mut from, mut to) = (0, 0);
-        for block in blocks {
+        for block in &self.blocks[extent.from..extent.to] {
             let stored = &content[from..from + block.stored as usize];
             let room = &mut records[to..to + block.raw as usize];
             (from, to) = (from + stored.len(), to + room.len());
@@ -391,15 +391,14 @@ impl Run {
         Ok(records)
     }
 
-    /// Where the `rows` records begin that fill `bytes` from byte `start` on.
-    fn places(&self, bytes: &[u8], start: usize, rows: usize) -> Vec<u32> {
-        let mut places = Vec::with_capacity(rows);
-        let mut record = start;
-        while record < bytes.len() {
-            places.push(record as u32);
-            record += self.layout.measure(&bytes[record..]).end;
+    /// Writes an entry of each record between `start` and `end` of `bytes` to the end of these: whoever has a record before
+    /// itself for the first time has the first bytes of its key.
+    fn note_entries(&self, bytes: &mut [u8], start: usize, end: usize, rows: usize) {
+        let (records, places) = bytes.split_at_mut(bytes.len() - rows * ENTRY);
+        let entries = entries_of(&self.layout, &records[start..end], rows);
+        for (place, entry) in places.chunks_exact_mut(ENTRY).zip(entries) {
+            place.copy_from_slice(&(entry + start as u128).to_ne_bytes());
         }
-        places
     }
 
     /// Reads the run from its beginning.
@@ -426,11 +425,15 @@ impl Extent {
         (first, last, (self.at - first) as usize)
     }
 
-    /// Bytes of memory for its records and their places.
+    /// Bytes of memory for its records and their entries.
     fn size(&self) -> usize {
         let (first, last, _) = self.pages();
-        let bytes = if self.is_packed() { self.raw } else { (last - first) as usize };
-        bytes + self.rows * size_of::<u32>()
+        self.with_entries(if self.is_packed() { self.raw } else { (last - first) as usize })
+    }
+
+    /// `bytes` with room for the entries behind them.
+    fn with_entries(&self, bytes: usize) -> usize {
+        bytes.next_multiple_of(ENTRY) + self.rows * ENTRY
     }
 
     /// Bytes of memory that it takes beside these while it is unpacked.
@@ -555,9 +558,10 @@ impl Reading {
     /// What is in its pages, and how many bytes of them there are.
     fn content(&self) -> Filled {
         let ((first, last, _), known) = (self.extent.pages(), self.page.len());
-        let mut content = Aligned::new((last - first) as usize)?;
+        let pages = (last - first) as usize;
+        let mut content = Aligned::new(if self.extent.is_packed() { pages } else { self.extent.with_entries(pages) })?;
         content[..known].copy_from_slice(&self.page);
-        let count = direct::read_at(&self.run.file, &mut content[known..], first + known as u64)?;
+        let count = direct::read_at(&self.run.file, &mut content[known..pages], first + known as u64)?;
         Ok((content, known + count))
     }
 
@@ -576,41 +580,44 @@ impl Reading {
         }
         let blocks = &run.blocks[extent.from..extent.to];
         run.check(blocks, &content[start..end])?;
-        let (bytes, start) = match extent.is_packed() {
-            true => (run.unpacked(blocks, &content[start..end], extent.raw)?, 0),
+        let (mut bytes, start) = match extent.is_packed() {
+            true => (run.unpacked(&extent, &content[start..end])?, 0),
             false => (content, start),
         };
-        let places = run.places(&bytes[..start + extent.raw], start, extent.rows);
+        run.note_entries(&mut bytes, start, start + extent.raw, extent.rows);
         self.held.shrink_to(extent.size());
-        Ok((Chunk { layout: Arc::clone(&run.layout), bytes, places, _held: self.held }, page))
+        Ok((Chunk { bytes, rows: extent.rows, _held: self.held }, page))
     }
 }
 
 /// Records that were read back, in order.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    layout: Arc<Layout>,
+    /// The records, and at their end the entries of these.
     bytes: Aligned,
-    places: Vec<u32>,
+    rows: usize,
     _held: Held,
 }
 
 impl Chunk {
     pub(crate) fn rows(&self) -> usize {
-        self.places.len()
+        self.rows
     }
 
+    /// Bytes of the records, without their entries.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() - self.rows * ENTRY
+    }
+
+    /// The entry of `row`.
+    pub(crate) fn entry(&self, row: usize) -> u128 {
+        let at = self.bytes.len() - (self.rows - row) * ENTRY;
+        self.bytes[at..].first_chunk().map_or(0, |entry| u128::from_ne_bytes(*entry))
     }
 
     /// Bytes that begin with the record of `row`.
     pub(crate) fn record(&self, row: usize) -> &[u8] {
-        &self.bytes[self.places[row] as usize..]
-    }
-
-    pub(crate) fn key(&self, row: usize) -> &[u8] {
-        self.layout.key(self.record(row))
+        &self.bytes[place(self.entry(row)) as usize..]
     }
 }
 

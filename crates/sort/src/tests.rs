@@ -10,7 +10,7 @@ use arrow::array::{
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{SortOptions, concat_batches, take_record_batch};
-use arrow::datatypes::{DataType, Field, Int8Type, Int32Type, Int64Type, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Int8Type, Int32Type, Int64Type, Schema, SchemaRef, UInt64Type};
 use arrow_row::{RowConverter, SortField};
 use fastrand::Rng;
 use millstream_core::{Budget, ErrorKind};
@@ -598,6 +598,60 @@ fn many_times_the_memory_are_sorted() {
     let once = usage.written - usage.merged_again;
     assert!(once > 30 * shape.memory as u64 && usage.merged_again < 3 * once, "{usage:?}");
     assert!(usage.memory < 2 * shape.memory, "{usage:?}");
+}
+
+#[test]
+fn sixteen_megabytes_sort_a_gigabyte() {
+    const ROWS: u64 = 1_000_000;
+    let (letters, mut random) =
+        ((0..128 << 10).map(|_| fastrand::alphanumeric()).collect::<String>(), Rng::with_seed(31));
+    // What belongs to a key, so that each row can be told to be whole.
+    let filler = |key: u64| &letters[(key % (64 << 10)) as usize..][..1000];
+    let batch_of = |keys: Vec<u64>| {
+        let fillers: ArrayRef = Arc::new(StringViewArray::from_iter_values(keys.iter().map(|key| filler(*key))));
+        let keys: ArrayRef = Arc::new(UInt64Array::from(keys));
+        RecordBatch::try_from_iter([("key", keys), ("filler", fillers)]).expect("a batch")
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let memory = 16 << 20;
+    let resources = Resources {
+        budget: Budget::new(memory),
+        memory,
+        scratch: vec![folder.path().to_owned()],
+        compression: Compression::Auto,
+        block: crate::block(memory as u64) as usize,
+        extent: None,
+        workers: 2,
+    };
+    let layout = Layout::new(&batch_of(Vec::new()).schema(), &[key(0, false, true)]).expect("a layout");
+    let layout = Arc::new(layout);
+    let sort = Sort::new(Arc::clone(&layout), None, &resources, 1);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+    let mut sum = 0_u64;
+    let finished = runtime.block_on(async {
+        let mut input = sort.input();
+        for _ in 0..ROWS / 1000 {
+            let keys: Vec<u64> = (0..1000).map(|_| random.u64(..)).collect();
+            sum = keys.iter().fold(sum, |sum, key| sum.wrapping_add(*key));
+            input.push(&layout.prepare(&batch_of(keys), &[]).expect("prepared")).await.expect("taken in");
+        }
+        input.finish().await.expect("sorted")
+    });
+    let (mut last, mut rows) = (0, 0);
+    let _runtime = runtime.enter();
+    let mut merge = sort.merge(vec![finished]).expect("a merge");
+    while let Some(slice) = merge.next_slice().expect("read") {
+        for batch in slice.merge().expect("merged") {
+            let fillers = batch.column(1).as_string_view();
+            for (row, key) in batch.column(0).as_primitive::<UInt64Type>().values().iter().enumerate() {
+                assert!(last <= *key && fillers.value(row) == filler(*key), "row {rows}");
+                (last, rows, sum) = (*key, rows + 1, sum.wrapping_sub(*key));
+            }
+        }
+    }
+    let usage = sort.usage();
+    assert_eq!((rows, sum), (ROWS, 0));
+    assert!(usage.written - usage.merged_again >= ROWS * 1000 && usage.memory <= memory + memory / 4, "{usage:?}");
 }
 
 #[test]

@@ -25,15 +25,22 @@ impl RowEncoder for LineEncoder {
         };
         let column = cast(column, &TEXT).map_err(|cause| Error::internal("lines are no text").cause(cause))?;
         let texts = column.as_string_view();
+        let line = |row: usize| if texts.is_null(row) { "" } else { texts.value(row) };
+        let start = output.len();
+        let mut is_line = true;
         for row in 0..batch.num_rows() {
-            let line = if texts.is_null(row) { "" } else { texts.value(row) };
-            if memchr::memchr(b'\n', line.as_bytes()).is_some() || line.ends_with('\r') {
-                return Err(Error::data("the text holds a line end and would become several lines")
-                    .text(line)
-                    .hint("replace line ends in SQL, or write csv or json"));
-            }
+            let line = line(row);
+            is_line &= !line.ends_with('\r');
             output.extend_from_slice(line.as_bytes());
             output.push(b'\n');
+        }
+        // Looked for in all of them at once: texts with line ends are rare.
+        if !is_line || memchr::memchr_iter(b'\n', &output[start..]).count() != batch.num_rows() {
+            let is_wrong = |line: &&str| line.contains('\n') || line.ends_with('\r');
+            let wrong = (0..batch.num_rows()).map(line).find(is_wrong).unwrap_or_default();
+            return Err(Error::data("the text holds a line end and would become several lines")
+                .text(wrong)
+                .hint("replace line ends in SQL, or write csv or json"));
         }
         Ok(())
     }
