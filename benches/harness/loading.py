@@ -120,8 +120,8 @@ def copy(path: Path, table: str = "posts") -> str:
     return f"\\copy {table} FROM '{path}'"
 
 
-def served(context: Context, database: Database, table: str, locked: str, length: str) -> Loading:
-    """Loading into a server."""
+def served(context: Context, database: Database, table: str, locked: str, length: str, indexes: str = "") -> Loading:
+    """Loading into a server; `indexes` are made with the table."""
     sql = SUMS_SQL.format(locked=locked, length=length, table="posts")
 
     def sums() -> Sums:
@@ -133,9 +133,31 @@ def served(context: Context, database: Database, table: str, locked: str, length
             database.run("DROP SCHEMA IF EXISTS bench CASCADE")
         database.run("DROP TABLE IF EXISTS posts")
         database.run(table)
+        if indexes:
+            database.run(indexes)
 
     mode = {"mode": "replace", "key": ["id"]}
     return Loading(context, posts.get(context.store), database.url, empty, sums, extra=mode)
+
+
+def filed(context: Context, indexes: str = "") -> Loading:
+    """Loading into a file of SQLite; `indexes` are made with the table."""
+    file = context.scratch / "posts.db"
+    program = databases.found("sqlite3")
+
+    def run(sql: str) -> str:
+        return subprocess.run([program, str(file), sql], capture_output=True, text=True, check=True).stdout
+
+    def empty() -> None:
+        for path in context.scratch.glob("posts.db*"):
+            path.unlink()
+        run(SQLITE + ";" + indexes)
+
+    def sums() -> Sums:
+        # The command imports truth values as they stand in the text.
+        return Sums(*map(int, run(SUMS_SQL.format(locked="locked", length="length", table="posts")).split("|")))
+
+    return Loading(context, posts.get(context.store), f"sqlite:{file}", empty, sums, extra={"mode": "append"})
 
 
 def plan(loading: Loading, contenders: Sequence[Contender], targets: Sequence[Target], pids: Sequence[int]) -> Plan:
@@ -159,7 +181,7 @@ def mariadb(context: Context) -> Iterator[Plan]:
         ours = [
             loading.ours(),
             loading.ours(f"{OURS}, key at the end", defer_key=True),
-            loading.ours(f"{OURS}, append by one connection", mode="append", key=[]),
+            loading.ours(f"{OURS}, append all at once", mode="append", key=[], atomic=True),
         ]
         peers = [*loading.loader("Celery, one row (sample)", "one"), *loading.loader(batches, "batches")]
         targets = [within(1.4, both), at_least(250, batches)]
@@ -181,7 +203,7 @@ def postgres(context: Context) -> Iterator[Plan]:
         ours = [
             loading.ours(),
             loading.ours(f"{OURS}, key at the end", defer_key=True),
-            loading.ours(f"{OURS}, append by one connection", mode="append", key=[]),
+            loading.ours(f"{OURS}, append all at once", mode="append", key=[], atomic=True),
         ]
         yield plan(loading, [*ours, *limit, *dlt_loading(loading, database, dlt)],
                    [within(1.4, both), at_least(25, dlt)], database.pids)  # fmt: skip
@@ -202,26 +224,12 @@ def dlt_loading(loading: Loading, database: Database, name: str) -> list[Contend
 @contextlib.contextmanager
 def sqlite(context: Context) -> Iterator[Plan]:
     """All posts into SQLite."""
-    file, data = context.scratch / "posts.db", posts.get(context.store)
-    program = databases.found("sqlite3")
-
-    def run(sql: str) -> str:
-        return subprocess.run([program, str(file), sql], capture_output=True, text=True, check=True).stdout
-
-    def empty() -> None:
-        for path in context.scratch.glob("posts.db*"):
-            path.unlink()
-        run(SQLITE)
-
-    def sums() -> Sums:
-        # The command imports truth values as they stand in the text.
-        return Sums(*map(int, run(SUMS_SQL.format(locked="locked", length="length", table="posts")).split("|")))
-
-    loading = Loading(context, data, f"sqlite:{file}", empty, sums, extra={"mode": "append"})
-    imports = " ".join(quoted(f".import --csv {part} posts") for part in data.parts("csv"))
+    loading = filed(context)
+    program, file = databases.found("sqlite3"), loading.url.removeprefix("sqlite:")
+    imports = " ".join(quoted(f".import --csv {part} posts") for part in loading.data.parts("csv"))
     contenders = [
         loading.ours(),
-        loading.contender("sqlite3 .import", "limit", f"{program} {file} {imports}", data.all),
+        loading.contender("sqlite3 .import", "limit", f"{program} {file} {imports}", loading.data.all),
     ]
     yield plan(loading, contenders, [within(0.8, "sqlite3 .import")], [])
 

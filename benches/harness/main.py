@@ -8,9 +8,11 @@ import tempfile
 from pathlib import Path
 
 from harness import tools
+from harness.costs import COSTS
 from harness.curve import curves
 from harness.loading import LOADS
 from harness.measure import Results, Watch, check
+from harness.reading import TABLES_READ
 from harness.report import Done, Report
 from harness.sorting import SORTS
 from harness.store import Made, Store, warm
@@ -18,7 +20,7 @@ from harness.techniques import TECHNIQUES as TABLES
 from harness.works import Context
 from harness.works import WORKS as READS
 
-WORKS = {**READS, **SORTS, **LOADS}
+WORKS = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ}
 TECHNIQUES = {**TABLES, "loading-curve": curves}
 ALL = [*WORKS, *TECHNIQUES]
 

@@ -16,7 +16,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import curve, data, loading, main, measure, posts, report, store, works  # noqa: E402
+from harness import costs, curve, data, loading, main, measure, posts, reading, report, store, works  # noqa: E402
 
 SMALLEST = "0.0005"
 
@@ -104,12 +104,36 @@ class Answers(unittest.TestCase):
         self.assertEqual(report.verdict(None, target), "")
 
 
+class Costs(unittest.TestCase):
+    """What one of our ways costs beside another."""
+
+    def test_a_cost_is_the_time_with_to_the_time_without(self) -> None:
+        def samples(*walls: float) -> list[measure.Sample]:
+            return [measure.Sample(wall, wall, 0, 0, 0, 0.0, 0.0) for wall in walls]
+
+        results = measure.Results({"with": samples(5.2, 5.1), "without": samples(5.0, 6.0)})
+        target = costs.against(1.02, "with", "without", "the ledger")
+        self.assertAlmostEqual(target.value(results), 1.02)
+        self.assertIsNone(costs.against(1.02, "with", "absent", "").value(results))
+
+    def test_a_file_that_is_read_is_counted(self) -> None:
+        rows = list(posts.posts(1, 300))
+        with tempfile.TemporaryDirectory() as folder:
+            table, text = Path(folder, "out.tsv"), Path(folder, "out.csv")
+            table.write_text("id\tauthor\n" + "".join(map(posts.tsv_line, rows)), encoding="utf-8")
+            text.write_text("id,author\n" + "".join(map(posts.csv_line, rows)), encoding="utf-8")
+            wanted = (299, sum(range(1, 300)))
+            self.assertEqual(reading.counted_lines(table), wanted)
+            self.assertEqual(reading.counted_csv(text), wanted)
+
+
 class SmallestScale(unittest.TestCase):
     """Everything that needs nothing but our own programs and what the other tests need as well."""
 
     def test_it_runs_and_all_answers_are_right(self) -> None:
         programs = Path(os.environ["PROGRAMS"])
-        chosen = [name for name in works.WORKS if name not in ("memory",)] + list(loading.LOADS)
+        chosen = [name for name in works.WORKS if name not in ("memory",)]
+        chosen += [*loading.LOADS, *costs.COSTS, *reading.TABLES_READ]
         with tempfile.TemporaryDirectory() as folder:
             line = ["benches/run", *chosen, "--scale", SMALLEST, "--repetitions", "1", "--without-peers"]
             line += ["--millstream", str(programs / "millstream"), "--programs", str(programs)]
@@ -122,7 +146,7 @@ class SmallestScale(unittest.TestCase):
             done = json.loads(kept.read_text())["works"]
         self.assertEqual([work["name"] for work in done], chosen)
         for work in done:
-            self.assertIn(works.OURS, work["runs"], work["name"])
+            self.assertTrue(any(name.startswith(works.OURS) for name in work["runs"]), work["name"])
         self.assertIn("| count gzip files ", told.getvalue())
 
 
