@@ -40,7 +40,12 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         text.push_str(&format!("  {count} {were} loaded before, and not read\n"));
     }
     for result in &report.results {
-        text.push_str(&format!("  {}: {}\n", result.sink, grouped(&result.summary)));
+        let before = result.tally.as_ref().map_or(0, |tally| tally.before);
+        let before = match before {
+            0 => String::new(),
+            count => format!("; {} more of the same files were loaded before", words::count(count)),
+        };
+        text.push_str(&format!("  {}: {}{before}\n", result.sink, grouped(&result.summary)));
     }
     text.push_str(&skipped(report));
     if let Some(run) = &report.rejects {

@@ -148,7 +148,7 @@ pub struct Rows {
     /// If asked for: for each row the line on which it begins, from 1 (for parquet the row's number), as `Int64`.
     pub lines: Option<ArrayRef>,
     /// If asked for: for each row the byte of the decoded text at which its record begins, as `Int64`. (For parquet: bytes
-    /// of the row groups before its own.) It never falls, and depends on nothing but the text.
+    /// of the row groups before its own, and its share of this.) It never falls, and depends on nothing but the text.
     pub bytes: Option<ArrayRef>,
 }
 

@@ -28,6 +28,7 @@ pub mod source;
 pub mod spec;
 pub mod step;
 pub mod store;
+pub mod types;
 pub mod unit;
 
 pub use budget::{Budget, Reservation};

@@ -190,6 +190,11 @@ impl WrittenChunks {
         self.units.is_empty()
     }
 
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.units.values().map(|numbers| numbers.len() as u64).sum()
+    }
+
     /// The numbers of those of a unit, in order.
     pub fn of_unit(&self, unit: &str) -> &[u64] {
         if self.units.is_empty() {
@@ -212,6 +217,14 @@ pub trait Ledger: Send + Sync {
 
     /// All chunks of another load that are written.
     async fn written_of(&self, load: &str) -> Result<WrittenChunks>;
+
+    /// Takes all notes of the number `number` back, whatever unit they are of. Who is about to write to the load is waited for.
+    async fn take_back(&self, number: u64) -> Result<()>;
+
+    /// How many chunks of the load are written, as the target has them now.
+    async fn count(&self) -> Result<u64> {
+        Ok(self.written().await?.len())
+    }
 
     /// Which of these chunks are written.
     async fn done(&self, chunks: &[Chunk]) -> Result<Vec<Chunk>> {

@@ -164,6 +164,10 @@ impl Place {
         };
         // Nobody else can have a load that is named after this run.
         let context = LoadContext { take_over: self.takes_over(), ..context };
+        if incremental && self.options.restart {
+            // What the ledger knows of files is forgotten before it is looked into: the table may be gone.
+            sink.sink.unmark(&own, LoadContext { take_over: true, ..context.clone() }, false).await?;
+        }
         let Some(mut ledger) = sink.sink.ledger(&own, context.clone()).await? else { return Ok(None) };
         let mut load = own;
         let left = match incremental {
@@ -213,6 +217,8 @@ impl Place {
                 stale.extend(adopted.replace(other).map(|former| former.load));
             } else if !other.connections.is_empty() && !self.options.restart {
                 return Err(is_loading(&other));
+            } else if other.chunks > 0 && self.begins_anew() && !self.is_done(run)? {
+                return Err(is_there(&sink.sink.target()));
             } else {
                 stale.push(other.load);
             }
@@ -246,6 +252,16 @@ impl Place {
             ledger.forget(&other.load).await?;
         }
         Ok(Left::default())
+    }
+
+    /// Whether this run was asked neither to go on with another nor to leave what another has done.
+    fn begins_anew(&self) -> bool {
+        !self.takes_over() && !self.options.restart
+    }
+
+    /// Whether the book says that all of the run `run` is done.
+    fn is_done(&self, run: &str) -> Result<bool> {
+        self.book.as_ref().map_or(Ok(false), |book| book.is_done(run))
     }
 
     /// Whether the run `run` was of this machine, and is dead: what the server has of it is about to end.
@@ -286,7 +302,7 @@ impl Place {
             if other.load == own {
                 continue;
             }
-            let is_done = self.book.as_ref().map_or(Ok(false), |book| book.is_done(run))?;
+            let is_done = self.is_done(run)?;
             let has_died = self.has_died(run);
             if has_died {
                 other.connections.clear();
@@ -299,6 +315,7 @@ impl Place {
                 ledger.forget(&other.load).await?;
             } else if !is_unwritten {
                 match is_complete(ledger, &other.load).await? {
+                    true if self.begins_anew() => return Err(is_there(&sink.sink.target())),
                     true => complete.push(other),
                     false => unfinished.push(other),
                 }
@@ -367,6 +384,16 @@ fn has_changed() -> Error {
     Error::refused("the job has changed since the run that it would go on with")
         .cause("its sources, their columns, its steps, or its targets are others, and so may be its rows")
         .hint("take the change back, or begin anew: `--restart`")
+}
+
+/// A load that has all of its rows in the target, of a run that has not come to its end.
+fn is_there(target: &str) -> Error {
+    Error::refused("an earlier run of this job has loaded all of its rows, and has stopped before its end")
+        .cause(format!("a note of that is in {target}"))
+        .hint(
+            "`millstream run --resume` brings it to its end, and adds no row twice; `--restart` loads all rows once more, \
+             beside those that are there",
+        )
 }
 
 /// A load whose run has connections.

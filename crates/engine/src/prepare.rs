@@ -414,6 +414,12 @@ impl Prepared<'_> {
             let settings = source.settings.as_object().into_iter().flatten();
             let settings: Vec<_> = settings.filter(|(key, _)| !no_part.contains(&key.as_str())).collect();
             text.push_str(&format!("source {}: {settings:?}\n", source.name.value));
+            // Of a database's settings these say what is read, and the others from where and how.
+            for block in self.base.registry.sources.iter().filter(|entry| entry.rows) {
+                let block = source.settings.get(block.spec.name);
+                let what = ["table", "query"].map(|key| block.and_then(|block| block.get(key)));
+                what.into_iter().flatten().for_each(|what| text.push_str(&format!("rows {what}\n")));
+            }
         }
         for step in &self.steps {
             text.push_str(&format!("step {}: {}\n", step.name, step.plan.display_indent_schema()));

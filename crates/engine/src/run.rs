@@ -442,10 +442,8 @@ impl<'a> Work<'_, 'a> {
             let refusals = SinkRefusals::of(rejects, name, &step);
             let keep_places = refusals.is_some();
             let row_wise = row_wise(&root.plan);
-            if let (Err(why), Some(_)) = (&row_wise, &base.replay) {
-                return Err(Error::refused(format!("rejects cannot be loaded into `{name}` by themselves"))
-                    .cause(why)
-                    .hint("run the job again: it reads everything"));
+            if let (Err(why), Some(replay)) = (&row_wise, &base.replay) {
+                return Err(replay.refuse(why));
             }
             let row_wise = row_wise.ok();
             let input = match &row_wise {
@@ -602,7 +600,11 @@ fn report(base: &Base, job: &Job, done: &Done, elapsed: Duration, used: Processo
         rows_read: totals.rows_read,
         rows_written: totals.rows_written,
         rows_rejected: totals.rows_rejected,
-        rejects: base.rejects.log().filter(|log| log.has_some()).map(|_| done.logical().to_owned()),
+        rejects: base
+            .rejects
+            .log()
+            .filter(|log| log.has_some() || log.has_earlier())
+            .map(|_| done.logical().to_owned()),
         units_skipped: done.skipped.0,
         skipped: done.skipped.1.clone(),
         bytes_read: totals.bytes_read,

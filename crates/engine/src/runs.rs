@@ -26,6 +26,9 @@ use crate::stable;
 /// So many runs are kept.
 const KEPT: u64 = 1_000;
 
+/// How long the lock of a killed run is kept: by then no server has anything of the run any more.
+const KEPT_LOCK: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// How long another run may write to the book.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -219,6 +222,7 @@ impl RunBook {
         let failed = |cause: std::io::Error| Error::io("the lock of the run cannot be made", &cause);
         let file = File::create(&lock).map_err(failed)?;
         file.lock().map_err(failed)?;
+        self.remove_old_locks();
         fail_point::pass("state.before");
         let insert = "INSERT INTO runs (run, logical, job, variables, process, began) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
         let values = params![run, logical, job.path, job.variables, std::process::id(), signed(now())];
@@ -229,6 +233,19 @@ impl RunBook {
             self.forget_rejects();
         }
         Ok(LiveRun { book: Arc::clone(self), run: run.to_owned(), lock, _locked: file })
+    }
+
+    /// Removes the locks that runs which were killed have left. A young one still says that its run was of this machine, and
+    /// is dead. What cannot be removed stays, to no harm.
+    fn remove_old_locks(&self) {
+        let Ok(files) = fs_err::read_dir(self.folder.join("live")) else { return };
+        for path in files.flatten().map(|file| file.path()) {
+            let old = fs_err::metadata(&path).and_then(|metadata| metadata.modified());
+            let is_old = old.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > KEPT_LOCK));
+            if is_old && File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+                let _ = fs_err::remove_file(&path);
+            }
+        }
     }
 
     /// Removes the rejects of runs that are not in the book any more. What cannot be removed stays, to no harm.
@@ -444,6 +461,25 @@ mod tests {
         assert!(other.is_done("1-1").expect("it answers") && !other.is_done("2-2").expect("it answers"));
         assert_eq!(other.list(None, 10).expect("it answers").len(), 2);
         assert_eq!(other.list(Some("/jobs/b.yaml"), 10).expect("it answers").len(), 0);
+    }
+
+    #[test]
+    fn locks_of_killed_runs_go_after_a_day_and_those_of_live_ones_stay() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let book = RunBook::open(folder.path()).expect("it opens");
+        let live = book.begin("1-1", "1-1", &key()).expect("it begins");
+        let long_ago = SystemTime::now() - Duration::from_secs(25 * 60 * 60);
+        for name in ["old", "young", "1-1"] {
+            let path = book.lock_file(name);
+            let file = File::options().create(true).truncate(false).write(true).open(&path).expect("a file");
+            if name != "young" {
+                file.file().set_modified(long_ago).expect("it takes the time");
+            }
+        }
+        book.begin("2-2", "2-2", &key()).expect("it begins");
+        assert!(!book.lock_file("old").exists() && book.has_died("young"));
+        assert!(book.lock_file("1-1").exists() && !book.has_died("1-1"));
+        drop(live);
     }
 
     #[test]

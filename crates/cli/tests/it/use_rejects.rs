@@ -161,9 +161,8 @@ fn a_table_gets_all_rows_but_the_rejects_however_it_is_loaded() {
     for (database, is_postgres) in Database::both().into_iter().zip([false, true]) {
         for is_csv in [false, true] {
             let others = ["", ", atomic: true", ", batch_rows: 50, connections: 1, atomic: true"];
-            // What PostgreSQL moves from a staging table it takes as a whole.
-            let truncated = (!is_postgres).then_some(", mode: truncate");
-            for sink in others.into_iter().chain(truncated) {
+            // Rows that may be left out do not go through a staging table, which would be moved as a whole.
+            for sink in others.into_iter().chain([", connections: 2, atomic: true", ", mode: truncate"]) {
                 let lab = Lab::with_job(&job(&database.url, is_csv, "100", sink));
                 files(&lab, is_csv, is_postgres);
                 database.query("DROP TABLE IF EXISTS t");
@@ -201,7 +200,7 @@ fn a_table_of_sqlite_gets_all_rows_but_the_rejects() {
 #[test]
 fn keys_are_merged_or_ignored_and_what_cannot_be_is_left_out() {
     for database in Database::both() {
-        for (mode, written) in [("merge", 8), ("ignore", 7)] {
+        for (mode, written) in [("merge", 7), ("ignore", 6)] {
             let lab = Lab::with_job(&format!(
                 "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\nsinks:\n  o: {{from: s, write: \
                  '{}', table: t, mode: {mode}, key: [id], max_rejects: 10}}\n",
@@ -212,18 +211,20 @@ fn keys_are_merged_or_ignored_and_what_cannot_be_is_left_out() {
             lab.file("in.csv", text);
             database.query("DROP TABLE IF EXISTS t");
             database.query(TABLE);
+            database.query("ALTER TABLE t ADD CONSTRAINT no_eight CHECK (name <> 'row 8')");
             database.query("INSERT INTO t (id, name) VALUES (7, 'before')");
             let report = lab.report(&[]);
             let tally = &report["results"][0]["tally"];
-            let expected = json!({"read": 10, "written": written, "filtered": 0, "rejected": 2, "ignored": 8 - written, "before": 0});
+            let expected = json!({"read": 10, "written": written, "filtered": 0, "rejected": 3, "ignored": 7 - written, "before": 0});
             assert_eq!(tally, &expected, "{mode}");
             let found = rejects(&lab);
             let rejected = told(&found);
-            assert!(rejected[0].starts_with("in.csv - 5 o "), "{rejected:?}");
-            assert_eq!(rejected[1], "in.csv - 7 o too_long");
+            assert_eq!(rejected[0], "in.csv - 10 o constraint");
+            assert!(rejected[1].starts_with("in.csv - 5 o "), "{rejected:?}");
+            assert_eq!(rejected[2], "in.csv - 7 o too_long");
             let texts = sorted(found.iter().map(|one| one["raw"]["text"].to_string()).collect());
-            assert_eq!(texts, ["\",without a key\"", "\"5,much longer than the column\""]);
-            assert_eq!(database.query("SELECT COUNT(*) FROM t"), ["8"]);
+            assert_eq!(texts, ["\",without a key\"", "\"5,much longer than the column\"", "\"8,row 8\""]);
+            assert_eq!(database.query("SELECT COUNT(*) FROM t"), ["7"]);
         }
     }
 }
@@ -251,7 +252,9 @@ fn rejects_of_a_killed_run_count_once() {
         let lab = sqlite_lab("24");
         killed_at(&lab, place);
         let before = rejects(&lab);
-        run(&lab, &["--resume", "--json"]).ok();
+        let ran = run(&lab, &["--resume", "--json"]);
+        // Also if all of them were left by the run before.
+        assert!(ran.ok().json()["rejects"].is_string(), "{place}");
         let rows = sqlite(&lab.path("out.db"), "SELECT id, name, amount, half FROM t");
         assert_rows(rows.into_iter().map(|row| row.join("\t")).collect(), false);
         assert_rejects(&rejects(&lab), false, false, "constraint");
@@ -378,6 +381,63 @@ fn a_hopeless_share_ends_the_run_early() {
     let found = rejects(&lab).len();
     assert!((1_000..100_000).contains(&found), "{found}");
     assert!(!lab.path("out.csv").exists());
+}
+
+/// Rows of Parquet have a number and columns, and no text: however they are loaded, and whoever dies.
+#[test]
+fn rows_of_parquet_are_rejected_with_their_number_and_columns() {
+    let mut text = (0..600).fold("id,name,part\n".to_owned(), |text, id| text + &format!("{id},row {id},2\n"));
+    for (good, bad) in
+        [("77,row 77,2", "76,row 77,2"), ("300,row 300,2", "300,row 300,0"), ("500,row 500,2", "500,much longer,2")]
+    {
+        text = text.replace(good, bad);
+    }
+    for (more, killed) in [("", false), ("", true), (", atomic: true", false), (", mode: merge, key: [id]", false)] {
+        let lab = Lab::with_job(
+            "sources:\n  s: {read: in.csv, csv: {columns: {id: int64, name: utf8, part: int64}}}\nsinks:\n  o: {from: s, write: \
+             in.parquet}\n",
+        );
+        lab.file("in.csv", &text);
+        lab.run(&["run", "job.yaml"]).ok();
+        lab.file(
+            "job.yaml",
+            format!(
+                "sources:\n  s: {{read: in.parquet}}\ntransforms:\n  t: {{select: {{from: s, columns: [id, name, \"10 / part AS \
+                 part\"]}}, max_rejects: 9}}\nsinks:\n  o: {{from: t, write: 'sqlite:out.db', table: t, max_rejects: 9{more}}}\n"
+            ),
+        );
+        let connection = rusqlite::Connection::open(lab.path("out.db")).expect("a database");
+        let table = "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT CHECK (length(name) < 9), part INT)";
+        connection.execute_batch(table).expect("a table");
+        if killed {
+            killed_at(&lab, "commit.after:2");
+            run(&lab, &["--resume"]).ok();
+        } else {
+            run(&lab, &[]).ok();
+        }
+        let rows = sqlite(&lab.path("out.db"), "SELECT count(*), sum(id), max(length(name)) FROM t");
+        assert_eq!(rows, [["597", &(600 * 599 / 2 - 77 - 300 - 500).to_string(), "7"]], "{more}");
+        let found = rejects(&lab);
+        let of = |one: &Value| {
+            let id = one["row"]["id"].as_i64().expect("its columns");
+            (one["line"].as_u64().expect("a number"), one["kind"].as_str().expect("a word").to_owned(), id)
+        };
+        let mut told: Vec<_> = found.iter().map(of).collect();
+        told.sort();
+        let all = [(78, "duplicate", 76), (301, "expression", 300), (501, "constraint", 500)];
+        // To merge a row whose key came before is no fault.
+        let all = all.into_iter().skip(usize::from(more.contains("merge")));
+        let expected: Vec<_> = all.map(|(line, kind, id)| (line, kind.to_owned(), id)).collect();
+        assert_eq!(told, expected, "{more}");
+        assert!(found.iter().all(|one| one["uri"] == "in.parquet" && one["raw"].is_null()), "{found:#?}");
+        let again = lab.run(&["rejects", "--replay"]);
+        again.ok();
+        assert!(
+            again.stdout.contains("cannot be loaded again: their records were not kept, only their rows"),
+            "{}",
+            again.stdout
+        );
+    }
 }
 
 /// Behind an aggregate a row has no place, and is shown itself.
@@ -629,6 +689,22 @@ fn what_cannot_be_loaded_again_is_told() {
     lab.run(&["rejects", "--replay"])
         .ended(1)
         .tells(&["rejects cannot be loaded into `o` by themselves", "a sort needs all rows"]);
+    // Another sink, which takes them, is not kept from it.
+    let job = lab.read("job.yaml");
+    lab.file("job.yaml", job + "  p: {from: s, write: 'sqlite:p.db', table: t}\n");
+    lab.file("in.csv", "id\n1\nx\n");
+    lab.run(&["run", "job.yaml"]).ok();
+    let text = lab.read("job.yaml").replace("csv: {columns: {id: int64}}", "csv: {columns: {id: utf8}}");
+    lab.file("job.yaml", text);
+    for path in ["o.db", "p.db"] {
+        fs_err::remove_file(lab.path(path)).expect("it is there");
+    }
+    let ran = lab.run(&["rejects", "--replay"]);
+    ran.ok();
+    assert!(ran.stdout.starts_with("1 reject of run "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("`o` takes no rows by themselves, since a sort needs all rows"), "{}", ran.stdout);
+    assert_eq!(sqlite(&lab.path("p.db"), "SELECT id FROM t"), [["x"]]);
+    assert!(!lab.path("o.db").exists());
     fs_err::remove_file(lab.path("job.yaml")).expect("it is there");
     lab.run(&["rejects", "--replay"]).ended(2).tells(&["job.yaml cannot be read"]);
     lab.run(&["rejects", "no-such-run"]).ended(2).tells(&["there is no run `no-such-run`"]);

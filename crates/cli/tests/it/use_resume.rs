@@ -235,7 +235,7 @@ fn killed_at_any_moment(target: impl Fn(&Lab) -> Target) {
     let whole = begun.elapsed();
     assert_complete(&target);
     start_over(&lab, &target);
-    let moments = if is_long() { 100 } else { 9 };
+    let moments = if is_long() { 100 } else { 25 };
     for moment in 0..moments {
         // Spread over the run, and a little beside the last time.
         let share = (f64::from(moment) + f64::from(std::process::id() % 97) / 97.0) / f64::from(moments);
@@ -454,6 +454,29 @@ fn a_server_that_dies_costs_no_row() {
         run(&lab, &["--resume"]).ok();
     }
     assert_eq!(postgres.query(&name, "SELECT COUNT(*), COUNT(DISTINCT id) FROM t"), [format!("{all}\t{all}")]);
+}
+
+/// A server that answers before what it says is on its disk, and dies: the run ends by saying so, and the next one loads what
+/// is missing.
+#[test]
+fn a_server_that_loses_what_it_has_committed_costs_no_row() {
+    let lazily = ["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-log-at-timeout=2700"].map(str::to_owned);
+    let mut mariadb = MariaDb::start(MariaDbOptions { arguments: lazily.to_vec(), certificate: None });
+    let name = mariadb.database();
+    let lab = Lab::new();
+    files(&lab);
+    lab.file("job.yaml", job(&mariadb.url(&name), "").replace("table: t}", "table: t, connections: 1}"));
+    let mut child = asleep(&lab, "commit.after:3");
+    mariadb.kill();
+    mariadb.restart();
+    go_on(&child);
+    assert_eq!(child.wait().expect("it ends").code(), Some(1));
+    let told = lab.read("sleeper.log");
+    assert!(told.contains("has lost rows that it had committed") && told.contains("`--resume` loads"), "{told}");
+    run(&lab, &["--resume"]).ok();
+    let all = expected(0..FILES * RECORDS).len();
+    let rows = mariadb.query(&name, "SELECT COUNT(*), COUNT(DISTINCT id) FROM t");
+    assert_eq!(rows, [format!("{all}\t{all}")]);
 }
 
 /// Waits until the process has stopped itself.
@@ -831,13 +854,98 @@ fn what_is_complete_is_not_loaded_again() {
                 target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
             }
             killed();
-            // One that dies before it is in the book is nothing that anyone could go on with.
-            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "loading.before")]).wait().expect("it ends");
-            assert_eq!(status.signal(), Some(9));
+            // One that is refused is nothing that anyone could go on with.
+            run(&lab, &[]).ended(1).tells(&["has loaded all of its rows"]);
             run(&lab, &["--resume"]).ok();
             assert_rows(&target, &expected(0..FILES * RECORDS));
             start_over(&lab, &target);
         }
+    }
+}
+
+/// A run that has loaded everything, and died before it could say so: who begins anew is told, and adds no row a second time.
+#[test]
+fn what_is_complete_is_not_loaded_once_more_without_a_word() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        let text = lab.read("job.yaml");
+        for more in ["", ", atomic: true"] {
+            lab.file("job.yaml", text.replace("table: t}", &format!("table: t{more}}}")));
+            if !more.is_empty() {
+                target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+            }
+            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "state.before:2")]).wait().expect("it ends");
+            assert_eq!(status.signal(), Some(9));
+            let told = ["an earlier run of this job has loaded all of its rows", "--resume", "--restart"];
+            for arguments in [&[][..], &ELSEWHERE[..]] {
+                run(&lab, arguments).ended(1).tells(&told);
+                assert_rows(&target, &expected(0..FILES * RECORDS));
+            }
+            run(&lab, &["--resume"]).ok().tells(&["nothing new"]);
+            assert_complete(&target);
+            start_over(&lab, &target);
+            fs_err::remove_dir_all(lab.path("elsewhere")).expect("it is there");
+        }
+    }
+}
+
+/// Statements behind the commit run once, whoever dies; and at least once, if that is in the middle of them.
+#[test]
+fn statements_behind_the_commit_are_gone_on_with() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        let is_sqlite = matches!(target, Target::Sqlite(_));
+        let text = lab.read("job.yaml");
+        let with = |after: &str| text.replace("table: t}", &format!("table: t, after: ['{after}']}}"));
+        let insert = "INSERT INTO log VALUES (1)";
+        for (place, times) in [("publish.before", 1), ("after.before", 1), ("after.after", 2), ("state.before:2", 1)] {
+            if is_sqlite && place.starts_with("after") {
+                // There they are a part of the transaction.
+                continue;
+            }
+            target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+            target.query("CREATE TABLE log (n INT)");
+            lab.file("job.yaml", with(insert));
+            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
+            assert_eq!(status.signal(), Some(9), "{place}");
+            run(&lab, &["--resume"]).ok();
+            assert_rows(&target, &expected(0..FILES * RECORDS));
+            assert_eq!(target.query("SELECT COUNT(*) FROM log"), [times.to_string()], "{place}");
+            start_over(&lab, &target);
+        }
+        // One that fails can be mended.
+        target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+        target.query("CREATE TABLE log (n INT)");
+        lab.file("job.yaml", with("INSERT INTO logg VALUES (1)"));
+        run(&lab, &[]).ended(1).tells(&["a statement of `after` failed", "logg"]);
+        lab.file("job.yaml", with(insert));
+        run(&lab, &["--resume"]).ok();
+        assert_rows(&target, &expected(0..FILES * RECORDS));
+        assert_eq!(target.query("SELECT COUNT(*) FROM log"), ["1"]);
+    }
+}
+
+/// Somebody drops the table, and the ledger still says that its rows are loaded.
+#[test]
+fn a_table_that_is_gone_is_told() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        spawn(&lab, &[("MILLSTREAM_FAIL_AT", "commit.after:2")]).wait().expect("it ends");
+        target.query("DROP TABLE t");
+        let told = ["is not there, and parts of this load were in it", "--restart"];
+        run(&lab, &["--resume"]).ended(1).tells(&told);
+        run(&lab, &["--restart"]).ok();
+        assert_complete(&target);
+        start_over(&lab, &target);
+        lab.file("job.yaml", job(&target.url(), ", incremental: true"));
+        run(&lab, &[]).ok();
+        run(&lab, &[]).ok().tells(&["nothing new"]);
+        target.query("DROP TABLE t");
+        run(&lab, &[]).ended(1).tells(&told);
+        run(&lab, &["--restart"]).ok();
+        assert_rows(&target, &expected(0..FILES * RECORDS));
+        run(&lab, &[]).ok().tells(&["nothing new"]);
+        start_over(&lab, &target);
     }
 }
 

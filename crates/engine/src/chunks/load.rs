@@ -3,7 +3,7 @@
 //! The last groups of all tasks wait until everything has been read: so of a small load nothing is seen if any of its
 //! files is bad, and many small files go in few transactions.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::group::{ChunkRows, Group, cut};
 use super::refused::{Attempt, Refused};
-use super::units::Units;
+use super::units::{COMPLETE, Units};
 use super::way::Leg;
 use super::{chunk_bytes, instance};
 use crate::fault;
@@ -123,6 +123,10 @@ pub(super) struct Loading {
     /// Notes of units that are complete, for whichever group goes next.
     notes: Mutex<Vec<Chunk>>,
     rows: Arc<AtomicU64>,
+    /// Notes that the target had, and those that it said it has taken.
+    noted: AtomicU64,
+    /// Whether some of them are not there any more.
+    is_lost: AtomicBool,
     pub(super) came: Came,
 }
 
@@ -151,12 +155,21 @@ impl ChunkLoad {
         let fingerprint = self.fingerprint.clone().filter(|fingerprint| !written.contains(fingerprint));
         let notes = Mutex::new(fingerprint.into_iter().collect());
         let came = Came::default();
-        let loading = Arc::new(Loading { load: self, units, group_bytes, chunk_bytes, notes, rows, came });
-        let held_back = loading.clone().read_all().await?;
-        // Everything has come, and of a small load nothing is there yet.
-        loading.load.judge_parsers()?;
-        loading.clone().deliver_all(held_back).await?;
-        loading.end(written.is_empty()).await
+        let noted = AtomicU64::new(written.len());
+        let is_lost = AtomicBool::new(false);
+        let loading = Loading { load: self, units, group_bytes, chunk_bytes, notes, rows, noted, is_lost, came };
+        let loading = Arc::new(loading);
+        let loaded = loading.clone().load_all(written.is_empty()).await;
+        if loading.is_lost.load(Ordering::Relaxed) {
+            // Units are noted as complete of which the target has lost a part.
+            let taken = loading.load.ledger.take_back(COMPLETE).await;
+            taken.map_err(|error| {
+                error
+                    .in_step(&loading.load.name)
+                    .hint("it has lost rows that it had committed: begin anew with `--restart`")
+            })?;
+        }
+        loaded
     }
 
     /// Counts what earlier runs have left out of chunks that are written; what they have left out of others is done again.
@@ -192,6 +205,14 @@ impl ChunkLoad {
 }
 
 impl Loading {
+    async fn load_all(self: Arc<Self>, was_empty: bool) -> Result<Loaded> {
+        let held_back = Arc::clone(&self).read_all().await?;
+        // Everything has come, and of a small load nothing is there yet.
+        self.load.judge_parsers()?;
+        Arc::clone(&self).deliver_all(held_back).await?;
+        self.end(was_empty).await
+    }
+
     /// Reads everything, delivers what is full, and gives back what is held back.
     async fn read_all(self: Arc<Self>) -> Result<Vec<Group>> {
         let (sender, mut groups) = mpsc::channel::<Group>(1);
@@ -352,11 +373,30 @@ impl Loading {
         if !changed.is_empty() {
             return Err(changed_units(changed).in_step(&self.load.name));
         }
+        let found = self.load.ledger.count().await.map_err(|error| error.in_step(&self.load.name))?;
+        self.nothing_is_lost(self.noted.load(Ordering::Relaxed), found)?;
         let units_before = self.units.iter().map(|units| units.passed_over()).sum();
         let rows = self.rows.load(Ordering::Relaxed);
         let tally = self.tally(rows)?;
         let sink = self.load.name.clone();
         Ok(Loaded { sink, rows, units_before, nothing_new: rows == 0 && !was_empty, tally })
+    }
+
+    /// Whether the target, in which `found` notes are, has all that it said it has taken. One that answers before all is on
+    /// its disk, or that another has taken the place of, may have lost the last of it when it went down.
+    fn nothing_is_lost(&self, noted: u64, found: u64) -> Result<()> {
+        if found >= noted {
+            return Ok(());
+        }
+        self.is_lost.store(true, Ordering::Relaxed);
+        let what = format!("{} has lost rows that it had committed", self.load.ledger.place());
+        Err(Error::refused(what)
+            .cause(format!("{noted} parts of the load were committed, and {found} of them are there"))
+            .hint(
+                "was the server killed, or replaced by another, while it loaded? `--resume` loads what is missing; look at \
+                 `innodb_flush_log_at_trx_commit`, `synchronous_commit`, or how replicas take over",
+            )
+            .in_step(&self.load.name))
     }
 
     /// What has become of the records, none of which may be missing.
@@ -412,6 +452,11 @@ impl Loading {
                     self.came.before.fetch_add(rows, Ordering::Relaxed);
                 }
                 Err(error) if error.kind() == ErrorKind::Transient && tries < RETRIES => {
+                    let noted = self.noted.load(Ordering::Relaxed);
+                    // Whoever does not answer now is asked again at the end.
+                    if let Ok(found) = self.load.ledger.count().await {
+                        self.nothing_is_lost(noted, found)?;
+                    }
                     tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(tries)).await;
                     tries += 1;
                 }
@@ -428,7 +473,9 @@ impl Loading {
         let attempt = Arc::new(Attempt::new(self, group));
         let room = self.load.rejects.of_sink(&self.load.name).map_or(0, |limit| limit.room(group.count()));
         let room = usize::try_from(room).unwrap_or(usize::MAX).clamp(SHOWN_BAD_ROWS - 1, usize::MAX - 1);
-        let mut delivery = self.load.ledger.delivery(group.chunks(), room).await?;
+        let chunks = group.chunks();
+        let notes = chunks.len() as u64;
+        let mut delivery = self.load.ledger.delivery(chunks, room).await?;
         let left_out = Arc::new(AtomicI64::new(0));
         if group.has_rows() {
             let batch_rows = self.load.context.session_config().batch_size();
@@ -454,6 +501,7 @@ impl Loading {
             attempt.take_back();
             return delivered;
         };
+        self.noted.fetch_add(notes, Ordering::Relaxed);
         let (sent, failed) = (attempt.sent_rows(), attempt.failed());
         if rows + refused.len() as u64 != sent {
             return Err(Error::internal(format!("of {sent} rows {rows} were written")));

@@ -15,7 +15,7 @@ use crate::read::rows::MemberPlace;
 use crate::stable::hash;
 
 /// The number that notes that a unit is complete.
-const COMPLETE: u64 = (1 << 63) - 1;
+pub(super) const COMPLETE: u64 = (1 << 63) - 1;
 
 /// Numbers from here on note the version of a unit; those below are its chunks.
 const VERSION: u64 = 1 << 62;

@@ -18,7 +18,9 @@ use datafusion::physical_expr::PhysicalExpr;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use millstream_codec::Unpacked;
-use millstream_core::format::{ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject, Rows, StreamFormat};
+use millstream_core::format::{
+    BATCH_BYTES, ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject, Rows, StreamFormat,
+};
 use millstream_core::source::{Source, SourceContext};
 use millstream_core::{Budget, Crew, Error, Reservation, Result, Unit};
 
@@ -410,19 +412,54 @@ fn stored_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> Me
     async_stream::try_stream! {
         let source = Arc::clone(reader.source_of(&unit.uri)?);
         let place = source.rows().ok_or_else(|| Error::internal("the place gives no rows"))?;
+        let mut held = Gathered::new(&reader.context.budget);
         let mut read = place.read(&reader.context, &unit, &request.parse);
         loop {
+            reader.context.budget.admitted().await;
             let start = Instant::now();
             let next = read.next().await;
             reader.steps.decode.add_waiting_input(start.elapsed());
             let Some(rows) = next.transpose()? else { break };
-            reader.steps.fetch.add_bytes(rows.batch.get_array_memory_size() as u64);
+            let bytes = rows.batch.get_array_memory_size();
+            held.set(bytes);
+            reader.steps.fetch.add_bytes(bytes as u64);
             yield MemberPiece::rows(rows, &MemberPlace::default());
         }
         reader.steps.fetch.add_units(1);
         yield MemberPiece::End;
     }
     .boxed()
+}
+
+/// Batches of a part of a database that are held at once: one that is gathered, one that waits, one that was handed on.
+const GATHERED: usize = 3;
+
+/// The memory of these, charged to the budget whether there is room or not: so others do with less.
+struct Gathered {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Gathered {
+    fn new(budget: &Arc<Budget>) -> Self {
+        let bytes = GATHERED * BATCH_BYTES;
+        budget.take(bytes);
+        Gathered { budget: Arc::clone(budget), bytes }
+    }
+
+    /// The last batch had so many bytes; the next ones may have as many.
+    fn set(&mut self, batch: usize) {
+        let bytes = GATHERED * batch;
+        self.budget.take(bytes.saturating_sub(self.bytes));
+        self.budget.give_back(self.bytes.saturating_sub(bytes));
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Gathered {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
+    }
 }
 
 /// The rows of a unit whose format asks for ranges.

@@ -226,6 +226,11 @@ impl RejectLog {
         state.file.is_some() || !state.waiting.is_empty()
     }
 
+    /// Whether earlier runs have left something.
+    pub fn has_earlier(&self) -> bool {
+        self.folder.is_dir()
+    }
+
     /// Writes what waits, and returns when it is durable.
     pub fn flush(&self) -> Result<()> {
         self.add([], true)

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -50,6 +50,8 @@ pub struct Replay {
     units: BTreeMap<String, Arc<ReplayUnit>>,
     /// URIs of those that an earlier attempt of the round has loaded.
     passed: Mutex<HashSet<String>>,
+    /// Why rows cannot go into the sink one by one, once that is known.
+    why_not: OnceLock<String>,
 }
 
 /// A record that is loaded again.
@@ -105,6 +107,14 @@ impl Replay {
             Some(uri) => drop(passed.insert(uri.to_owned())),
             None => passed.extend(self.units.keys().cloned()),
         }
+    }
+
+    /// Rows cannot go into the sink one by one, in words that end a sentence.
+    pub fn refuse(&self, why: &str) -> Error {
+        let _ = self.why_not.set(why.to_owned());
+        Error::refused(format!("rejects cannot be loaded into `{}` by themselves", self.sink))
+            .cause(why)
+            .hint("run the job again: it reads everything")
     }
 
     /// Everything is in the target: what was loaded is marked, before the ledger forgets it. `run` is this attempt.
@@ -231,6 +241,7 @@ pub fn replay(
             Err(why) => *replayed.impossible.entry(why).or_default() += 1,
         }
     }
+    let (options, mut refused) = (RunOptions::default(), Vec::new());
     for sink in &job.sinks {
         let (name, marks) = (&sink.name.value, Marks::read(&folder)?);
         let of_sink = |sinks: &[&SinkStep]| sinks.iter().any(|one| one.name.value == *name);
@@ -251,9 +262,28 @@ pub fn replay(
             folder: folder.clone(),
             units,
             passed: Mutex::default(),
+            why_not: OnceLock::new(),
         });
-        let options = RunOptions { replay: Some(replay), variables: variables.to_vec(), ..RunOptions::default() };
-        run(&reduced(job, sink)?, machine.clone(), &options, watch)?;
+        let asked = RunOptions { replay: Some(Arc::clone(&replay)), variables: variables.to_vec(), ..options.clone() };
+        match (run(&reduced(job, sink)?, machine.clone(), &asked, watch), replay.why_not.get()) {
+            (Ok(_), _) => {}
+            // Others may take them.
+            (Err(failure), Some(why)) => refused.push((name.clone(), why.clone(), failure)),
+            (Err(failure), None) => return Err(failure),
+        }
+    }
+    for (name, why, failure) in refused {
+        let of_sink = |sinks: &[&SinkStep]| sinks.iter().any(|one| one.name.value == name);
+        let count = possible.iter().filter(|(.., sinks)| of_sink(sinks)).count() as u64;
+        possible.iter_mut().for_each(|(.., sinks)| sinks.retain(|sink| sink.name.value != name));
+        possible.retain(|(.., sinks)| !sinks.is_empty());
+        if possible.is_empty() {
+            return Err(failure);
+        }
+        *replayed
+            .impossible
+            .entry(format!("`{name}` takes no rows by themselves, since {why}: run the job again"))
+            .or_default() += count;
     }
     let marks = Marks::read(&folder)?;
     let is_loaded = |kept: &Kept, sinks: &[&SinkStep]| sinks.iter().all(|sink| marks.has(&kept.id, &sink.name.value));
@@ -316,7 +346,7 @@ fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
     let mut sink = sink.clone();
     if let Value::Object(settings) = &mut sink.settings {
         // They are about a load of everything.
-        for key in ["before", "after", "atomic", "defer_key"] {
+        for key in ["before", "after", "atomic", "defer_key", "defer_indexes"] {
             settings.remove(key);
         }
         if replaces {

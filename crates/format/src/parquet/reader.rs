@@ -57,8 +57,20 @@ struct Group {
     index: usize,
     /// The numbers of its rows, from 1.
     rows: Range<i64>,
-    /// Bytes of the groups before it.
+    /// Bytes of the groups before it, decoded.
     byte: i64,
+    /// Its own.
+    bytes: i64,
+}
+
+impl Group {
+    /// Where row `number` would begin if all rows were equally long: nobody knows better, and it depends on nothing but the
+    /// file. So a group, however large it is, is many places.
+    fn place(&self, number: i64) -> i64 {
+        let (before, rows) = (i128::from(number - self.rows.start), i128::from(self.rows.end - self.rows.start));
+        let within = before * i128::from(self.bytes) / rows.max(1);
+        self.byte.saturating_add(i64::try_from(within).unwrap_or(i64::MAX))
+    }
 }
 
 /// Reads the groups of a plan, one after the other.
@@ -173,7 +185,8 @@ impl Plan {
             numbers
         });
         let bytes = self.bytes.then(|| {
-            let places: ArrayRef = Arc::new(Int64Array::from(vec![group.byte; rows]));
+            let numbers = first_row..first_row + rows as i64;
+            let places: ArrayRef = Arc::new(Int64Array::from_iter_values(numbers.map(|number| group.place(number))));
             places
         });
         Ok(Rows { batch, lines, bytes })
@@ -201,7 +214,7 @@ fn groups(metadata: &ArrowReaderMetadata, kept: &[bool]) -> Result<Vec<Group>> {
         let end = Some(group.num_rows()).filter(|rows| *rows >= 0).and_then(|rows| first.checked_add(rows));
         let end = end.ok_or_else(|| damaged(&format!("row group {index} has {} rows", group.num_rows())))?;
         if kept.get(index).copied().unwrap_or(true) {
-            groups.push(Group { index, rows: first..end, byte });
+            groups.push(Group { index, rows: first..end, byte, bytes: group.total_byte_size().max(0) });
         }
         first = end;
         byte = byte.saturating_add(group.total_byte_size().max(0));

@@ -18,6 +18,7 @@ use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use arrow_json::EncoderOptions;
 use arrow_json::writer::{NullableEncoder, make_encoder};
+use millstream_core::types::type_name;
 use millstream_core::{Error, Result};
 
 /// The columns of a batch in the forms that [`Cells`] reads. Most of these changes copy nothing.
@@ -82,7 +83,7 @@ pub(crate) fn type_fault(field: &FieldRef) -> Option<Error> {
 }
 
 fn fault(field: &FieldRef, error: ArrowError) -> Error {
-    Error::refused(format!("a database cannot hold values of the type {}", field.data_type()))
+    Error::refused(format!("a database cannot hold values of the type {}", type_name(field.data_type())))
         .column(field.name())
         .cause(error)
         .hint("CAST the column to another type, or leave it out")

@@ -9,7 +9,7 @@ use millstream_core::{RejectKind, Result};
 
 use super::cells::{Column, Columns};
 use super::group::{BadRow, Group};
-use super::server::Encoder;
+use super::server::{Bulk, Encoder};
 use super::spec::DatabaseSpec;
 use super::text::{self, Flavour, Reason};
 
@@ -29,20 +29,26 @@ pub(crate) trait RowForm: Send {
 pub(crate) struct RowEncoder<F> {
     form: F,
     fields: Vec<FieldRef>,
-    /// The columns that tell rows from each other, which cannot be null.
-    keys: Vec<usize>,
+    /// The columns in which a null is refused, and why.
+    not_null: Vec<(usize, Reason)>,
     most_rows: usize,
 }
 
 const NO_KEY: Reason =
     Reason { what: "a row without a value in a key column", hint: "filter such rows out: x IS NOT NULL" };
+const REPLACED: Reason = Reason {
+    what: "the column cannot be null, and the server would write the current time instead",
+    hint: "filter such rows out, or give them a value: coalesce(x, …)",
+};
 
 impl<F: RowForm> RowEncoder<F> {
-    pub(crate) fn new(form: F, schema: &SchemaRef, spec: &DatabaseSpec) -> Self {
+    pub(crate) fn new(form: F, bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Self {
         let fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
-        let keys = fields.iter().enumerate().filter(|(_, field)| spec.mode.needs_key() && spec.is_key(field.name()));
-        let keys = keys.map(|(index, _)| index).collect();
-        RowEncoder { form, fields, keys, most_rows: spec.batch_rows }
+        let keys = fields.iter().map(|field| spec.mode.needs_key() && spec.is_key(field.name()));
+        let keys = keys.enumerate().filter(|(_, is_key)| *is_key).map(|(index, _)| (index, NO_KEY));
+        let replaced = bulk.columns.iter().enumerate().filter(|(_, column)| column.replaces_null);
+        let not_null = keys.chain(replaced.map(|(index, _)| (index, REPLACED))).collect();
+        RowEncoder { form, fields, not_null, most_rows: spec.batch_rows }
     }
 
     fn row(
@@ -52,8 +58,8 @@ impl<F: RowForm> RowEncoder<F> {
         arrival: Option<u64>,
         out: &mut Vec<u8>,
     ) -> Result<(), (usize, Reason)> {
-        if let Some(key) = self.keys.iter().find(|key| columns[**key].is_null(row)) {
-            return Err((*key, NO_KEY));
+        if let Some((index, reason)) = self.not_null.iter().find(|(index, _)| columns[*index].is_null(row)) {
+            return Err((*index, reason.clone()));
         }
         self.form.write(columns, row, arrival, out)
     }
@@ -73,10 +79,10 @@ impl<F: RowForm> RowEncoder<F> {
                         shown: self.shown(columns, row),
                         column: Some(self.fields[column].name().clone()),
                         reason: reason.what.to_owned(),
-                        kind: RejectKind::Value,
+                        kind: if columns[column].is_null(row) { RejectKind::Null } else { RejectKind::Value },
                         hint: Some(reason.hint.to_owned()),
                     };
-                    group.refused.push(bad);
+                    group.refuse(bad);
                 }
             }
         }

@@ -235,10 +235,9 @@ impl Entry {
         session.execute("BEGIN").await?;
         // Whoever is writing holds the entry, and is waited for.
         let owner = self.owner_now(session, "FOR UPDATE").await?;
-        let written = format!("SELECT 1 FROM {table} WHERE load_key = '{key}' AND chunk >= 0 LIMIT 1");
         let is_another =
             what != Forget::Anyway && owner.is_some_and(|owner| owner != self.owner && Some(owner) != other);
-        if is_another || (what == Forget::Unwritten && !session.query(&written).await?.is_empty()) {
+        if is_another || (what == Forget::Unwritten && self.has_written(session).await?) {
             session.execute("ROLLBACK").await?;
             return Ok(false);
         }
@@ -247,24 +246,40 @@ impl Entry {
         Ok(true)
     }
 
+    /// Whether anything of the load is noted.
+    pub(crate) async fn has_written(&self, session: &mut dyn Session) -> Result<bool, Failure> {
+        let Entry { table, key, .. } = self;
+        let written = format!("SELECT 1 FROM {table} WHERE load_key = '{key}' AND chunk >= 0 LIMIT 1");
+        Ok(!session.query(&written).await?.is_empty())
+    }
+
     /// All loads that are in the ledger.
     pub(crate) async fn loads(&self, session: &mut dyn Session) -> Result<Vec<KnownLoad>, Failure> {
         if !self.has_ledger(session).await? {
             return Ok(Vec::new());
         }
         let query = format!(
-            "SELECT MAX(CASE WHEN chunk = -1 THEN note END), COUNT(*) - 1, {}, MAX(CASE WHEN chunk = -1 THEN attempt END) FROM \
-             {} GROUP BY load_key ORDER BY 3, 1",
+            "SELECT MAX(CASE WHEN chunk = -1 THEN note END), COUNT(*) - 1, {}, MAX(CASE WHEN chunk = -1 THEN attempt END), \
+             MAX(CASE WHEN chunk = 0 AND unit_key = '{}' THEN note END) FROM {} GROUP BY load_key ORDER BY 3, 1",
             self.server.seconds_since("MAX(written_at)"),
+            header(),
             self.table
         );
         let mut known = Vec::new();
         for row in session.query(&query).await? {
             let mut cells = row.into_iter();
             let Some(load) = cells.next().flatten() else { continue };
-            let mut number = || cells.next().flatten().and_then(|text| text.parse().ok()).unwrap_or(0);
+            let mut number = || cells.next().flatten().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
             let (chunks, idle_seconds) = (number(), number());
             let owner = cells.next().flatten().unwrap_or_default();
+            // An intention that is not carried out is nothing that is written.
+            let intended = cells.next().flatten();
+            let is_open = match intended {
+                Some(name) => self.has_table(session, &name).await?,
+                None => false,
+            };
+            let chunks: u64 = chunks;
+            let chunks = chunks.saturating_sub(u64::from(is_open));
             let sessions = self.server.sessions_of(session, &owner).await?;
             let connections = sessions.into_iter().map(|session| session.shown).collect();
             known.push(KnownLoad { load, chunks, idle_seconds, connections });

@@ -21,6 +21,8 @@ pub(crate) struct Group {
     ends: Vec<usize>,
     /// Rows that cannot be encoded, by the number of rows before them.
     pub(crate) refused: Vec<BadRow>,
+    /// What these take, in bytes.
+    refused_bytes: usize,
     /// Bytes that are enough.
     limit: usize,
     charge: Charge,
@@ -67,7 +69,8 @@ impl Group {
         let mut charge = Charge::new(budget, FLOOR);
         let granted = charge.set(bytes + bytes / 8);
         let limit = if granted { bytes } else { bytes.min(FLOOR) };
-        Group { bytes: buffers::take(limit), ends: Vec::new(), refused: Vec::new(), limit, charge }
+        let (ends, refused) = (Vec::new(), Vec::new());
+        Group { bytes: buffers::take(limit), ends, refused, refused_bytes: 0, limit, charge }
     }
 
     /// How many rows there are.
@@ -79,9 +82,15 @@ impl Group {
         self.ends.is_empty() && self.refused.is_empty()
     }
 
-    /// Whether it is large enough to be sent.
+    /// Whether it is large enough to be sent. Rows that cannot be encoded count, too: they are held as long as the others.
     pub(crate) fn is_full(&self, most_rows: usize) -> bool {
-        self.bytes.len() >= self.limit || self.ends.len() >= most_rows
+        self.bytes.len() + self.refused_bytes >= self.limit || self.ends.len() + self.refused.len() >= most_rows
+    }
+
+    /// Keeps what is told of a row that cannot be encoded.
+    pub(crate) fn refuse(&mut self, row: BadRow) {
+        self.refused_bytes += size_of::<BadRow>() + row.shown.len() + row.reason.len();
+        self.refused.push(row);
     }
 
     /// The row that was just written is complete.
@@ -119,5 +128,30 @@ impl Rows {
     pub(crate) fn part(&self, rows: Range<usize>) -> Bytes {
         let start = |row: usize| if row == 0 { 0 } else { self.ends[row - 1] };
         self.bytes.slice(start(rows.start)..start(rows.end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A million rows that cannot be encoded are not held until the last of them has come.
+    #[test]
+    fn rows_that_cannot_be_encoded_fill_a_group_too() {
+        let bad = |shown: &str| BadRow {
+            index: 0,
+            shown: shown.to_owned(),
+            column: None,
+            reason: "NaN".to_owned(),
+            kind: RejectKind::Value,
+            hint: None,
+        };
+        let mut group = Group::new(&Budget::new(1 << 20), 10_000);
+        assert!(group.is_empty() && !group.is_full(3));
+        group.refuse(bad("x"));
+        group.refuse(bad("x"));
+        assert!(!group.is_empty() && !group.is_full(3) && group.is_full(2));
+        group.refuse(bad(&"x".repeat(10_000)));
+        assert!(group.is_full(usize::MAX));
     }
 }

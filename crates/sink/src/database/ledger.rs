@@ -39,6 +39,9 @@ use crate::shared::{counted, digest};
 /// How many connections deliver if nobody says so.
 const CONNECTIONS: usize = 2;
 
+/// In place of an attempt, in the note of a load whose statements behind the commit have run.
+const OVER: &str = "over";
+
 /// The most rows of the ledger in one statement.
 const ROWS: usize = 500;
 
@@ -91,6 +94,10 @@ async fn set_up(
     let mut session = connect_as(server.as_ref(), &spec, &entry.owner).await?;
     if !entry.enter(session.as_mut(), context.take_over).await? {
         return Ok(None);
+    }
+    let has_rows = entry.has_written(session.as_mut()).await.map_err(Failure::into_error)?;
+    if has_rows && server.describe(session.as_mut(), &spec).await.map_err(Failure::into_error)?.is_none() {
+        return Err(super::table::is_gone(&load::place(server.as_ref(), &spec)));
     }
     Waiting::new(&server, &spec).build_all(session.as_mut()).await?;
     let facts = load::ready_target(server.as_ref(), session.as_mut(), &spec, &context.schema).await?;
@@ -149,6 +156,25 @@ impl Note {
         session.execute("COMMIT").await.map(drop)
     }
 
+    /// Notes that the statements behind the commit have run.
+    pub(crate) async fn end(&self, session: &mut dyn Session) -> Result<(), Failure> {
+        let Entry { table, key, .. } = &self.entry;
+        let update = format!(
+            "UPDATE {table} SET attempt = '{OVER}' WHERE load_key = '{key}' AND unit_key = '{}' AND chunk = 0",
+            header()
+        );
+        session.execute(&update).await.map(drop)
+    }
+
+    /// Whether that is noted.
+    async fn has_ended(&self, session: &mut dyn Session) -> Result<bool, Failure> {
+        let Entry { table, key, .. } = &self.entry;
+        let query =
+            format!("SELECT attempt FROM {table} WHERE load_key = '{key}' AND unit_key = '{}' AND chunk = 0", header());
+        let attempt = session.query(&query).await?.into_iter().flatten().flatten().next();
+        Ok(attempt.is_some_and(|attempt| attempt.trim_end() == OVER))
+    }
+
     /// Whether it is noted, asked over another connection than the one that noted it: a transaction of that which has not
     /// ended holds the entry, and is waited for.
     pub(crate) async fn is_written(&self, session: &mut dyn Session) -> Result<bool, Failure> {
@@ -161,8 +187,8 @@ impl Note {
 pub(crate) enum Mark {
     /// It is to be noted.
     Missing(Arc<Note>),
-    /// It is noted.
-    There,
+    /// It is noted; with the note, if the statements behind the commit may not have run.
+    There(Option<Arc<Note>>),
     /// There can be no ledger.
     Nowhere,
 }
@@ -180,7 +206,9 @@ pub(crate) async fn mark(
         return Ok(Mark::Nowhere);
     }
     if is_noted(&entry, session).await.map_err(Failure::into_error)? {
-        return Ok(Mark::There);
+        let note = Note { entry };
+        let has_ended = note.has_ended(session).await.map_err(Failure::into_error)?;
+        return Ok(Mark::There((!has_ended).then(|| Arc::new(note))));
     }
     take_back(&entry, session, &format!("load_key = '{}'", entry.key)).await.map_err(Failure::into_error)?;
     Ok(Mark::Missing(Arc::new(Note { entry })))
@@ -411,6 +439,41 @@ impl Ledger for DatabaseLedger {
         self.all_of(digest(load)).await
     }
 
+    async fn take_back(&self, number: u64) -> Result<()> {
+        let book = Arc::clone(&self.0);
+        waiting(&self.0.io, async move {
+            let _permit = book.shared.lanes.permit().await?;
+            let mut session = book.shared.lanes.take().await?;
+            let Entry { table, key, .. } = &book.entry;
+            let delete = format!("DELETE FROM {table} WHERE load_key = '{key}' AND chunk = {number}");
+            let taken = async {
+                session.execute("BEGIN").await?;
+                book.entry.check_locked(session.as_mut(), "FOR UPDATE").await?;
+                session.execute(&delete).await?;
+                session.execute("COMMIT").await.map(drop)
+            };
+            taken.await.map_err(Failure::into_error)?;
+            book.shared.lanes.give(session);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn count(&self) -> Result<u64> {
+        let book = Arc::clone(&self.0);
+        waiting(&self.0.io, async move {
+            let _permit = book.shared.lanes.permit().await?;
+            let mut session = book.shared.lanes.take().await?;
+            let Entry { table, key, .. } = &book.entry;
+            let query = format!("SELECT COUNT(*) FROM {table} WHERE load_key = '{key}' AND chunk >= 0");
+            let rows = session.query(&query).await.map_err(Failure::into_error)?;
+            book.shared.lanes.give(session);
+            let count = rows.into_iter().flatten().flatten().next().and_then(|text| text.parse().ok());
+            count.ok_or_else(|| Error::internal("the ledger cannot be counted"))
+        })
+        .await
+    }
+
     async fn delivery(&self, mut chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
         // Two who note the same chunks in the same order wait for each other, and never in a circle.
         chunks.sort();
@@ -626,6 +689,9 @@ async fn send(
             fail_point::pass("bulk.before");
             let bad = narrow::load(book.shared.server.as_ref(), session, &book.shared.bulk, rows, most).await?;
             fail_point::pass("bulk.after");
+            if !begins {
+                session.execute(narrow::KEEP).await?;
+            }
             Ok(Ok(bad))
         };
         match sent.await {

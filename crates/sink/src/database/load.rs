@@ -51,15 +51,23 @@ pub(crate) enum Route {
     Staged(Publish),
 }
 
-/// The route of a load; `facts` are those of the target, if it is there.
-pub(crate) fn route(spec: &DatabaseSpec, connections: usize, facts: Option<&TableFacts>, can_copy: bool) -> Route {
+/// The route of a load; `facts` are those of the target, if it is there. If it `may_refuse` rows, they go straight to the
+/// target, which tells which of them it does not take, wherever that is possible.
+pub(crate) fn route(
+    spec: &DatabaseSpec,
+    connections: usize,
+    facts: Option<&TableFacts>,
+    can_copy: bool,
+    may_refuse: bool,
+) -> Route {
     match (spec.mode, facts) {
         (Mode::Merge, _) => Route::Staged(Publish::Merge),
         (Mode::Ignore, _) => Route::Staged(Publish::Ignore),
         (_, None) | (Mode::Replace, _) => Route::New,
         (Mode::Truncate, Some(_)) if can_copy => Route::New,
+        (Mode::Truncate, Some(_)) if may_refuse => Route::Direct,
         (Mode::Truncate, Some(_)) => Route::Staged(Publish::Instead),
-        (Mode::Append, Some(_)) if connections == 1 => Route::Direct,
+        (Mode::Append, Some(_)) if connections == 1 || may_refuse => Route::Direct,
         (Mode::Append, Some(_)) => Route::Staged(Publish::Add),
     }
 }
@@ -224,7 +232,7 @@ pub(crate) async fn ready_target(
         return Ok(facts);
     }
     let made = DatabaseSpec { defer_key: false, ..spec.clone() };
-    let create = server.create_table(&server.table(spec), &spec.table, &made, schema);
+    let create = server.create_table(&server.table(spec), &made, schema);
     let made = session.execute(&create).await;
     // Another run of the same load may have made it just now.
     match fitting(server, session, spec, schema).await? {
@@ -244,28 +252,20 @@ pub(crate) fn place(server: &dyn Server, spec: &DatabaseSpec) -> String {
 /// Begins a load.
 pub(crate) async fn begin(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContext) -> Result<Arc<dyn Load>> {
     let io = context.io.clone();
-    waiting(&io, async move {
-        let place = place(server.as_ref(), &spec);
-        let load: Arc<dyn Load> = match set_up(server, spec, context).await? {
-            Some(load) => Arc::new(load),
-            None => Arc::new(LoadedBefore { place }),
-        };
-        Ok(load)
-    })
-    .await
+    waiting(&io, async move { set_up(server, spec, context).await }).await
 }
 
-/// A load that is ready for rows; `None` if they are there already.
-async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadContext) -> Result<Option<DatabaseLoad>> {
+/// A load that is ready for rows, or one whose rows are there already.
+async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadContext) -> Result<Arc<dyn Load>> {
     let mut control = connect(server.as_ref(), &spec).await?;
     let session = control.as_mut();
     let (mut note, waiting) = (None, Waiting::new(&server, &spec));
     if let Some(mark) = context.mark.as_ref().filter(|_| spec.mode == Mode::Append) {
         match ledger::mark(&server, session, &spec, mark, &context).await? {
-            Mark::There => {
+            Mark::There(note) => {
                 waiting.build_all(session).await?;
                 clean(&server, session, &spec).await?;
-                return Ok(None);
+                return Ok(Arc::new(LoadedBefore { server, spec, note, io: context.io }));
             }
             Mark::Missing(missing) => note = Some(missing),
             Mark::Nowhere => {}
@@ -288,13 +288,13 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     let exists = facts.is_some();
     let count = connections(&spec, exists, context.ordered);
     let like = facts.as_ref().and_then(|facts| server.create_like(&names.new, &names.target, facts));
-    let route = route(&spec, count, facts.as_ref(), like.is_some());
+    let route = route(&spec, count, facts.as_ref(), like.is_some(), context.refusals.is_some());
     let columns = bulk_columns(server.as_ref(), &spec, &context.schema, facts.as_ref());
     let column_names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
     spec.name_like(&column_names);
     // Only what is loaded into before it is seen can wait for its key.
     let made = DatabaseSpec { defer_key: spec.defer_key && route == Route::New, ..spec.clone() };
-    let create = |name: &str| server.create_table(name, &names.new_name, &made, &context.schema);
+    let create = |name: &str| server.create_table(name, &made, &context.schema);
     let (made, into) = match route {
         Route::Direct => (vec![], &names.target),
         Route::New if spec.mode == Mode::Truncate && exists => (like.into_iter().collect(), &names.new),
@@ -309,6 +309,9 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     };
     for statement in made {
         session.execute(&statement).await.map_err(|failure| cannot_make(failure.into_error(), &spec))?;
+    }
+    if let (Route::Staged(_), Some(facts)) = (route, &facts) {
+        check_staged(session, &names.staging, facts).await?;
     }
     let indexes = match spec.defer_indexes && exists {
         true => deferred(&server, session, &spec, route, &names, waiting).await?,
@@ -330,14 +333,23 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
                 session.execute(&drop).await.map_err(Failure::into_error)?;
             }
         }
+        if spec.mode == Mode::Truncate {
+            let empty = server.empty(&names.target, facts.as_ref());
+            session.execute(&empty).await.map_err(Failure::into_error)?;
+        }
     }
     // There are no tables of ours then, whose lock the control connection would have to hold.
     let (lanes, control) = match direct {
         true => (Lanes::only(&server, &spec, control), None),
         false => (Lanes::new(&server, &spec, count).marked(owner.as_deref()), Some(control)),
     };
+    let own = route == Route::New && !(spec.mode == Mode::Truncate && exists);
+    let bulk = match own {
+        true => server.bulk_into_own(into, bulk_columns, &context.schema),
+        false => server.bulk(into, bulk_columns, &context.schema),
+    };
     let shared = Shared {
-        bulk: server.bulk(into, bulk_columns, &context.schema),
+        bulk,
         place: place(server.as_ref(), &spec),
         lanes,
         direct,
@@ -348,7 +360,19 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
         server,
         spec,
     };
-    Ok(Some(DatabaseLoad { note, indexes, ..DatabaseLoad::new(shared, control, route, names, facts, context) }))
+    Ok(Arc::new(DatabaseLoad { note, indexes, ..DatabaseLoad::new(shared, control, route, names, facts, context) }))
+}
+
+/// Lets the staging table check what the target does, so that a bad row is told by itself. What it cannot check, since a
+/// column is missing in it, the target does when the rows are moved.
+async fn check_staged(session: &mut dyn Session, staging: &str, facts: &TableFacts) -> Result<()> {
+    for check in &facts.checks {
+        match session.execute(&format!("ALTER TABLE {staging} ADD {check}")).await {
+            Ok(_) | Err(Failure::Other(_)) => {}
+            Err(other) => return Err(other.into_error()),
+        }
+    }
+    Ok(())
 }
 
 /// The indexes of the target, which is there, as they wait in a load by `route`.
@@ -373,8 +397,7 @@ async fn deferred(
 
 /// The order of arrival in a staging table.
 fn arrival_column() -> BulkColumn {
-    let family = super::table::Family::Integer { bytes: 8, signed: true };
-    BulkColumn { name: super::server::ARRIVAL.to_owned(), family }
+    BulkColumn::new(super::server::ARRIVAL, super::table::Family::Integer { bytes: 8, signed: true })
 }
 
 /// Where the user may not make tables, some things still work.
@@ -404,8 +427,11 @@ pub(crate) fn bulk_columns(
 ) -> Vec<BulkColumn> {
     let facts = facts.filter(|_| spec.mode != Mode::Replace);
     let column = |field: &FieldRef| match facts.and_then(|facts| facts.column(field.name())) {
-        Some(column) => BulkColumn { name: column.name.clone(), family: column.family },
-        None => BulkColumn { name: field.name().clone(), family: server.family(field, spec.is_key(field.name())) },
+        Some(column) => {
+            let replaces_null = column.replaces_null;
+            BulkColumn { replaces_null, ..BulkColumn::new(&column.name, column.family) }
+        }
+        None => BulkColumn::new(field.name(), server.family(field, spec.is_key(field.name()))),
     };
     schema.fields().iter().map(column).collect()
 }
@@ -418,6 +444,26 @@ async fn statements(session: &mut dyn Session, statements: &[String], when: &str
             let cause = error.cause_text().unwrap_or(error.what()).to_owned();
             Error::refused(format!("a statement of `{when}` failed")).text(statement).cause(cause)
         })?;
+    }
+    Ok(())
+}
+
+/// Runs the user's statements behind the commit. With a note, whoever goes on with a load that dies before their end runs
+/// them again.
+async fn run_after(session: &mut dyn Session, spec: &DatabaseSpec, note: Option<&Note>) -> Result<()> {
+    if spec.after.is_empty() {
+        return Ok(());
+    }
+    fail_point::pass("after.before");
+    let hint = match note {
+        Some(_) => "the rows were committed before; mend the statement, and `--resume` runs all of `after` again",
+        None => "the rows were committed before; mend the statement and run it by hand",
+    };
+    statements(session, &spec.after, "after").await.map_err(|error| error.hint(hint))?;
+    fail_point::pass("after.after");
+    if let Some(note) = note {
+        // Otherwise they would only be run once more.
+        let _ = note.end(session).await;
     }
     Ok(())
 }
@@ -495,7 +541,7 @@ impl DatabaseLoad {
     fn deferred_key(&self) -> Option<String> {
         let Shared { server, spec, .. } = self.shared.as_ref();
         let is_copy = spec.mode == Mode::Truncate && self.exists;
-        (spec.defer_key && !is_copy).then(|| server.add_key(&self.names.new, &self.names.new_name, spec))
+        (spec.defer_key && !is_copy).then(|| server.add_key(&self.names.new, spec))
     }
 
     /// The statements that make everything ready up to the last one, and those that make it visible.
@@ -629,9 +675,9 @@ async fn run_transaction(
 }
 
 /// A row is refused where nobody can tell which one.
-fn moved_together(error: Error) -> Error {
-    let way = "these rows are moved into the table all at once, so none of them can be left out: filter such rows out, or load with \
-               `mode: append`";
+pub(crate) fn moved_together(error: Error) -> Error {
+    let way = "the rows are moved into the table all at once, so it tells of one that breaks a key, and none can be left out: \
+               filter such rows out";
     let hint = error.hint_text().map_or_else(|| way.to_owned(), |hint| format!("{hint}; {way}"));
     error.hint(hint)
 }
@@ -737,7 +783,7 @@ impl Load for DatabaseLoad {
         let publishing = self.publishing();
         let leftovers = self.leftovers();
         let (shared, control) = (Arc::clone(&self.shared), Arc::clone(&self.control));
-        let (summary, around) = (self.summary(), self.around());
+        let (summary, around, note) = (self.summary(), self.around(), self.note.clone());
         let renaming = Proof::Renamed {
             lock: self.names.id.clone(),
             note: self.note.clone(),
@@ -777,9 +823,7 @@ impl Load for DatabaseLoad {
                 // The rows are there; what stays is dropped by the next run.
                 let _ = session.execute(&statement).await;
             }
-            statements(session, &shared.spec.after, "after")
-                .await
-                .map_err(|error| error.hint("the rows were committed before; mend the statement and run it by hand"))?;
+            run_after(session, &shared.spec, note.as_deref()).await?;
             Ok(summary)
         })
         .await
@@ -836,7 +880,11 @@ impl Load for DatabaseLoad {
 
 /// A load whose rows an earlier run has made visible: they are taken, and not written again.
 struct LoadedBefore {
-    place: String,
+    server: Arc<dyn Server>,
+    spec: DatabaseSpec,
+    /// If the statements behind the commit may not have run.
+    note: Option<Arc<Note>>,
+    io: Handle,
 }
 
 #[async_trait]
@@ -854,7 +902,16 @@ impl Load for LoadedBefore {
     }
 
     async fn commit(&self) -> Result<String> {
-        Ok(format!("nothing new for {}: its rows were added before", self.place))
+        let (server, spec) = (Arc::clone(&self.server), self.spec.clone());
+        if let Some(note) = self.note.clone().filter(|_| !spec.after.is_empty()) {
+            let (server, spec) = (Arc::clone(&server), spec.clone());
+            waiting(&self.io, async move {
+                let mut session = connect(server.as_ref(), &spec).await?;
+                run_after(session.as_mut(), &spec, Some(&note)).await
+            })
+            .await?;
+        }
+        Ok(format!("nothing new for {}: its rows were added before", place(server.as_ref(), &spec)))
     }
 
     async fn abort(&self) {}
@@ -1083,9 +1140,7 @@ async fn try_send(
         }
         shared.refused.fetch_add(count, Ordering::Relaxed);
     }
-    if !shared.direct {
-        session.execute("COMMIT").await?;
-    }
+    session.execute(if shared.direct { narrow::KEEP } else { "COMMIT" }).await?;
     Ok(Ok(()))
 }
 

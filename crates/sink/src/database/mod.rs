@@ -26,7 +26,7 @@ pub(crate) mod text;
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
 use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink};
 use millstream_core::{Error, Result};
@@ -83,13 +83,15 @@ impl Sink for DatabaseSink {
         spec.name_like(&names);
         let spec = &spec;
         let target = server.table(spec);
-        let create = server.create_table(&target, &spec.table, spec, &schema);
-        let columns = schema.fields().iter().map(|field| BulkColumn {
-            name: field.name().clone(),
-            family: server.family(field, spec.is_key(field.name())),
-        });
+        let create = server.create_table(&target, spec, &schema);
+        let family = |field: &FieldRef| server.family(field, spec.is_key(field.name()));
+        let columns = schema.fields().iter().map(|field| BulkColumn::new(field.name(), family(field)));
         let publish = |how| server.publish(how, &server.beside(spec, "_millstream_rows"), &target, spec, &names, None);
-        let rows = server.bulk(&target, columns.collect(), &schema).statement;
+        let columns = columns.collect();
+        let rows = match spec.mode {
+            Mode::Replace => server.bulk_into_own(&target, columns, &schema).statement,
+            _ => server.bulk(&target, columns, &schema).statement,
+        };
         match spec.mode {
             Mode::Append | Mode::Truncate | Mode::Replace => format!("{create};\n{rows}"),
             Mode::Merge => format!("{create};\n{}", publish(server::Publish::Merge).join(";\n")),

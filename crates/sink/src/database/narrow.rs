@@ -6,8 +6,9 @@
 //!  [··········] [x·····x··]   the first half stays
 //!               [x] [·····x··]   the server names the first bad row: what is before it goes at once
 //! ```
-//! Each try stands behind a savepoint of its own, so what was good stays, in the order of the rows: of two rows with
-//! one key the second is the bad one.
+//! Each try stands behind a savepoint, so what was good stays, in the order of the rows: of two rows with one key the second
+//! is the bad one. Savepoints are given up as soon as they are passed: a server that keeps them has only so much room for
+//! those of one transaction.
 
 use std::ops::Range;
 
@@ -20,6 +21,9 @@ pub(crate) const REMEMBER: &str = "SAVEPOINT millstream_group";
 
 /// Takes back all that was sent of a group, and nothing of those before it.
 pub(crate) const TAKE_BACK: &str = "ROLLBACK TO SAVEPOINT millstream_group";
+
+/// Keeps all that was sent of a group.
+pub(crate) const KEEP: &str = "RELEASE SAVEPOINT millstream_group";
 
 /// Sends the rows inside of the transaction that is open. The bad ones come back, `most` of them at most: with as many
 /// the rest is not sent.
@@ -34,16 +38,21 @@ pub(crate) async fn load(
     // In the order of the rows from the end of the list.
     let mut ranges = Vec::new();
     ranges.push(0..rows.count());
+    if rows.count() == 0 {
+        return Ok(bad);
+    }
+    session.execute("SAVEPOINT millstream").await?;
     while let Some(range) = ranges.pop() {
-        if range.is_empty() {
-            continue;
-        }
-        session.execute("SAVEPOINT millstream").await?;
         let refusal = match session.bulk(bulk, rows, range.clone()).await {
-            Ok(()) => continue,
+            Ok(()) if ranges.is_empty() => break,
+            Ok(()) => {
+                session.execute(server.next_savepoint()).await?;
+                continue;
+            }
             Err(Failure::Rows(refusal)) => refusal,
             Err(other) => return Err(other),
         };
+        // The savepoint stays for the next try.
         session.execute("ROLLBACK TO SAVEPOINT millstream").await?;
         if range.len() > 1 {
             split(range, refusal.at, &mut ranges);
@@ -61,24 +70,23 @@ pub(crate) async fn load(
             break;
         }
     }
+    session.execute("RELEASE SAVEPOINT millstream").await?;
     Ok(bad)
 }
 
-/// Adds the parts of a range in which there is a bad row, the first of them last.
+/// Adds the parts of a range in which there is a bad row, the first of them last; none of them is empty.
 fn split(range: Range<usize>, at: Option<usize>, ranges: &mut Vec<Range<usize>>) {
     let Range { start, end } = range;
     let halves = |range: Range<usize>| {
         let middle = range.start + range.len() / 2;
         [middle..range.end, range.start..middle]
     };
-    match at.map(|at| start + at).filter(|at| *at < end) {
-        Some(at) => {
-            // What follows may have many more: halves keep their search short.
-            ranges.extend(halves(at + 1..end));
-            ranges.extend([at..at + 1, start..at]);
-        }
-        None => ranges.extend(halves(range)),
-    }
+    let parts: Vec<Range<usize>> = match at.map(|at| start + at).filter(|at| *at < end) {
+        // What follows may have many more: halves keep their search short.
+        Some(at) => halves(at + 1..end).into_iter().chain([at..at + 1, start..at]).collect(),
+        None => halves(range).into(),
+    };
+    ranges.extend(parts.into_iter().filter(|part| !part.is_empty()));
 }
 
 #[cfg(test)]
@@ -92,7 +100,7 @@ mod tests {
             split(10..17, at, &mut ranges);
             ranges.reverse();
             assert_eq!(ranges.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (10..17).collect::<Vec<_>>());
-            assert!(ranges.iter().all(|range| range.len() < 7));
+            assert!(ranges.iter().all(|range| (1..7).contains(&range.len())));
         }
     }
 }

@@ -120,6 +120,15 @@ pub(crate) struct Bulk {
 pub(crate) struct BulkColumn {
     pub(crate) name: String,
     pub(crate) family: Family,
+    /// Whether a null must not be sent, since the server would silently write a value of its own.
+    pub(crate) replaces_null: bool,
+}
+
+impl BulkColumn {
+    /// A column that takes a null, or refuses it.
+    pub(crate) fn new(name: &str, family: Family) -> Self {
+        BulkColumn { name: name.to_owned(), family, replaces_null: false }
+    }
 }
 
 /// Turns rows into what the bulk path sends.
@@ -184,10 +193,10 @@ pub(crate) trait Server: Debug + Send + Sync {
     fn family(&self, field: &FieldRef, is_key: bool) -> Family;
 
     /// The statement that makes a table with the columns of `schema` and the key, unless that is deferred.
-    fn create_table(&self, table: &str, name: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String;
+    fn create_table(&self, table: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String;
 
     /// The statement that gives a table the key which [`Server::create_table`] has deferred.
-    fn add_key(&self, table: &str, name: &str, spec: &DatabaseSpec) -> String;
+    fn add_key(&self, table: &str, spec: &DatabaseSpec) -> String;
 
     /// The indexes of the target that can wait for rows: those that no row is checked by, and of which the definition says all.
     async fn indexes(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Vec<Index>, Failure>;
@@ -218,6 +227,11 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// The bulk statement.
     fn bulk(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk;
 
+    /// The same for a table that [`Server::create_table`] has made.
+    fn bulk_into_own(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
+        self.bulk(table, columns, schema)
+    }
+
     /// An encoder for a bulk statement.
     fn encoder(&self, bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Box<dyn Encoder>;
 
@@ -226,6 +240,9 @@ pub(crate) trait Server: Debug + Send + Sync {
         let names: Vec<&str> = bulk.columns.iter().map(|column| column.name.as_str()).collect();
         super::text::shown(&names, row.strip_suffix(b"\n").unwrap_or(row))
     }
+
+    /// The statement that deletes all rows of the target, as a part of the transaction that is open.
+    fn empty(&self, target: &str, facts: Option<&TableFacts>) -> String;
 
     /// The statements that move staged rows into the target, run in one transaction. The number of rows that the last one
     /// changed is told.
@@ -275,6 +292,9 @@ pub(crate) trait Server: Debug + Send + Sync {
     fn count_staged(&self, staging: &str) -> String {
         format!("SELECT COUNT(*) FROM {staging}")
     }
+
+    /// The statement by which the savepoint `millstream` comes to stand behind all that was sent so far.
+    fn next_savepoint(&self) -> &'static str;
 
     /// Takes a lock that is held as long as the connection lives; `false` if another connection has it.
     async fn lock(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure>;

@@ -167,29 +167,11 @@ impl DatabaseSpec {
                     .hint("the new table has no indexes but its key; `mode: truncate` keeps the table as it is made"),
             );
         }
-        if !self.order_by.is_empty() && !self.mode.needs_key() {
-            faults.push(
-                Fault::new("order_by", "`order_by` without a mode that goes by a key")
-                    .hint("it says which of several rows with one key stays, for `mode: merge` and `mode: ignore`"),
-            );
-        }
-        for (index, text) in self.order_by.iter().enumerate() {
-            if let Err(what) = Order::parse(text) {
-                faults.push(
-                    Fault::new(&format!("order_by.{index}"), what).hint("write a column, and `desc` behind it if so"),
-                );
-            }
-        }
+        faults.extend(order_faults(&self.order_by, self.mode));
         if !BATCH_BYTES.contains(&self.batch_bytes.0) {
             faults.push(Fault::new("batch_bytes", "a bulk statement has from 1 kB to 1 GB"));
         }
-        for (name, statements) in [("before", &self.before), ("after", &self.after)] {
-            for (index, statement) in statements.iter().enumerate() {
-                if statement.trim().is_empty() {
-                    faults.push(Fault::new(&format!("{name}.{index}"), "the statement is empty"));
-                }
-            }
-        }
+        faults.extend(statement_faults(&self.before, &self.after));
         faults
     }
 
@@ -224,8 +206,36 @@ impl DatabaseSpec {
 
     /// The order that is declared.
     pub(crate) fn order(&self) -> Vec<Order> {
-        self.order_by.iter().filter_map(|text| Order::parse(text).ok()).collect()
+        Order::all(&self.order_by)
     }
+}
+
+/// Faults of the order of rows with one key.
+pub(crate) fn order_faults(order_by: &[String], mode: Mode) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if !order_by.is_empty() && !mode.needs_key() {
+        faults.push(
+            Fault::new("order_by", "`order_by` without a mode that goes by a key")
+                .hint("it says which of several rows with one key stays, for `mode: merge` and `mode: ignore`"),
+        );
+    }
+    for (index, text) in order_by.iter().enumerate() {
+        if let Err(what) = Order::parse(text) {
+            faults.push(
+                Fault::new(&format!("order_by.{index}"), what).hint("write a column, and `desc` behind it if so"),
+            );
+        }
+    }
+    faults
+}
+
+/// Faults of the user's own statements.
+pub(crate) fn statement_faults(before: &[String], after: &[String]) -> Vec<Fault> {
+    let empty = |(name, statements): (&str, &[String])| {
+        let all = statements.iter().enumerate().filter(|(_, statement)| statement.trim().is_empty());
+        all.map(|(index, _)| Fault::new(&format!("{name}.{index}"), "the statement is empty")).collect::<Vec<_>>()
+    };
+    [("before", before), ("after", after)].into_iter().flat_map(empty).collect()
 }
 
 /// Faults of the key of any database's sink, in a mode that needs one or does not.
@@ -253,6 +263,11 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    /// Those that are written well.
+    pub(crate) fn all(order_by: &[String]) -> Vec<Order> {
+        order_by.iter().filter_map(|text| Order::parse(text).ok()).collect()
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let (column, descending) = match text.rsplit_once(char::is_whitespace) {

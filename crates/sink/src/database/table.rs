@@ -4,6 +4,7 @@
 use arrow::datatypes::{DataType, FieldRef, SchemaRef, TimeUnit};
 use millstream_core::Error;
 use millstream_core::hint::did_you_mean;
+use millstream_core::types::type_name;
 
 use super::spec::{DatabaseSpec, Mode, SchemaChange};
 
@@ -21,6 +22,8 @@ pub(crate) struct TableFacts {
     pub(crate) columns: Vec<ColumnFacts>,
     /// The columns of each unique key.
     pub(crate) unique: Vec<Vec<String>>,
+    /// What else the server checks in a row by itself: `CHECK (n < 5)`.
+    pub(crate) checks: Vec<String>,
 }
 
 /// A column of a table.
@@ -36,6 +39,8 @@ pub(crate) struct ColumnFacts {
     pub(crate) required: bool,
     /// Whether the server computes it.
     pub(crate) generated: bool,
+    /// Whether the server silently writes a value of its own where it is given a null.
+    pub(crate) replaces_null: bool,
     /// What stands behind the type where the column is declared, if a change of the type has to repeat it.
     pub(crate) rest: String,
 }
@@ -103,6 +108,13 @@ pub(crate) struct Changes {
     pub(crate) added: Vec<FieldRef>,
     /// Fields whose column is too narrow, with the column.
     pub(crate) widened: Vec<(ColumnFacts, FieldRef)>,
+}
+
+/// The table is not there, and a load that is gone on with has rows in it.
+pub(crate) fn is_gone(place: &str) -> Error {
+    Error::refused(format!("{place} is not there, and parts of this load were in it"))
+        .cause("the table was dropped or renamed, and the ledger still says that they are loaded")
+        .hint("bring the table back; or load everything anew: `--restart`")
 }
 
 /// What is wrong with the rows' columns, whatever the table is like.
@@ -218,7 +230,11 @@ fn column_fault(
         return;
     }
     let what = |why: &str| {
-        format!("the column `{name}` of {place} is {}, and the rows have {}: {why}", column.declared, field.data_type())
+        format!(
+            "the column `{name}` of {place} is {}, and the rows have {}: {why}",
+            column.declared,
+            type_name(field.data_type())
+        )
     };
     match fit(field.data_type(), column.family) {
         Fit::Whole => {}

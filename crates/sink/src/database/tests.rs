@@ -451,7 +451,7 @@ async fn all_faults_of_a_table_are_told_at_once(kind: Kind) {
     let told = whats(&errors);
     assert_eq!(told.len(), 4, "{told:?}");
     assert!(told[0].starts_with(&format!("the column `id` of {place} is int")), "{told:?}");
-    assert!(told[0].ends_with("and the rows have Int64: some values would not fit"), "{told:?}");
+    assert!(told[0].ends_with("and the rows have int64: some values would not fit"), "{told:?}");
     assert_eq!(told[1], format!("{place} has no column `name`"));
     assert_eq!(told[2], format!("{place} needs a value in the column `needed`, and none is loaded"));
     assert_eq!(told[3], format!("{place} has no unique key of exactly the columns id"));

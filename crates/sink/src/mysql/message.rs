@@ -19,7 +19,7 @@ mod code {
     pub(super) const TOO_LONG: [u16; 3] = [1406, 1264, 1265];
     pub(super) const NO_RIGHTS: [u16; 4] = [1142, 1143, 1227, 1370];
     /// Values that are refused outside of the classes 22, 23, 44 and 45 of SQLSTATE.
-    pub(super) const VALUES: [u16; 10] = [1263, 1265, 1264, 1364, 1366, 1367, 1411, 1526, 3140, 4025];
+    pub(super) const VALUES: [u16; 12] = [1263, 1265, 1264, 1300, 1364, 1366, 1367, 1411, 1526, 3140, 3819, 4025];
 }
 
 /// A statement that fails.
@@ -77,6 +77,17 @@ pub(super) fn refusal(warnings: &[(u16, String)], otherwise: String) -> Refusal 
     };
     let (kind, hint) = (kind(*number), hint(*number));
     Refusal { column: column_of(first), reason: first.clone(), kind, hint, at: row_of(first) }
+}
+
+/// A row that is too long for a statement by itself, with so many before it.
+pub(super) fn too_long(packet: usize, before: usize) -> Refusal {
+    Refusal {
+        column: None,
+        reason: format!("the row is longer than the server's max_allowed_packet, {packet} bytes"),
+        kind: RejectKind::TooLong,
+        hint: Some("raise it at the server; or allow LOAD DATA LOCAL (`local_infile`), which has no such limit"),
+        at: Some(before),
+    }
 }
 
 /// Why a row is refused, in one word.

@@ -87,11 +87,11 @@ impl Server for Mysql {
         table::describe(session, &spec.table).await
     }
 
-    fn create_table(&self, table: &str, _name: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
+    fn create_table(&self, table: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
         table::create_statement(table, spec, schema)
     }
 
-    fn add_key(&self, table: &str, _name: &str, spec: &DatabaseSpec) -> String {
+    fn add_key(&self, table: &str, spec: &DatabaseSpec) -> String {
         table::key_statement(table, spec)
     }
 
@@ -133,11 +133,22 @@ impl Server for Mysql {
     }
 
     fn bulk(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
-        table::bulk(table, columns, schema)
+        table::bulk(table, columns, schema, "utf8mb4")
     }
 
-    fn encoder(&self, _bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Box<dyn Encoder> {
-        Box::new(RowEncoder::new(TextForm(Flavour::Mysql), schema, spec))
+    /// The server reads text character by character, which it need not where it is told of bytes. Texts of these tables are
+    /// UTF-8 as ours are, so nothing is to be converted; it is checked all the same. But JSON is not made of bytes.
+    fn bulk_into_own(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
+        let has_json = schema.fields().iter().any(|field| table::column_type(field.data_type(), false) == "JSON");
+        table::bulk(table, columns, schema, if has_json { "utf8mb4" } else { "binary" })
+    }
+
+    fn encoder(&self, bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Box<dyn Encoder> {
+        Box::new(RowEncoder::new(TextForm(Flavour::Mysql), bulk, schema, spec))
+    }
+
+    fn empty(&self, target: &str, _facts: Option<&TableFacts>) -> String {
+        table::empty_statement(target)
     }
 
     fn publish(
@@ -169,6 +180,11 @@ impl Server for Mysql {
 
     fn count_staged(&self, staging: &str) -> String {
         format!("SELECT COUNT(*) FROM {staging} LOCK IN SHARE MODE")
+    }
+
+    /// One of the same name takes the place of the former one.
+    fn next_savepoint(&self) -> &'static str {
+        "SAVEPOINT millstream"
     }
 
     async fn lock(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure> {

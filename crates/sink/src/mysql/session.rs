@@ -21,15 +21,20 @@ use crate::database::server::{Bulk, Failure, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::text::NULL;
 
+/// Bytes of a packet that are not the statement's: the command, and some to spare.
+const PACKET_HEAD: usize = 64;
+
 /// Bytes that are sent in one packet of a stream.
 const PIECE: usize = 256 << 10;
 
 /// What makes the server refuse rather than change what it is given, where it can refuse; and no surprises: a zero in a
-/// counted column stays a zero, notes are counted as warnings, times have no zone but UTC. A connection may have nothing to do until all rows have come: it is kept
-/// for a week.
+/// counted column stays a zero, notes are counted as warnings, times have no zone but UTC. A connection may have nothing to
+/// do until all rows have come: it is kept for a week. MariaDB alone has limits for a statement that moves all rows, and for
+/// a transaction that waits for them.
 const SETTINGS: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
                         ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', \
-                        time_zone = '+00:00', sql_notes = 1, autocommit = 1, max_error_count = 100, wait_timeout = 604800";
+                        time_zone = '+00:00', sql_notes = 1, autocommit = 1, max_error_count = 100, wait_timeout = 604800 \
+                        /*M!100306 , max_statement_time = 0, idle_transaction_timeout = 0, idle_write_transaction_timeout = 0 */";
 
 /// A connection.
 pub(super) struct MysqlSession {
@@ -68,7 +73,8 @@ impl MysqlSession {
 
     /// Sends rows as a stream. `None` if the server does not want that.
     async fn load(&mut self, statement: &str, bytes: Bytes, count: u64) -> Result<Option<()>, Failure> {
-        let pieces = (0..bytes.len()).step_by(PIECE).map(|at| Ok(bytes.slice(at..bytes.len().min(at + PIECE))));
+        let piece = PIECE.min(self.packet.saturating_sub(PACKET_HEAD)).max(1);
+        let pieces = (0..bytes.len()).step_by(piece).map(|at| Ok(bytes.slice(at..bytes.len().min(at + piece))));
         let pieces: Vec<std::io::Result<Bytes>> = pieces.collect();
         self.connection.set_infile_handler(async move { Ok(futures::stream::iter(pieces).boxed()) });
         match self.connection.query_drop(statement).await {
@@ -101,16 +107,20 @@ impl MysqlSession {
         let head = format!("INSERT INTO {} ({}) VALUES ", into.table, names.join(", "));
         let mut statement = head.clone().into_bytes();
         let mut count = 0;
+        let first = range.start;
         for row in range {
             let before = statement.len();
             values(into, &rows.part(row..row + 1), count > 0, &mut statement);
-            if statement.len() + 1024 > self.packet && count > 0 {
+            if statement.len() + PACKET_HEAD > self.packet && count > 0 {
                 let rest = statement.split_off(before);
                 self.insert_some(&statement, count).await?;
                 statement.clear();
                 statement.extend_from_slice(head.as_bytes());
                 statement.extend_from_slice(&rest[1..]);
                 count = 0;
+            }
+            if statement.len() + PACKET_HEAD > self.packet {
+                return Err(Failure::Rows(message::too_long(self.packet, row - first)));
             }
             count += 1;
         }

@@ -147,8 +147,9 @@ pub(super) fn staging_statement(table: &str, target: &str, columns: &[String], a
     format!("CREATE TABLE {table} {arrival}ENGINE=InnoDB AS SELECT {} FROM {target} WHERE FALSE", quoted_list(columns))
 }
 
-/// The bulk statement. Bytes travel as hexadecimal digits: a text in UTF-8 is what the server reads, and checks.
-pub(super) fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
+/// The bulk statement. Bytes travel as hexadecimal digits: a text in UTF-8 is what the server reads, and checks. It is told
+/// that what comes is in `character_set`.
+pub(super) fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef, character_set: &str) -> Bulk {
     let mut names = Vec::new();
     let mut sets = Vec::new();
     for (index, column) in columns.iter().enumerate() {
@@ -164,8 +165,8 @@ pub(super) fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) ->
     }
     let set = if sets.is_empty() { String::new() } else { format!(" SET {}", sets.join(", ")) };
     let statement = format!(
-        "LOAD DATA LOCAL INFILE 'millstream' INTO TABLE {table} CHARACTER SET utf8mb4 FIELDS TERMINATED BY '\\t' ESCAPED \
-         BY '\\\\' LINES TERMINATED BY '\\n' ({}){set}",
+        "LOAD DATA LOCAL INFILE 'millstream' INTO TABLE {table} CHARACTER SET {character_set} FIELDS TERMINATED BY '\\t' \
+         ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({}){set}",
         names.join(", ")
     );
     // The other way needs the same conversions.
@@ -237,7 +238,29 @@ pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<O
         dependents,
         columns: columns(session, &name).await?,
         unique: unique_keys(session, &name).await?,
+        checks: checks(session, &name).await?,
     }))
+}
+
+/// The conditions on rows. Old servers have none, and know no such table.
+async fn checks(session: &mut dyn Session, name: &str) -> Result<Vec<String>, Failure> {
+    let version = session.query("SELECT VERSION()").await?.into_iter().flatten().flatten().next().unwrap_or_default();
+    // MariaDB's names are those of a table, MySQL's those of a database.
+    let of_table = match version.to_lowercase().contains("mariadb") {
+        true => format!("c.table_name = {name}"),
+        false => format!(
+            "c.constraint_name IN (SELECT t.constraint_name FROM information_schema.table_constraints t WHERE t.table_schema = \
+             DATABASE() AND t.table_name = {name} AND t.constraint_type = 'CHECK')"
+        ),
+    };
+    let query = format!(
+        "SELECT c.check_clause FROM information_schema.check_constraints c WHERE c.constraint_schema = DATABASE() AND {of_table}"
+    );
+    match session.query(&query).await {
+        Ok(rows) => Ok(rows.into_iter().flatten().flatten().map(|clause| format!("CHECK ({clause})")).collect()),
+        Err(Failure::Other(_)) => Ok(Vec::new()),
+        Err(other) => Err(other),
+    }
 }
 
 /// The tables that refer to this one.
@@ -282,6 +305,8 @@ fn column(row: Vec<Option<String>>) -> ColumnFacts {
     }
     ColumnFacts {
         required: !nullable && default.is_none() && !counts && !generated,
+        // `LOAD DATA` makes the current time of it, without a warning.
+        replaces_null: !nullable && declared.to_lowercase().starts_with("timestamp"),
         family: family(&declared.to_lowercase()),
         name,
         declared,
@@ -347,6 +372,11 @@ async fn unique_keys(session: &mut dyn Session, name: &str) -> Result<Vec<Vec<St
     Ok(keys.into_iter().map(|(_, columns)| columns).collect())
 }
 
+/// The statement that deletes all rows; `TRUNCATE` would commit.
+pub(super) fn empty_statement(table: &str) -> String {
+    format!("DELETE FROM {table}")
+}
+
 /// The statements that move staged rows into the target.
 pub(super) fn publish(
     how: Publish,
@@ -370,7 +400,7 @@ pub(super) fn publish(
     };
     match how {
         Publish::Add => vec![format!("{insert} SELECT {all} FROM {from}")],
-        Publish::Instead => vec![format!("DELETE FROM {into}"), format!("{insert} SELECT {all} FROM {from}")],
+        Publish::Instead => vec![empty_statement(into), format!("{insert} SELECT {all} FROM {from}")],
         Publish::Ignore => vec![missing()],
         Publish::Merge if changed.is_empty() => vec![missing()],
         // By `ON DUPLICATE KEY` a row would be changed whose other unique key is that of a new one.

@@ -8,7 +8,7 @@ use arrow::array::{
     TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt64Array,
 };
 use arrow::datatypes::{Int32Type, Int64Type};
-use millstream_core::sink::{Chunk, LoadContext};
+use millstream_core::sink::{Chunk, Delivered, LoadContext};
 use millstream_database::Place;
 use millstream_testkit::{Authority, MariaDb, MariaDbOptions, PASSWORD, USER, Validity};
 use serde_json::json;
@@ -122,6 +122,11 @@ async fn values_that_the_server_would_change_are_refused() {
         ("v ENUM('a', 'b')", column("v", Arc::new(StringArray::from(vec!["a", "c"]))), "Data truncated"),
         ("v DATE", column("v", Arc::new(StringArray::from(vec!["2024-02-29", "2023-02-29"]))), "Data truncated"),
         ("v VARCHAR(9) NOT NULL", column("v", Arc::new(StringArray::from(vec![Some("a"), None]))), "Column"),
+        (
+            "v TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP",
+            column("v", Arc::new(TimestampSecondArray::from(vec![Some(1_700_000_000), None]))),
+            "the column cannot be null, and the server would write the current time instead",
+        ),
         ("v TINYINT", column("v", Arc::new(Int8Array::from(vec![Some(1), None]))), ""),
         ("v INT CHECK (v < 5)", column("v", Arc::new(Int8Array::from(vec![1, 9]))), "CONSTRAINT"),
     ] {
@@ -176,6 +181,23 @@ async fn rows_of_any_number_go_by_insert_within_the_limit_of_a_packet() {
     let error = load(&sink, &[people(&rows)]).await.expect_err("3 is there");
     assert_eq!(error.offending_text(), Some("id='3', name='it's'"));
     assert_eq!(server.query(&name, "SELECT COUNT(*) FROM t"), ["5000"]);
+    // One that no statement can hold is a bad row, and the others are loaded.
+    let long = "x".repeat(17_000);
+    let rows = people(&[(Some(7_000), "a"), (Some(7_001), long.as_str()), (Some(7_002), "b")]);
+    let cause = "the row is longer than the server's max_allowed_packet, 16384 bytes";
+    assert_eq!(load(&sink, std::slice::from_ref(&rows)).await.expect_err("too long").cause_text(), Some(cause));
+    let ledger = sink.ledger("run", LoadContext { schema: rows.schema(), ..context(1) }).await.expect("it opens");
+    let chunk = Chunk { unit: "u".to_owned(), number: 0 };
+    let mut delivery = ledger.expect("there is one").delivery(vec![chunk], 1).await.expect("it begins");
+    delivery.write(rows).await.expect("rows");
+    let delivered = delivery.commit().await.expect("one may be bad");
+    assert!(matches!(&delivered, Delivered::Written { rows: 2, refused } if refused[0].row == 1), "{delivered:?}");
+    assert_eq!(server.query(&name, "SELECT COUNT(*) FROM t WHERE id >= 7000"), ["2"]);
+    // What goes as a stream is cut as the server wants it.
+    server.query(&name, "SET GLOBAL local_infile = 1");
+    let line = load(&crate::database::tests::sink(&server.url(&name), json!({})), &[many(10_000..15_000)]).await;
+    assert!(line.is_ok_and(|line| !line.contains("INSERT")));
+    assert_eq!(server.query(&name, "SELECT COUNT(*) FROM t WHERE id >= 10000"), ["5000"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -307,12 +329,14 @@ async fn chunk_by_chunk(database: &Database, batch: &RecordBatch) -> String {
     ledger.summary(2)
 }
 
-/// A server that ends connections which have nothing to do does not end those of a load that waits for its rows.
+/// A server that ends connections which have nothing to do, and statements that take long, does not end those of a load.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
-    let server = MariaDb::start(MariaDbOptions { arguments: vec!["--wait-timeout=1".to_owned()], certificate: None });
+    let limits = ["--wait-timeout=1", "--idle-transaction-timeout=1", "--max-statement-time=1"].map(str::to_owned);
+    let server = MariaDb::start(MariaDbOptions { arguments: limits.to_vec(), certificate: None });
     let name = server.database();
     server.query(&name, "CREATE TABLE t (id BIGINT, name VARCHAR(20))");
+    server.query(&name, "CREATE TRIGGER slow BEFORE INSERT ON t FOR EACH ROW DO SLEEP(0.6)");
     takes_its_time(&server.url(&name)).await;
     assert_eq!(server.query(&name, "SELECT COUNT(*) FROM t"), ["8"]);
 }

@@ -39,13 +39,9 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
             true,
         ),
         ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(lost(place, cause)),
-        (_, "22" | "23" | "44" | "P0") => Failure::Rows(Refusal {
-            column: told.column().map(str::to_owned).or_else(|| told.where_().and_then(column_of)),
-            kind: kind(code),
-            hint: hint(code),
-            at: told.where_().and_then(row_of),
-            reason: cause,
-        }),
+        (_, "22" | "23" | "44" | "P0") => Failure::Rows(refusal(told, code, cause)),
+        // A value that is too long for an index, if the server is reading rows.
+        ("54000", _) if told.where_().and_then(row_of).is_some() => Failure::Rows(refusal(told, code, cause)),
         (_, class) => {
             let error = Error::refused(format!("{} refuses a statement", place.shown)).cause(cause);
             Failure::Other(match (code, class) {
@@ -57,12 +53,23 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
     }
 }
 
+/// What is told of a row that the server does not take.
+fn refusal(told: &DbError, code: &str, reason: String) -> Refusal {
+    Refusal {
+        column: told.column().map(str::to_owned).or_else(|| told.where_().and_then(column_of)),
+        kind: kind(code),
+        hint: hint(code),
+        at: told.where_().and_then(row_of),
+        reason,
+    }
+}
+
 /// Why a row is refused, in one word.
 fn kind(code: &str) -> RejectKind {
     match code {
         "23505" => RejectKind::Duplicate,
         "23502" => RejectKind::Null,
-        "22001" => RejectKind::TooLong,
+        "22001" | "54000" => RejectKind::TooLong,
         "22003" | "22008" => RejectKind::OutOfRange,
         "22021" | "22P05" => RejectKind::Encoding,
         other if other.starts_with("23") || other.starts_with("44") => RejectKind::Constraint,
@@ -74,6 +81,7 @@ fn kind(code: &str) -> RejectKind {
 /// What to do about a row.
 fn hint(code: &str) -> Option<&'static str> {
     match code {
+        "54000" => Some("shorten the value, or filter such rows out; an index of its hash, md5(x), takes any length"),
         "23505" => Some("the key is there already: `mode: merge` changes such rows, `mode: ignore` leaves them out"),
         "23502" => Some("filter such rows out, or give them a value: coalesce(x, …)"),
         "22001" | "22003" => Some("widen the column, or shorten the value: left(x, n); filter such rows out"),

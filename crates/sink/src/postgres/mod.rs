@@ -106,12 +106,12 @@ impl Server for Postgres {
         table::describe(session, &spec.table).await
     }
 
-    fn create_table(&self, table: &str, name: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
-        table::create_statement(table, table::parts(name).1, spec, schema)
+    fn create_table(&self, table: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
+        table::create_statement(table, spec, schema)
     }
 
-    fn add_key(&self, table: &str, name: &str, spec: &DatabaseSpec) -> String {
-        table::key_statement(table, name, spec)
+    fn add_key(&self, table: &str, spec: &DatabaseSpec) -> String {
+        table::key_statement(table, spec)
     }
 
     async fn indexes(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Vec<Index>, Failure> {
@@ -160,8 +160,8 @@ impl Server for Postgres {
 
     fn encoder(&self, bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Box<dyn Encoder> {
         match bulk.binary {
-            true => Box::new(RowEncoder::new(BinaryForm::new(bulk), schema, spec)),
-            false => Box::new(RowEncoder::new(CopyText::new(bulk), schema, spec)),
+            true => Box::new(RowEncoder::new(BinaryForm::new(bulk), bulk, schema, spec)),
+            false => Box::new(RowEncoder::new(CopyText::new(bulk), bulk, schema, spec)),
         }
     }
 
@@ -171,6 +171,10 @@ impl Server for Postgres {
         }
         let names: Vec<&str> = bulk.columns.iter().map(|column| column.name.as_str()).collect();
         text::shown(&names, row.strip_suffix(b"\n").unwrap_or(row))
+    }
+
+    fn empty(&self, target: &str, facts: Option<&TableFacts>) -> String {
+        table::empty_statement(target, facts)
     }
 
     fn publish(
@@ -201,8 +205,8 @@ impl Server for Postgres {
         }
         statements.push(format!("ALTER TABLE {new} RENAME TO {}", table::quoted(name)));
         if !spec.key.is_empty() {
-            let index = self.beside(spec, &table::key_name(new_name));
-            statements.push(format!("ALTER INDEX {index} RENAME TO {}", table::quoted(&table::key_name(name))));
+            let (made, wanted) = (self.beside(spec, &table::key_name(new_name)), table::key_name(name));
+            statements.push(table::rename_key(&made, &wanted, &self.beside(spec, &wanted)));
         }
         statements
     }
@@ -223,6 +227,11 @@ impl Server for Postgres {
             Some("aborted") => Some(false),
             _ => None,
         })
+    }
+
+    /// One of the same name would stand inside of the former one, which stays, and the server has room for some thousands.
+    fn next_savepoint(&self) -> &'static str {
+        "RELEASE SAVEPOINT millstream; SAVEPOINT millstream"
     }
 
     async fn lock(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure> {

@@ -134,21 +134,30 @@ pub(super) fn key_name(table: &str) -> String {
 }
 
 /// The statement that makes a table.
-pub(super) fn create_statement(table: &str, name: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
+pub(super) fn create_statement(table: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
     let columns = schema.fields().iter();
     let mut lines: Vec<String> =
         columns.map(|field| format!("  {} {}", quoted(field.name()), column_type(field.data_type()))).collect();
     if !spec.key.is_empty() && !spec.defer_key {
-        // A new table with a name of ours gives its key the final name later.
-        lines.push(format!("  CONSTRAINT {} PRIMARY KEY ({})", quoted(&key_name(name)), quoted_list(&spec.key)));
+        // The server finds a name that is free: the one of its own making may be that of a table which was renamed.
+        lines.push(format!("  PRIMARY KEY ({})", quoted_list(&spec.key)));
     }
     format!("CREATE TABLE {table} (\n{}\n)", lines.join(",\n"))
 }
 
 /// The statement that gives a table its key.
-pub(super) fn key_statement(table: &str, name: &str, spec: &DatabaseSpec) -> String {
-    let constraint = quoted(&key_name(name));
-    format!("ALTER TABLE {table} ADD CONSTRAINT {constraint} PRIMARY KEY ({})", quoted_list(&spec.key))
+pub(super) fn key_statement(table: &str, spec: &DatabaseSpec) -> String {
+    format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", quoted_list(&spec.key))
+}
+
+/// The statement that gives the key of a new table the name that it would have had, unless that is another's: of a table that
+/// was renamed, whose key was not.
+pub(super) fn rename_key(key: &str, name: &str, beside: &str) -> String {
+    format!(
+        "DO $millstream$ BEGIN IF to_regclass({}) IS NULL THEN ALTER INDEX IF EXISTS {key} RENAME TO {}; END IF; END $millstream$",
+        literal(beside),
+        quoted(name)
+    )
 }
 
 /// The statements that make a staging table: the columns that are loaded, without the target's keys. It need not
@@ -203,7 +212,14 @@ pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<O
         dependents: dependents(session, &oid).await?,
         columns: columns(session, &oid).await?,
         unique: unique_keys(session, &oid).await?,
+        checks: checks(session, &oid).await?,
     }))
+}
+
+/// The conditions on rows, as the server declares them.
+async fn checks(session: &mut dyn Session, oid: &str) -> Result<Vec<String>, Failure> {
+    let query = format!("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = {oid} AND contype = 'c'");
+    Ok(session.query(&query).await?.into_iter().flatten().flatten().collect())
 }
 
 /// The indexes that no row is checked by, and that are built as they were by what the server says of them: not those of
@@ -258,6 +274,7 @@ async fn columns(session: &mut dyn Session, oid: &str) -> Result<Vec<ColumnFacts
             nullable: !required,
             required: required && !given,
             generated,
+            replaces_null: false,
             rest: String::new(),
         }
     };
@@ -284,6 +301,12 @@ async fn unique_keys(session: &mut dyn Session, oid: &str) -> Result<Vec<Vec<Str
     Ok(keys.into_iter().map(|(_, columns)| columns).collect())
 }
 
+/// The statement that deletes all rows. A table that others refer to cannot be truncated.
+pub(super) fn empty_statement(table: &str, facts: Option<&TableFacts>) -> String {
+    let referred = facts.is_some_and(|facts| facts.dependents.iter().any(|one| one.contains("foreign key")));
+    if referred { format!("DELETE FROM {table}") } else { format!("TRUNCATE {table}") }
+}
+
 /// The statements that move staged rows into the target.
 pub(super) fn publish(
     how: Publish,
@@ -302,10 +325,7 @@ pub(super) fn publish(
     match how {
         Publish::Add => vec![format!("{insert} SELECT {all} FROM {from}")],
         Publish::Instead => {
-            // A table that others refer to cannot be truncated.
-            let referred = facts.is_some_and(|facts| facts.dependents.iter().any(|one| one.contains("foreign key")));
-            let empty = if referred { format!("DELETE FROM {into}") } else { format!("TRUNCATE {into}") };
-            vec![empty, format!("{insert} SELECT {all} FROM {from}")]
+            vec![empty_statement(into, facts), format!("{insert} SELECT {all} FROM {from}")]
         }
         Publish::Merge if !sets.is_empty() => {
             vec![format!("{insert} {} ON CONFLICT ({keys}) DO UPDATE SET {}", one(), sets.join(", "))]

@@ -9,10 +9,12 @@ use arrow::array::{
     UInt64Array,
 };
 use arrow::datatypes::{Int32Type, Int64Type};
+use millstream_core::sink::LoadContext;
 use millstream_database::Place;
 use millstream_testkit::{Authority, PASSWORD, Postgres, PostgresOptions, USER, Validity};
 use serde_json::json;
 
+use crate::conformance::context;
 use crate::database::server::{Failure, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::tests::{Database, Kind, checked, load, many, people, sink, takes_its_time, whats};
@@ -126,6 +128,9 @@ async fn columns_of_other_types_are_read_from_text() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_that_do_not_fit_are_refused_with_their_row() {
+    // So long that no index takes it, and of too many different letters to be packed.
+    let long: String =
+        (0..4_000_u32).filter_map(|index| char::from_u32(0x4e00 + index.wrapping_mul(7919) % 20_000)).collect();
     for (declared, batch, cause) in [
         (
             "v TEXT",
@@ -146,6 +151,7 @@ async fn values_that_do_not_fit_are_refused_with_their_row() {
         ("v INT CHECK (v < 5)", column("v", Arc::new(Int32Array::from(vec![1, 9]))), "new row for relation"),
         ("v INT REFERENCES other", column("v", Arc::new(Int32Array::from(vec![1, 9]))), "insert or update on table"),
         ("v JSONB", column("v", Arc::new(StringArray::from(vec!["[1]", "[1"]))), "invalid input syntax for type json"),
+        ("v TEXT UNIQUE", column("v", Arc::new(StringArray::from(vec!["a", long.as_str()]))), "index row"),
     ] {
         let database = database("CREATE TABLE other (id INT PRIMARY KEY); INSERT INTO other VALUES (1)");
         database.query(&format!("CREATE TABLE t (id BIGINT PRIMARY KEY, {declared})"));
@@ -165,6 +171,25 @@ async fn a_null_is_told_with_its_row_on_several_connections_too() {
     let error = load(&database.sink(json!({"connections": 2})), &[people(&[(Some(1), "a"), (None, "none")])]).await;
     assert_eq!(error.expect_err("a null").offending_text(), Some("id=NULL, name='none'"));
     assert_eq!(database.tables(), ["t"]);
+}
+
+/// However many groups and bad rows a transaction has, the server has room for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_groups_and_bad_rows_go_in_one_transaction() {
+    let server = Postgres::start(PostgresOptions {
+        settings: vec!["max_locks_per_transaction=10".to_owned(), "max_connections=20".to_owned()],
+        certificate: None,
+    });
+    let name = server.database();
+    server.query(&name, "CREATE TABLE t (id BIGINT, name VARCHAR(20) CHECK (id % 3 <> 0 OR id >= 100000))");
+    let sink = sink(&server.url(&name), json!({"batch_rows": 10}));
+    load(&sink, &[many(100_000..110_000)]).await.expect("it loads");
+    let ledger = sink.ledger("run", LoadContext { schema: many(0..1).schema(), ..context(1) }).await.expect("it opens");
+    let chunk = millstream_core::sink::Chunk { unit: "u".to_owned(), number: 0 };
+    let mut delivery = ledger.expect("there is one").delivery(vec![chunk], 10_000).await.expect("it begins");
+    delivery.write(many(0..10_000)).await.expect("rows");
+    delivery.commit().await.expect("a third may be bad");
+    assert_eq!(server.query(&name, "SELECT COUNT(*), COUNT(DISTINCT id) FROM t"), ["16666\t16666"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,6 +217,21 @@ async fn what_depends_on_a_table_keeps_it_from_being_replaced() {
     assert_eq!(database.query("SELECT id FROM seen ORDER BY 1"), ["1", "2"]);
     let errors = checked(&database.sink(json!({"table": "seen"})), &people(&[])).await;
     assert!(whats(&errors)[0].ends_with("is a view, not a table"), "{errors:?}");
+}
+
+/// A table that was renamed keeps the name of its key, which the next table of its name then cannot have.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_key_of_a_table_that_was_renamed_is_in_nobodys_way() {
+    let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); ALTER TABLE t RENAME TO old");
+    for settings in [json!({"key": ["id"]}), json!({"key": ["id"], "mode": "replace"})] {
+        for deferred in [false, true] {
+            let mut settings = settings.clone();
+            settings["defer_key"] = json!(deferred);
+            load(&database.sink(settings), &[many(0..3)]).await.expect("it loads");
+            assert_eq!(database.count(), 3);
+            database.query("DROP TABLE t");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -302,11 +342,15 @@ async fn a_deadlock_can_be_tried_again() {
     assert_eq!(database.rows(), ["1\ta", "2\tb"]);
 }
 
-/// A server that ends connections which have nothing to do does not end those of a load that waits for its rows.
+/// A server that ends connections which have nothing to do, and statements that take long, does not end those of a load.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
     let database = database("CREATE TABLE t (id BIGINT, name VARCHAR(20))");
-    for setting in ["idle_session_timeout", "idle_in_transaction_session_timeout"] {
+    database.query(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.6); RETURN NEW; END'; CREATE \
+         TRIGGER slow BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION slow()",
+    );
+    for setting in ["idle_session_timeout", "idle_in_transaction_session_timeout", "statement_timeout"] {
         database.query(&format!("ALTER DATABASE {} SET {setting} = '1s'", database.name));
     }
     takes_its_time(&database.url).await;

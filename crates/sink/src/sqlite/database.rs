@@ -24,9 +24,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::message::sqlite_error;
 use super::patience::Patience;
-use super::spec::{Mode, SqliteSpec};
+use super::spec::SqliteSpec;
 use super::table;
 use super::values::{Cell, Column, Reader, ReaderOptions};
+use crate::database::spec::Mode;
 use crate::shared::{Charge, create_folders, path_error, remove_folders};
 
 /// Batches that may wait for the thread.
@@ -45,11 +46,28 @@ static OPEN: LazyLock<Mutex<OpenDatabases>> = LazyLock::new(Mutex::default);
 
 /// What the thread is asked for.
 enum Request {
-    Join { load: u64, loading: Box<Loading>, reply: oneshot::Sender<Result<()>> },
+    Join { load: u64, loading: Box<Loading>, reply: oneshot::Sender<Result<bool>> },
     Rows { load: u64, batch: RecordBatch, charge: Charge },
     Prepare { load: u64, reply: oneshot::Sender<Result<()>> },
-    Commit { load: u64, reply: oneshot::Sender<Result<u64>> },
+    Commit { load: u64, reply: oneshot::Sender<Result<Taken>> },
     Abort { reply: oneshot::Sender<()> },
+}
+
+/// A load that has begun.
+pub(super) struct Joined {
+    /// Its number.
+    pub(super) load: u64,
+    /// Whether an earlier run has written its rows.
+    pub(super) done_before: bool,
+}
+
+/// What the table has taken of a load.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Taken {
+    /// Rows that came and were not refused.
+    pub(super) rows: u64,
+    /// Those of them that were left out, since their key was there.
+    pub(super) left_out: u64,
 }
 
 /// One load into the database.
@@ -57,7 +75,7 @@ pub(super) struct Loading {
     spec: SqliteSpec,
     schema: SchemaRef,
     step: Arc<Step>,
-    rows: u64,
+    taken: Taken,
     prepared: bool,
     /// What is noted with the rows.
     mark: Option<String>,
@@ -69,13 +87,28 @@ pub(super) struct Loading {
     refusals: Option<Arc<dyn Refusals>>,
     /// The statements that build the indexes that wait for the rows.
     indexes: Vec<String>,
+    /// Which columns are text that the table's column may make a number of; none if it is not known yet.
+    watched: Vec<bool>,
 }
 
 impl Loading {
     pub(super) fn new(spec: SqliteSpec, schema: SchemaRef, step: Arc<Step>) -> Self {
         let (mark, done_before) = (None, false);
         let (foreign, refusals, indexes) = (Vec::new(), None, Vec::new());
-        Loading { spec, schema, step, rows: 0, prepared: false, mark, done_before, foreign, refusals, indexes }
+        let watched = Vec::new();
+        Loading {
+            spec,
+            schema,
+            step,
+            taken: Taken::default(),
+            prepared: false,
+            mark,
+            done_before,
+            foreign,
+            refusals,
+            indexes,
+            watched,
+        }
     }
 
     /// The same, which notes `mark` with its rows.
@@ -86,6 +119,12 @@ impl Loading {
     /// The same, with someone who decides about rows that the table does not take.
     pub(super) fn refusing(self, refusals: Option<Arc<dyn Refusals>>) -> Self {
         Loading { refusals, ..self }
+    }
+
+    /// Looks at the table, which is there, for columns that could make numbers of text.
+    pub(super) fn watch(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        self.watched = table::watched(connection, &self.spec, &self.schema)?;
+        Ok(())
     }
 
     /// The columns of the rows.
@@ -154,8 +193,8 @@ impl Database {
         Ok(database)
     }
 
-    /// Adds a load, and makes its table ready. Returns its number.
-    pub(super) async fn join(&self, loading: Loading) -> Result<u64> {
+    /// Adds a load, and makes its table ready.
+    pub(super) async fn join(&self, loading: Loading) -> Result<Joined> {
         let load = {
             let mut loads = lock(&self.loads);
             *loads += 1;
@@ -163,8 +202,8 @@ impl Database {
         };
         let (reply, answer) = oneshot::channel();
         self.send(Request::Join { load, loading: Box::new(loading), reply }).await?;
-        self.answer(answer).await??;
-        Ok(load)
+        let done_before = self.answer(answer).await??;
+        Ok(Joined { load, done_before })
     }
 
     /// Hands a batch over.
@@ -182,8 +221,8 @@ impl Database {
         self.answer(answer).await?
     }
 
-    /// Commits the transaction, if no other load of the run has done so. Returns the load's rows.
-    pub(super) async fn commit(&self, load: u64) -> Result<u64> {
+    /// Commits the transaction, if no other load of the run has done so. Returns what the table has taken.
+    pub(super) async fn commit(&self, load: u64) -> Result<Taken> {
         let (reply, answer) = oneshot::channel();
         self.send(Request::Commit { load, reply }).await?;
         self.answer(answer).await?
@@ -327,8 +366,8 @@ impl Worker {
         move |error| sqlite_error(what, &self.shown, spec, &error)
     }
 
-    /// Opens the database if this is its first load, and makes the load's table ready.
-    fn join(&mut self, load: u64, mut loading: Loading) -> Result<()> {
+    /// Opens the database if this is its first load, and makes the load's table ready. Whether its rows are there already.
+    fn join(&mut self, load: u64, mut loading: Loading) -> Result<bool> {
         if self.connection.is_none() {
             self.begin(&loading.spec)?;
         }
@@ -340,14 +379,19 @@ impl Worker {
             return Err(Error::job(format!("two sinks write to table {} of {}", spec.table, self.shown))
                 .hint("give each sink a table of its own, or put their rows together with a `union`"));
         }
+        if let Some(mark) = &loading.mark {
+            let marked = super::ledger::enter_whole(connection, mark);
+            loading.done_before = marked.map_err(self.told("write to", spec))?;
+        }
+        if loading.done_before {
+            self.loads.insert(load, loading);
+            return Ok(true);
+        }
+        run_statements(connection, &spec.before, "before")?;
         let mut faults = table::schema_faults(spec, &loading.schema);
         faults.extend(table::table_faults(connection, &self.shown, spec, &loading.schema)?);
         if let Some(first) = faults.into_iter().next() {
             return Err(first);
-        }
-        if let Some(mark) = &loading.mark {
-            let marked = super::ledger::enter_whole(connection, mark);
-            loading.done_before = marked.map_err(self.told("write to", spec))?;
         }
         loading.foreign = table::foreign_keys(connection, spec).map_err(self.told("look into", spec))?;
         let exists = table::existing(connection, &self.shown, spec)?.is_some();
@@ -360,22 +404,29 @@ impl Worker {
         }
         if !exists || spec.mode == Mode::Replace {
             statements.push(table::create_statement(spec, &loading.schema));
+        } else {
+            let evolving = table::evolving(connection, spec, &loading.schema);
+            statements.extend(evolving.map_err(self.told("look into", spec))?);
         }
-        if spec.defer_indexes && exists && !loading.done_before {
+        if spec.defer_indexes && exists {
             for (name, create) in table::indexes(connection, spec).map_err(self.told("look into", spec))? {
                 statements.push(format!("DROP INDEX {}", table::quoted(&name)));
                 loading.indexes.push(create);
             }
         }
+        if table::is_gathered(spec) {
+            statements.extend(table::gathering_statements(spec, &loading.schema));
+        }
         for statement in statements {
             connection.execute_batch(&statement).map_err(self.told("make the table in", spec))?;
         }
+        let watched = loading.watch(connection);
+        watched.map_err(self.told("look into", &loading.spec))?;
         self.loads.insert(load, loading);
-        Ok(())
+        Ok(false)
     }
 
     fn begin(&mut self, spec: &SqliteSpec) -> Result<()> {
-        let cache = self.take_cache();
         for _ in 0..MOVED_TRIES {
             // Until we hold the lock, a run that gives up may remove the empty database, and the folder, it had made.
             self.make_folder()?;
@@ -384,10 +435,11 @@ impl Worker {
             match opened {
                 Ok(mut connection) => {
                     let patience = self.patience.with_limit(spec.busy_timeout.0);
-                    let begun = set_up(&mut connection, &patience, cache);
+                    let begun = set_up(&mut connection, &patience, &self.budget);
                     if file.is_some() && inode(&self.path) == file {
                         self.connection = Some(connection);
-                        return begun.map_err(self.told("write to", spec));
+                        self.cache = Some(begun.map_err(self.told("write to", spec))?);
+                        return Ok(());
                     }
                 }
                 Err(_) if self.path.parent().is_some_and(is_missing) => {}
@@ -411,17 +463,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Memory for SQLite's pages: a share of the budget, within bounds.
-    fn take_cache(&mut self) -> usize {
-        let wanted = (self.budget.limit() / 16).clamp(*CACHE_BYTES.start(), *CACHE_BYTES.end());
-        let mut charge = Charge::new(&self.budget, *CACHE_BYTES.start());
-        let taken = if charge.set(wanted) { wanted } else { *CACHE_BYTES.start() };
-        // The least is within what may always be held.
-        let _ = charge.set(taken);
-        self.cache = Some(charge);
-        taken
-    }
-
     fn insert(&mut self, load: u64, batch: &RecordBatch) -> Result<()> {
         let (Some(connection), Some(loading)) = (&self.connection, self.loads.get_mut(&load)) else {
             return Err(Error::internal("rows came for a load that has not begun"));
@@ -431,7 +472,7 @@ impl Worker {
         }
         let (start, rows) = (Instant::now(), batch.num_rows() as u64);
         let mut refused = Refused::default();
-        let bytes = match &loading.refusals {
+        let inserted = match &loading.refusals {
             None => insert_batch(connection, loading, &self.shown, batch),
             Some(refusals) => insert_narrowed(
                 connection,
@@ -444,11 +485,13 @@ impl Worker {
             ),
         };
         loading.step.add_busy(start.elapsed());
-        loading.step.add_bytes(bytes?);
+        let Inserted { bytes, left_out } = inserted?;
+        loading.step.add_bytes(bytes);
         if let (Some(refusals), false) = (&loading.refusals, refused.rows.is_empty()) {
             refusals.refuse(&place(&self.shown, &loading.spec), &refused)?;
         }
-        loading.rows += rows - refused.rows.len() as u64;
+        loading.taken.rows += rows - refused.rows.len() as u64;
+        loading.taken.left_out += left_out;
         Ok(())
     }
 
@@ -461,9 +504,15 @@ impl Worker {
         match self.loads.get_mut(&load) {
             Some(loading) => {
                 loading.prepared = true;
+                if table::is_gathered(&loading.spec) {
+                    publish(connection, loading, &self.shown)?;
+                }
                 for create in &loading.indexes {
                     let built = connection.execute_batch(create);
                     built.map_err(|error| sqlite_error("write to", &self.shown, &loading.spec, &error))?;
+                }
+                if !loading.done_before {
+                    run_statements(connection, &loading.spec.after, "after")?;
                 }
                 if let (Some(mark), false) = (&loading.mark, loading.done_before) {
                     let noted = super::ledger::mark_whole(connection, mark);
@@ -495,9 +544,9 @@ impl Worker {
         flushed.map_err(self.told("write to", &loading.spec))
     }
 
-    fn commit(&mut self, load: u64) -> Result<u64> {
+    fn commit(&mut self, load: u64) -> Result<Taken> {
         if self.state == State::Committed {
-            return self.rows_of(load);
+            return self.taken(load);
         }
         self.attempt(|worker| {
             if !worker.loads.values().all(|loading| loading.prepared) {
@@ -511,24 +560,67 @@ impl Worker {
             worker.state = State::Committed;
             worker.connection = None;
             worker.cache = None;
-            worker.rows_of(load)
+            worker.taken(load)
         })
     }
 
-    fn rows_of(&self, load: u64) -> Result<u64> {
+    fn taken(&self, load: u64) -> Result<Taken> {
         let loading = self.loads.get(&load);
-        loading.map(|loading| loading.rows).ok_or_else(|| Error::internal("a load is committed that has not begun"))
+        loading.map(|loading| loading.taken).ok_or_else(|| Error::internal("a load is committed that has not begun"))
     }
 }
 
-/// Begins the transaction.
-fn set_up(connection: &mut Connection, patience: &Patience, cache: usize) -> rusqlite::Result<()> {
+/// Gives SQLite memory for its pages: a share of the budget, within bounds.
+pub(super) fn give_cache(connection: &Connection, budget: &Arc<Budget>) -> rusqlite::Result<Charge> {
+    let wanted = (budget.limit() / 16).clamp(*CACHE_BYTES.start(), *CACHE_BYTES.end());
+    let mut charge = Charge::new(budget, *CACHE_BYTES.start());
+    let taken = if charge.set(wanted) { wanted } else { *CACHE_BYTES.start() };
+    // The least is within what may always be held.
+    let _ = charge.set(taken);
+    connection.pragma_update(None, "cache_size", -i64::try_from(taken / 1024).unwrap_or(2048))?;
+    Ok(charge)
+}
+
+/// Begins the transaction; the memory of the pages.
+fn set_up(connection: &mut Connection, patience: &Patience, budget: &Arc<Budget>) -> rusqlite::Result<Charge> {
     patience.apply(connection)?;
     connection.set_prepared_statement_cache_capacity(64);
     // Without it, replacing a table would delete rows of others: see `table::foreign_keys`.
     connection.pragma_update(None, "foreign_keys", false)?;
-    connection.pragma_update(None, "cache_size", -i64::try_from(cache / 1024).unwrap_or(2048))?;
-    connection.execute_batch("BEGIN IMMEDIATE")
+    let cache = give_cache(connection, budget)?;
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    Ok(cache)
+}
+
+/// Runs the user's own statements in the transaction that is open, which they may not end.
+fn run_statements(connection: &Connection, statements: &[String], when: &str) -> Result<()> {
+    for statement in statements {
+        let failed =
+            |cause: String| Error::refused(format!("a statement of `{when}` failed")).text(statement).cause(cause);
+        connection.execute_batch(statement).map_err(|error| {
+            failed(super::message::cause(&error)).hint("nothing was loaded: it is a part of the load's transaction")
+        })?;
+        if connection.is_autocommit() {
+            return Err(failed("it has ended the transaction".to_owned())
+                .hint("take it out: the load's own transaction is open, and what was in it may have been committed"));
+        }
+    }
+    Ok(())
+}
+
+/// Moves the rows that were gathered into the table.
+fn publish(connection: &Connection, loading: &mut Loading, shown: &str) -> Result<()> {
+    let spec = &loading.spec;
+    let told = |error: rusqlite::Error| match is_refusal(&error) {
+        true => crate::database::load::moved_together(sqlite_error("write to", shown, spec, &error)),
+        false => sqlite_error("write to", shown, spec, &error),
+    };
+    let changed = connection.execute(&table::publish_statement(spec, &loading.schema), []).map_err(told)?;
+    connection.execute_batch(&format!("DROP TABLE {}", table::gathering(spec))).map_err(told)?;
+    if spec.mode == Mode::Ignore {
+        loading.taken.left_out = loading.taken.rows.saturating_sub(changed as u64);
+    }
+    Ok(())
 }
 
 /// The end of a load that nobody wants any more.
@@ -576,13 +668,22 @@ fn check_foreign_keys(connection: &Connection, loading: &Loading, shown: &str) -
     Ok(())
 }
 
-/// Inserts the rows of a batch; returns their bytes, about.
+/// What has become of some rows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Inserted {
+    /// Their bytes, about.
+    pub(super) bytes: u64,
+    /// How many were left out, since their key was there.
+    left_out: u64,
+}
+
+/// Inserts the rows of a batch.
 pub(super) fn insert_batch(
     connection: &Connection,
     loading: &Loading,
     shown: &str,
     batch: &RecordBatch,
-) -> Result<u64> {
+) -> Result<Inserted> {
     let (spec, schema) = (&loading.spec, &loading.schema);
     let columns: Vec<Column> = schema
         .fields()
@@ -596,8 +697,9 @@ pub(super) fn insert_batch(
     let many_rows = table::rows_in_statement(schema);
     let mut many = connection.prepare_cached(&table::insert_statement(spec, schema, many_rows)).map_err(told)?;
     let mut one = connection.prepare_cached(&table::insert_statement(spec, schema, 1)).map_err(told)?;
-    let drops_rows = table::drops_rows(spec, schema);
-    let mut insertion = Insertion { readers, spec, shown, drops_rows, bytes: 0 };
+    let drops_rows = table::drops_rows(spec, schema) && !table::is_gathered(spec);
+    let inserted = Inserted::default();
+    let mut insertion = Insertion { readers, spec, shown, watched: &loading.watched, drops_rows, inserted };
     let mut row = 0;
     while row + many_rows <= batch.num_rows() {
         match insertion.rows(&mut many, row, many_rows)? {
@@ -616,7 +718,7 @@ pub(super) fn insert_batch(
     for row in row..batch.num_rows() {
         insertion.single(&mut one, row)?;
     }
-    Ok(insertion.bytes)
+    Ok(insertion.inserted)
 }
 
 /// `table t of x.db`.
@@ -624,7 +726,7 @@ pub(super) fn place(shown: &str, spec: &SqliteSpec) -> String {
     format!("table {} of {shown}", spec.table)
 }
 
-/// Inserts a batch whose first row has the number `first`; returns its bytes, about. If it is refused, in halves, down
+/// Inserts a batch whose first row has the number `first`. If it is refused, in halves, down
 /// to the bad rows, which are left out and told, until there are more than `room` of them.
 pub(super) fn insert_narrowed(
     connection: &Connection,
@@ -634,15 +736,16 @@ pub(super) fn insert_narrowed(
     first: u64,
     room: usize,
     refused: &mut Refused,
-) -> Result<u64> {
+) -> Result<Inserted> {
     let told = |error: rusqlite::Error| sqlite_error("write to", shown, &loading.spec, &error);
-    let mut bytes = 0;
+    let mut all = Inserted::default();
     let mut parts = vec![(first, batch.clone())];
     while let Some((first, part)) = parts.pop().filter(|_| !refused.more) {
         connection.execute_batch("SAVEPOINT part").map_err(told)?;
         let error = match insert_batch(connection, loading, shown, &part) {
             Ok(inserted) => {
-                bytes += inserted;
+                all.bytes += inserted.bytes;
+                all.left_out += inserted.left_out;
                 connection.execute_batch("RELEASE part").map_err(told)?;
                 continue;
             }
@@ -661,7 +764,7 @@ pub(super) fn insert_narrowed(
         parts.push((first + half as u64, part.slice(half, part.num_rows() - half)));
         parts.push((first, part.slice(0, half)));
     }
-    Ok(bytes)
+    Ok(all)
 }
 
 fn refused_row(row: u64, record: &RecordBatch, error: &Error) -> RefusedRow {
@@ -688,9 +791,10 @@ struct Insertion<'a> {
     readers: Vec<Reader<'a>>,
     spec: &'a SqliteSpec,
     shown: &'a str,
+    watched: &'a [bool],
     /// Whether the statement may leave out rows that are there already.
     drops_rows: bool,
-    bytes: u64,
+    inserted: Inserted,
 }
 
 impl<'a> Insertion<'a> {
@@ -700,7 +804,7 @@ impl<'a> Insertion<'a> {
         for row in from..from + count {
             for column in 0..self.readers.len() {
                 let cell = self.cell(column, row)?;
-                self.bytes += cell.size();
+                self.inserted.bytes += cell.size();
                 if let Err(error) = statement.raw_bind_parameter(variable, &cell) {
                     return Ok(Err(error));
                 }
@@ -713,7 +817,10 @@ impl<'a> Insertion<'a> {
                     format!("table {} of {} dropped {} of {count} rows", self.spec.table, self.shown, count - changed);
                 Err(Error::data(what).hint("a trigger of the table refuses them: RAISE(IGNORE)"))
             }
-            Ok(_) => Ok(Ok(())),
+            Ok(changed) => {
+                self.inserted.left_out += count.saturating_sub(changed) as u64;
+                Ok(Ok(()))
+            }
             Err(error) => Ok(Err(error)),
         }
     }
@@ -732,11 +839,16 @@ impl<'a> Insertion<'a> {
         let name = reader.name();
         let failed = match reader.cell(row) {
             Ok(Cell::Null)
-                if self.spec.mode == Mode::Merge && self.spec.key.iter().any(|key| key.eq_ignore_ascii_case(name)) =>
+                if self.spec.mode.needs_key() && self.spec.key.iter().any(|key| key.eq_ignore_ascii_case(name)) =>
             {
-                Error::data(format!("a row without a value in the key column `{name}` cannot be merged"))
+                Error::data(format!("a row without a value in the key column `{name}` cannot be told from others"))
                     .column(name)
                     .hint(format!("filter such rows out: {name} IS NOT NULL"))
+            }
+            Ok(Cell::Text(text))
+                if self.watched.get(column).is_some_and(|watched| *watched) && table::becomes_another(&text) =>
+            {
+                super::values::becomes_another(&text, name)
             }
             Ok(cell) => return Ok(cell),
             Err(error) => error,

@@ -40,9 +40,13 @@ struct Book {
     shown: String,
     spec: SqliteSpec,
     budget: Arc<Budget>,
+    /// Memory of SQLite's pages.
+    _cache: Charge,
     /// Whether the load is in the ledger. It gets there, and the tables are made, with what is delivered first: a load
     /// that fails before leaves nothing.
     entered: AtomicBool,
+    /// Whether the table takes the rows, since this run has delivered some.
+    ready: AtomicBool,
     /// Whether the file was not there.
     created_file: bool,
     created_folders: Mutex<Vec<PathBuf>>,
@@ -61,6 +65,7 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
     Patience::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
     // Rows are only added, so nothing of other tables can be deleted.
     connection.pragma_update(None, "foreign_keys", true).map_err(told)?;
+    let cache = database::give_cache(&connection, &context.budget).map_err(told)?;
     let entered = match look(&connection, spec, &shown, load, &context) {
         Ok(entered) => AtomicBool::new(entered),
         Err(error) => {
@@ -68,7 +73,8 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
             return Err(error);
         }
     };
-    let loading = Loading::new(spec.clone(), context.schema, context.step);
+    let mut loading = Loading::new(spec.clone(), context.schema, context.step);
+    loading.watch(&connection).map_err(told)?;
     Ok(SqliteLedger(Arc::new(Book {
         connection: Mutex::new(connection),
         loading,
@@ -77,7 +83,9 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
         shown,
         spec: spec.clone(),
         budget: context.budget,
+        _cache: cache,
         entered,
+        ready: AtomicBool::new(false),
         created_file,
         created_folders: Mutex::new(created_folders),
     })))
@@ -87,10 +95,24 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
 fn look(connection: &Connection, spec: &SqliteSpec, shown: &str, load: &str, context: &LoadContext) -> Result<bool> {
     let mut faults = table::schema_faults(spec, &context.schema);
     faults.extend(table::table_faults(connection, shown, spec, &context.schema)?);
-    match faults.into_iter().next() {
-        Some(first) => Err(first),
-        None => is_entered(connection, load).map_err(|error| sqlite_error("write to", shown, spec, &error)),
+    if let Some(first) = faults.into_iter().next() {
+        return Err(first);
     }
+    let told = |error| sqlite_error("write to", shown, spec, &error);
+    let entered = is_entered(connection, load).map_err(told)?;
+    if entered
+        && has_written(connection, &digest(load)).map_err(told)?
+        && table::existing(connection, shown, spec)?.is_none()
+    {
+        return Err(crate::database::table::is_gone(&database::place(shown, spec)));
+    }
+    Ok(entered)
+}
+
+/// Whether anything is noted of the load of this key.
+fn has_written(connection: &Connection, key: &str) -> rusqlite::Result<bool> {
+    let written = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0)";
+    connection.query_row(written, [key], |row| row.get(0))
 }
 
 /// Removes the file and the folders that we made, if nothing is in them.
@@ -184,8 +206,7 @@ fn forget(connection: &mut Connection, key: &str, unwritten: bool) -> rusqlite::
         return Ok(true);
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let written = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0)";
-    if unwritten && transaction.query_row(written, [key], |row| row.get(0))? {
+    if unwritten && has_written(&transaction, key)? {
         return Ok(false);
     }
     transaction.execute("DELETE FROM _millstream_ledger WHERE load_key = ?1", [key])?;
@@ -222,14 +243,21 @@ impl Book {
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
 
-    /// Makes the table and enters the load, if this is the first delivery; whether the load is still in the ledger.
+    /// Makes the table ready and enters the load, if this is the first delivery; whether the load is still in the ledger.
     fn enter(&self, connection: &Connection) -> Result<bool> {
+        if !self.ready.load(Ordering::Relaxed) {
+            let schema = self.loading.schema();
+            let statements = match table::existing(connection, &self.shown, &self.spec)? {
+                None => vec![table::create_statement(&self.spec, schema)],
+                Some(_) => table::evolving(connection, &self.spec, schema).map_err(|error| self.told(error))?,
+            };
+            statements
+                .iter()
+                .try_for_each(|statement| connection.execute_batch(statement))
+                .map_err(|error| self.told(error))?;
+        }
         if self.entered.load(Ordering::Relaxed) {
             return is_entered(connection, &self.load).map_err(|error| self.told(error));
-        }
-        if table::existing(connection, &self.shown, &self.spec)?.is_none() {
-            let create = table::create_statement(&self.spec, self.loading.schema());
-            connection.execute_batch(&create).map_err(|error| self.told(error))?;
         }
         enter(connection, &self.load).map_err(|error| self.told(error))?;
         Ok(true)
@@ -247,6 +275,7 @@ impl Book {
                 fail_point::pass("commit.after");
                 if end == "COMMIT" {
                     self.entered.store(true, Ordering::Relaxed);
+                    self.ready.store(true, Ordering::Relaxed);
                 }
                 delivered
             }
@@ -284,8 +313,9 @@ impl Book {
         let (mut rows, mut bytes) = (0, 0);
         fail_point::pass("bulk.before");
         for batch in batches {
-            bytes +=
+            let inserted =
                 database::insert_narrowed(connection, &self.loading, &self.shown, batch, rows, bad_rows, &mut refused)?;
+            bytes += inserted.bytes;
             rows += batch.num_rows() as u64;
         }
         fail_point::pass("bulk.after");
@@ -328,6 +358,32 @@ impl Ledger for SqliteLedger {
     async fn written_of(&self, load: &str) -> Result<WrittenChunks> {
         let load = load.to_owned();
         blocking(&self.0, move |book| book.written(&book.connection(), &load).map_err(|error| book.told(error))).await
+    }
+
+    async fn take_back(&self, number: u64) -> Result<()> {
+        blocking(&self.0, move |book| {
+            let connection = book.connection();
+            let delete = "DELETE FROM _millstream_ledger WHERE load_key = ?1 AND chunk = ?2";
+            let taken = has_ledger(&connection).and_then(|there| match there {
+                true => connection.execute(delete, (digest(&book.load), number as i64)).map(drop),
+                false => Ok(()),
+            });
+            taken.map_err(|error| book.told(error))
+        })
+        .await
+    }
+
+    async fn count(&self) -> Result<u64> {
+        blocking(&self.0, |book| {
+            let connection = book.connection();
+            let count = "SELECT count(*) FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0";
+            let counted = match has_ledger(&connection) {
+                Ok(true) => connection.query_row(count, [digest(&book.load)], |row| row.get::<_, i64>(0)),
+                other => other.map(|_| 0),
+            };
+            counted.map(i64::unsigned_abs).map_err(|error| book.told(error))
+        })
+        .await
     }
 
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {

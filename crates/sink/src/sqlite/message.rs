@@ -44,7 +44,7 @@ fn refused_row(shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error
     match error.sqlite_error().map(|error| error.extended_code) {
         Some(ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY | ffi::SQLITE_CONSTRAINT_ROWID) => told
             .reject(RejectKind::Duplicate)
-            .hint("the key is there already: `mode: merge` changes such rows, a `dedupe` drops them"),
+            .hint("the key is there already: `mode: merge` changes such rows, `mode: ignore` leaves them out"),
         Some(ffi::SQLITE_CONSTRAINT_NOTNULL) => {
             told.reject(RejectKind::Null).hint("filter such rows out, or give them a value: coalesce(x, …)")
         }
@@ -57,7 +57,7 @@ fn refused_row(shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error
 }
 
 /// SQLite's own words.
-fn cause(error: &rusqlite::Error) -> String {
+pub(super) fn cause(error: &rusqlite::Error) -> String {
     match error {
         rusqlite::Error::SqliteFailure(_, Some(text)) => text.clone(),
         other => {

@@ -17,6 +17,7 @@ mod values;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
@@ -29,9 +30,10 @@ use millstream_core::{Budget, Error, Result, Step};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
-use self::database::{Database, Loading};
+use self::database::{Database, Joined, Loading};
 use self::patience::Patience;
-pub use self::spec::{Mode, SqliteSpec};
+pub use self::spec::SqliteSpec;
+use crate::database::spec::Mode;
 use crate::shared::{Charge, counted, folder_fault};
 
 /// The registry's entry.
@@ -94,7 +96,8 @@ impl Sink for SqliteSink {
     fn describe(&self, schema: SchemaRef) -> String {
         let insert = table::insert_statement(&self.spec, &schema, 1);
         match self.spec.mode {
-            Mode::Append | Mode::Merge => insert,
+            _ if table::is_gathered(&self.spec) => table::publish_statement(&self.spec, &schema),
+            Mode::Append | Mode::Merge | Mode::Ignore => insert,
             Mode::Truncate => format!("DELETE FROM {};\n{insert}", table::quoted(&self.spec.table)),
             Mode::Replace => table::create_statement(&self.spec, &schema),
         }
@@ -105,9 +108,10 @@ impl Sink for SqliteSink {
         let mark = context.mark.filter(|_| self.adds_rows());
         let loading = Loading::new(self.spec.clone(), context.schema, Arc::clone(&context.step)).marked(mark);
         let loading = loading.refusing(context.refusals);
-        let load = database.join(loading).await?;
+        let Joined { load, done_before } = database.join(loading).await?;
         let (spec, path) = (self.spec.clone(), self.path.clone());
-        Ok(Arc::new(SqliteLoad { database, load, spec, path, budget: context.budget, step: context.step }))
+        let (budget, step, left_out) = (context.budget, context.step, AtomicU64::new(0));
+        Ok(Arc::new(SqliteLoad { database, load, done_before, left_out, spec, path, budget, step }))
     }
 
     fn adds_rows(&self) -> bool {
@@ -127,7 +131,8 @@ impl Sink for SqliteSink {
     }
 
     fn may_keep_ledger(&self) -> bool {
-        self.spec.mode == Mode::Append && !self.spec.atomic && !self.spec.defer_indexes
+        let SqliteSpec { mode, atomic, defer_indexes, before, after, .. } = &self.spec;
+        *mode == Mode::Append && !atomic && !defer_indexes && before.is_empty() && after.is_empty()
     }
 
     async fn ledger(&self, load: &str, context: LoadContext) -> Result<Option<Arc<dyn Ledger>>> {
@@ -178,7 +183,10 @@ impl SqliteSink {
         let told = |error| message::sqlite_error("read", &shown, &self.spec, &error);
         let mut connection = Connection::open_with_flags(database::plain(&self.path), flags).map_err(told)?;
         patience.apply(&mut connection).map_err(told)?;
-        faults.extend(table::table_faults(&connection, &shown, &self.spec, schema)?);
+        // Statements of `before` may make the table, or change it.
+        if self.spec.before.is_empty() {
+            faults.extend(table::table_faults(&connection, &shown, &self.spec, schema)?);
+        }
         Ok(faults)
     }
 }
@@ -187,6 +195,10 @@ impl SqliteSink {
 struct SqliteLoad {
     database: Arc<Database>,
     load: u64,
+    /// Whether an earlier run has written the rows.
+    done_before: bool,
+    /// Rows whose key was there, once it is committed.
+    left_out: AtomicU64,
     spec: SqliteSpec,
     path: PathBuf,
     budget: Arc<Budget>,
@@ -208,14 +220,30 @@ impl Load for SqliteLoad {
         self.database.prepare(self.load).await
     }
 
+    fn is_there(&self) -> bool {
+        self.done_before
+    }
+
+    fn ignored(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
     async fn commit(&self) -> Result<String> {
-        let rows = counted(self.database.commit(self.load).await?, "row");
-        let verb = match self.spec.mode {
-            Mode::Append => " added to",
-            Mode::Merge => " merged into",
-            Mode::Replace | Mode::Truncate => " in",
-        };
-        Ok(format!("{rows}{verb} table {} of {}", self.spec.table, self.path.display()))
+        let taken = self.database.commit(self.load).await?;
+        let place = database::place(&self.path.display().to_string(), &self.spec);
+        if self.done_before {
+            return Ok(format!("nothing new for {place}: its rows were added before"));
+        }
+        self.left_out.store(taken.left_out, Ordering::Relaxed);
+        let rows = counted(taken.rows, "row");
+        Ok(match self.spec.mode {
+            Mode::Append => format!("{rows} added to {place}"),
+            Mode::Merge => format!("{rows} merged into {place}"),
+            Mode::Ignore => {
+                format!("{rows} offered to {place}, {} left out as duplicates", counted(taken.left_out, "row"))
+            }
+            Mode::Replace | Mode::Truncate => format!("{rows} in {place}"),
+        })
     }
 
     async fn abort(&self) {

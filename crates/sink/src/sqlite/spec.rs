@@ -4,7 +4,7 @@ use millstream_core::spec::{Duration, Fault, Spec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::database::spec::key_faults;
+use crate::database::spec::{Mode, SchemaChange, key_faults, order_faults, statement_faults};
 
 /// Settings of a SQLite sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -16,9 +16,15 @@ pub struct SqliteSpec {
     /// What happens to the rows that the table has.
     #[serde(default)]
     pub mode: Mode,
-    /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` goes by.
+    /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` and `ignore`
+    /// go by.
     #[serde(default)]
     pub key: Vec<String>,
+    /// Which of several rows with one key stays, for `merge` and `ignore`: the first in this order, such as
+    /// `[changed_at desc]`. Without it the last to arrive stays in `merge`, and the first in `ignore`. With it, the rows are
+    /// gathered in a table of ours first.
+    #[serde(default)]
+    pub order_by: Vec<String>,
     /// Whether the indexes of a table that is there wait for the rows: they are dropped, and built again when all rows are in
     /// it. Keys, and others that no two rows may share, stay. The rows become visible at once then.
     #[serde(default)]
@@ -27,6 +33,17 @@ pub struct SqliteSpec {
     /// then has loaded nothing, and `--resume` begins anew.
     #[serde(default)]
     pub atomic: bool,
+    /// What happens if the table that is there lacks columns of the rows.
+    #[serde(default)]
+    pub schema: SchemaChange,
+    /// SQL statements that run before the table is looked at, in the transaction of the load. The rows become visible at once
+    /// then.
+    #[serde(default)]
+    pub before: Vec<String>,
+    /// SQL statements that run when all rows are in the table, in the transaction of the load. The rows become visible at once
+    /// then.
+    #[serde(default)]
+    pub after: Vec<String>,
     /// How long to wait while another process holds the database.
     #[serde(default = "busy_timeout")]
     pub busy_timeout: Duration,
@@ -34,22 +51,6 @@ pub struct SqliteSpec {
 
 fn busy_timeout() -> Duration {
     Duration::from_seconds(30)
-}
-
-/// What happens to the rows that the table has.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// They stay, and the new ones are added.
-    #[default]
-    Append,
-    /// The table is dropped, with its indexes and triggers, and made anew.
-    Replace,
-    /// They are deleted; the table stays as it is made.
-    Truncate,
-    /// A row with the key of a new one takes the new one's values. Of several new rows with one key, the last to
-    /// arrive stays.
-    Merge,
 }
 
 impl Spec for SqliteSpec {
@@ -77,7 +78,10 @@ key: [country]
         if self.table.contains('\0') {
             faults.push(Fault::new("table", "the table's name holds a NUL byte"));
         }
-        faults.extend(key_faults(&self.key, self.mode == Mode::Merge, "merge"));
+        let mode = if self.mode == Mode::Merge { "merge" } else { "ignore" };
+        faults.extend(key_faults(&self.key, self.mode.needs_key(), mode));
+        faults.extend(order_faults(&self.order_by, self.mode));
+        faults.extend(statement_faults(&self.before, &self.after));
         if self.defer_indexes && self.mode == Mode::Replace {
             faults.push(
                 Fault::new("defer_indexes", "`defer_indexes` with a table that is replaced")

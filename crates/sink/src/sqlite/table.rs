@@ -18,11 +18,13 @@
 
 use arrow::datatypes::{DataType, SchemaRef};
 use millstream_core::hint::did_you_mean;
+use millstream_core::types::type_name;
 use millstream_core::{Error, Result};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::message::sqlite_error;
-use super::spec::{Mode, SqliteSpec};
+use super::spec::SqliteSpec;
+use crate::database::spec::{Mode, Order, SchemaChange};
 
 /// The most columns that SQLite allows as it is built.
 const MAX_COLUMNS: usize = 2_000;
@@ -37,9 +39,85 @@ const MAX_ROWS: usize = 64;
 #[derive(Debug)]
 struct Column {
     name: String,
+    declared: String,
+    affinity: Affinity,
     required: bool,
     key: bool,
     generated: bool,
+}
+
+/// What SQLite makes of values on their way into a column, by its declared type: "Datatypes In SQLite", section 3.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Affinity {
+    /// Numbers become text.
+    Text,
+    /// Text that looks like a number becomes one.
+    Numeric,
+    /// The same, with whole numbers.
+    Integer,
+    /// The same, and whole numbers become floats.
+    Real,
+    /// Values stay what they are.
+    Blob,
+}
+
+impl Affinity {
+    fn of(declared: &str, is_strict: bool) -> Self {
+        let declared = declared.to_ascii_uppercase();
+        let has = |parts: &[&str]| parts.iter().any(|part| declared.contains(part));
+        match () {
+            () if has(&["INT"]) => Affinity::Integer,
+            () if has(&["CHAR", "CLOB", "TEXT"]) => Affinity::Text,
+            () if declared.is_empty() || has(&["BLOB"]) || (is_strict && declared == "ANY") => Affinity::Blob,
+            () if has(&["REAL", "FLOA", "DOUB"]) => Affinity::Real,
+            () => Affinity::Numeric,
+        }
+    }
+
+    /// Why some values of a type would be others in the column.
+    fn fault(self, declared: &str, data_type: &DataType) -> Option<&'static str> {
+        let is_float = matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64);
+        let is_long_decimal = decimal_digits(data_type).is_some_and(|digits| digits > NUMERIC_DIGITS);
+        let is_text = matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        // Text goes into columns of other types that have no name in SQLite: dates, JSON.
+        let declared = declared.to_ascii_uppercase();
+        let is_number = self != Affinity::Numeric || declared.contains("NUM") || declared.contains("DEC");
+        match (self, data_type) {
+            (_, DataType::Dictionary(_, values)) => self.fault(&declared, values),
+            (Affinity::Text, _) if is_float => Some("SQLite would keep only the first digits of it"),
+            (Affinity::Real, DataType::Int64 | DataType::UInt64) => Some("a float holds whole numbers up to 2⁵³"),
+            (Affinity::Integer | Affinity::Real | Affinity::Numeric, _) if is_long_decimal => {
+                Some("a number holds 15 digits")
+            }
+            (Affinity::Integer | Affinity::Real | Affinity::Numeric, _) if is_text && is_number => {
+                Some("text that looks like a number would become one, without its zeros and signs")
+            }
+            _ => None,
+        }
+    }
+}
+
+fn decimal_digits(data_type: &DataType) -> Option<u8> {
+    match data_type {
+        DataType::Decimal32(digits, _)
+        | DataType::Decimal64(digits, _)
+        | DataType::Decimal128(digits, _)
+        | DataType::Decimal256(digits, _) => Some(*digits),
+        _ => None,
+    }
+}
+
+/// Whether SQLite would make a number of `text` that is written in another way.
+pub(super) fn becomes_another(text: &str) -> bool {
+    let number = text.trim_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
+    let looks_like_one = number.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    if !looks_like_one || !number.bytes().any(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
+    let Ok(real) = number.parse::<f64>() else { return false };
+    let is_whole = text.parse::<i64>().is_ok_and(|whole| whole.to_string() == text);
+    let is_short = text.contains('.') && text.len() <= usize::from(NUMERIC_DIGITS) && real.to_string() == text;
+    !is_whole && !is_short
 }
 
 /// The column type for values of `data_type`.
@@ -48,14 +126,7 @@ pub(super) fn column_type(data_type: &DataType) -> &'static str {
         DataType::Boolean => "BOOLEAN",
         other if other.is_integer() => "INTEGER",
         DataType::Float16 | DataType::Float32 | DataType::Float64 => "REAL",
-        DataType::Decimal32(digits, _)
-        | DataType::Decimal64(digits, _)
-        | DataType::Decimal128(digits, _)
-        | DataType::Decimal256(digits, _)
-            if *digits <= NUMERIC_DIGITS =>
-        {
-            "NUMERIC"
-        }
+        decimal if decimal_digits(decimal).is_some_and(|digits| digits <= NUMERIC_DIGITS) => "NUMERIC",
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => "BLOB",
         DataType::Dictionary(_, values) => column_type(values),
         DataType::RunEndEncoded(_, values) => column_type(values.data_type()),
@@ -94,33 +165,110 @@ pub(super) fn rows_in_statement(schema: &SchemaRef) -> usize {
     (MAX_VARIABLES / schema.fields().len().max(1)).clamp(1, MAX_ROWS)
 }
 
-/// The statement that inserts `rows` rows. `OR ABORT` outweighs an `ON CONFLICT IGNORE` of the table, which would drop
-/// rows silently.
+/// The statement that inserts `rows` rows: into the table, or into the one in which they are gathered. `OR ABORT` outweighs an
+/// `ON CONFLICT IGNORE` of the table, which would drop rows silently.
 pub(super) fn insert_statement(spec: &SqliteSpec, schema: &SchemaRef, rows: usize) -> String {
-    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let values = format!("({})", vec!["?"; names.len()].join(", "));
+    let count = schema.fields().len();
+    let values = format!("({})", vec!["?"; count].join(", "));
     let values = vec![values.as_str(); rows].join(", ");
-    let mut statement =
-        format!("INSERT OR ABORT INTO {} ({}) VALUES {values}", quoted(&spec.table), quoted_list(&names));
-    if spec.mode == Mode::Merge {
-        let changed: Vec<String> = names
-            .iter()
-            .filter(|name| !is_key(spec, name))
-            .map(|name| format!("{0} = excluded.{0}", quoted(name)))
-            .collect();
-        let key = quoted_list(&spec.key);
-        statement.push_str(&match drops_rows(spec, schema) {
-            true => format!(" ON CONFLICT ({key}) DO NOTHING"),
-            false => format!(" ON CONFLICT ({key}) DO UPDATE SET {}", changed.join(", ")),
-        });
+    let names = column_list(schema);
+    match is_gathered(spec) {
+        true => format!("INSERT INTO {} ({names}) VALUES {values}", gathering(spec)),
+        false => {
+            format!(
+                "INSERT OR ABORT INTO {} ({names}) VALUES {values}{}",
+                quoted(&spec.table),
+                on_conflict(spec, schema)
+            )
+        }
     }
-    statement
 }
 
-/// Whether [`insert_statement`] leaves out rows that are there already: a merge has nothing to change in them if they
-/// are nothing but keys.
+fn column_list(schema: &SchemaRef) -> String {
+    quoted_list(schema.fields().iter().map(|field| field.name()))
+}
+
+/// What becomes of a row whose key is there.
+fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef) -> String {
+    if !spec.mode.needs_key() {
+        return String::new();
+    }
+    let key = quoted_list(&spec.key);
+    if drops_rows(spec, schema) {
+        return format!(" ON CONFLICT ({key}) DO NOTHING");
+    }
+    let changed = schema.fields().iter().map(|field| field.name()).filter(|name| !is_key(spec, name));
+    let changed: Vec<String> = changed.map(|name| format!("{0} = excluded.{0}", quoted(name))).collect();
+    format!(" ON CONFLICT ({key}) DO UPDATE SET {}", changed.join(", "))
+}
+
+/// Whether rows are gathered first, since an order says which of several with one key stays.
+pub(super) fn is_gathered(spec: &SqliteSpec) -> bool {
+    !spec.order_by.is_empty()
+}
+
+/// The table in which they are.
+pub(super) fn gathering(spec: &SqliteSpec) -> String {
+    quoted(&format!("_millstream_rows_{}", spec.table))
+}
+
+/// The statements that make it, with the affinities of the table's columns.
+pub(super) fn gathering_statements(spec: &SqliteSpec, schema: &SchemaRef) -> Vec<String> {
+    let (name, columns) = (gathering(spec), column_list(schema));
+    vec![
+        format!("DROP TABLE IF EXISTS {name}"),
+        format!("CREATE TABLE {name} AS SELECT {columns} FROM {} WHERE false", quoted(&spec.table)),
+    ]
+}
+
+/// The statement that moves gathered rows into the table. They go in the order in which the row that stays is the last to
+/// change one, or the first to be there: so the table itself says what is one key.
+pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String {
+    let first_stays = spec.mode == Mode::Ignore;
+    let ordered = |order: &Order| {
+        let (name, descending) = (quoted(&order.column), order.descending == first_stays);
+        // Nulls come last in the order that is declared.
+        let nulls = if first_stays { "" } else { " DESC" };
+        format!("{name} IS NULL{nulls}, {name}{}", if descending { " DESC" } else { "" })
+    };
+    let order: Vec<String> = Order::all(&spec.order_by).iter().map(ordered).collect();
+    let names = column_list(schema);
+    format!(
+        "INSERT OR ABORT INTO {} ({names}) SELECT {names} FROM {} WHERE true ORDER BY {}, rowid{}",
+        quoted(&spec.table),
+        gathering(spec),
+        order.join(", "),
+        on_conflict(spec, schema)
+    )
+}
+
+/// The statements that add the columns that the table lacks, if that is allowed.
+pub(super) fn evolving(
+    connection: &Connection,
+    spec: &SqliteSpec,
+    schema: &SchemaRef,
+) -> rusqlite::Result<Vec<String>> {
+    if spec.schema == SchemaChange::Freeze {
+        return Ok(Vec::new());
+    }
+    let columns = columns(connection, &spec.table)?;
+    let is_missing = |name: &str| !columns.iter().any(|column| column.name.eq_ignore_ascii_case(name));
+    let missing = schema.fields().iter().filter(|field| is_missing(field.name()));
+    let add = missing.map(|field| {
+        let (name, kind) = (quoted(field.name()), column_type(field.data_type()));
+        format!("ALTER TABLE {} ADD COLUMN {name} {kind}", quoted(&spec.table))
+    });
+    Ok(add.collect())
+}
+
+/// Whether [`insert_statement`] leaves out rows that are there already: to ignore them is what was asked for, and a merge has
+/// nothing to change in them if they are nothing but keys.
 pub(super) fn drops_rows(spec: &SqliteSpec, schema: &SchemaRef) -> bool {
-    spec.mode == Mode::Merge && schema.fields().iter().all(|field| is_key(spec, field.name()))
+    match spec.mode {
+        Mode::Ignore => true,
+        Mode::Merge => schema.fields().iter().all(|field| is_key(spec, field.name())),
+        Mode::Append | Mode::Replace | Mode::Truncate => false,
+    }
 }
 
 fn is_key(spec: &SqliteSpec, name: &str) -> bool {
@@ -140,7 +288,8 @@ pub(super) fn indexes(connection: &Connection, spec: &SqliteSpec) -> rusqlite::R
 
 /// What is wrong with the rows' columns, whatever the table is like.
 pub(super) fn schema_faults(spec: &SqliteSpec, schema: &SchemaRef) -> Vec<Error> {
-    crate::database::table::schema_faults("SQLite", MAX_COLUMNS, &spec.key, &[], schema)
+    let order: Vec<String> = Order::all(&spec.order_by).into_iter().map(|order| order.column).collect();
+    crate::database::table::schema_faults("SQLite", MAX_COLUMNS, &spec.key, &order, schema)
 }
 
 /// Whether the database has something of the table's name: `table`, `view`.
@@ -176,12 +325,12 @@ pub(super) fn table_faults(
     }
     let told = |error| sqlite_error("look into", shown, spec, &error);
     let columns = columns(connection, &spec.table).map_err(told)?;
-    let mut faults = column_faults(&columns, &place, schema);
-    if spec.mode == Mode::Merge && !has_unique_key(connection, spec, &columns).map_err(told)? {
+    let mut faults = column_faults(&columns, &place, spec, schema);
+    if spec.mode.needs_key() && !has_unique_key(connection, spec, &columns).map_err(told)? {
         let key = spec.key.join(", ");
         faults.push(
             Error::refused(format!("{place} has no unique key of exactly the columns {key}"))
-                .cause("merge finds the row to change by a primary key or a unique index")
+                .cause("rows are told from each other by a primary key or a unique index")
                 .hint(format!(
                     "CREATE UNIQUE INDEX {} ON {} ({})",
                     quoted(&format!("{}_key", spec.table)),
@@ -193,7 +342,23 @@ pub(super) fn table_faults(
     Ok(faults)
 }
 
+/// Which columns of the rows are text that goes into a column in which it could become a number.
+pub(super) fn watched(connection: &Connection, spec: &SqliteSpec, schema: &SchemaRef) -> rusqlite::Result<Vec<bool>> {
+    let columns = columns(connection, &spec.table)?;
+    let is_numeric = |name: &str| {
+        let column = columns.iter().find(|column| column.name.eq_ignore_ascii_case(name));
+        column.is_some_and(|column| column.affinity == Affinity::Numeric)
+    };
+    Ok(schema
+        .fields()
+        .iter()
+        .map(|field| column_type(field.data_type()) == "TEXT" && is_numeric(field.name()))
+        .collect())
+}
+
 fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>> {
+    let strict = "SELECT coalesce(max(strict), 0) FROM pragma_table_list(?1)";
+    let is_strict: bool = connection.query_row(strict, [table], |row| row.get(0))?;
     let mut statement = connection
         .prepare("SELECT name, type, \"notnull\", dflt_value IS NULL, pk, hidden FROM pragma_table_xinfo(?1)")?;
     let rows = statement.query_map([table], |row| {
@@ -202,6 +367,8 @@ fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>
         let numbered = key == 1 && declared.eq_ignore_ascii_case("INTEGER");
         Ok(Column {
             name: row.get(0)?,
+            affinity: Affinity::of(&declared, is_strict),
+            declared,
             required: row.get::<_, bool>(2)? && row.get::<_, bool>(3)? && !numbered,
             key: key > 0,
             generated: row.get::<_, i64>(5)? > 1,
@@ -210,25 +377,31 @@ fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>
     rows.collect()
 }
 
-fn column_faults(columns: &[Column], place: &str, schema: &SchemaRef) -> Vec<Error> {
+fn column_faults(columns: &[Column], place: &str, spec: &SqliteSpec, schema: &SchemaRef) -> Vec<Error> {
     let mut faults = Vec::new();
     let known: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     for field in schema.fields() {
         let name = field.name();
         match columns.iter().find(|column| column.name.eq_ignore_ascii_case(name)) {
+            None if spec.schema == SchemaChange::Evolve => {}
             None => {
-                faults.push(Error::refused(format!("{place} has no column `{name}`")).column(name).hint(did_you_mean(
-                    name,
-                    "its columns",
-                    &known,
-                )))
+                let known = did_you_mean(name, "its columns", &known);
+                let hint = format!("{known}; or let it be added: `schema: evolve`");
+                faults.push(Error::refused(format!("{place} has no column `{name}`")).column(name).hint(hint));
             }
             Some(column) if column.generated => faults.push(
                 Error::refused(format!("the column `{name}` of {place} is computed by SQLite"))
                     .column(name)
                     .hint("leave it out of the columns that are loaded"),
             ),
-            Some(_) => {}
+            Some(column) => faults.extend(column.affinity.fault(&column.declared, field.data_type()).map(|why| {
+                let declared = if column.declared.is_empty() { "without a type" } else { &column.declared };
+                let have = type_name(field.data_type());
+                let what = format!("the column `{name}` of {place} is {declared}, and the rows have {have}: {why}");
+                Error::refused(what)
+                    .column(name)
+                    .hint("CAST it to the type of the column, or declare the column otherwise")
+            })),
         }
     }
     for column in columns.iter().filter(|column| column.required) {

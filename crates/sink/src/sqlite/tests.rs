@@ -166,7 +166,7 @@ async fn merge_changes_what_is_there_and_the_last_row_wins() {
         ["Text(\"n250\")", "Text(\"n251\")", "Text(\"n252\")", "Text(\"n499\")", "Text(\"new\")"]
     );
     let error = load(&sink, &[people(&[(Some(5), "x"), (None, "no key")])]).await.expect_err("a null key");
-    assert_eq!(error.what(), "a row without a value in the key column `id` cannot be merged");
+    assert_eq!(error.what(), "a row without a value in the key column `id` cannot be told from others");
     assert_eq!(error.offending_text(), Some("id=NULL, name='no key'"));
     assert_eq!(query(&path, "SELECT name FROM t WHERE id = 5"), ["Text(\"n255\")"], "nothing of it stays");
 }
@@ -188,6 +188,173 @@ async fn merge_on_all_columns_adds_what_is_missing() {
     let sink = sink(&path, json!({"table": "t", "mode": "merge", "key": ["id", "name"]}));
     load(&sink, &[people(&[(Some(1), "a"), (Some(1), "b"), (Some(1), "a")])]).await.expect("it merges");
     assert_eq!(count(&path), ["Integer(2)"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ignored_rows_are_counted_and_the_first_stays() {
+    let (_folder, path) =
+        database("CREATE TABLE t (id INT UNIQUE, name TEXT CHECK (name <> 'bad')); INSERT INTO t VALUES (2, 'there')");
+    let sink = sink(&path, json!({"table": "t", "mode": "ignore", "key": ["id"]}));
+    let line = load(&sink, &[people(&[(Some(1), "a"), (Some(2), "b"), (Some(1), "again"), (Some(3), "c")])]).await;
+    let place = format!("table t of {}", path.display());
+    assert_eq!(line.expect("it loads"), format!("4 rows offered to {place}, 2 rows left out as duplicates"));
+    let rows = ["Text(\"a\")", "Text(\"there\")", "Text(\"c\")"];
+    assert_eq!(query(&path, "SELECT name FROM t ORDER BY id"), rows);
+    load(&sink, &[people(&[(Some(9), "bad")])]).await.expect_err("only keys are ignored");
+    load(&sink, &[people(&[(None, "no key")])]).await.expect_err("and rows that have one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_says_which_of_the_rows_with_one_key_stays() {
+    for (mode, id_of_two) in [("merge", "Integer(9)"), ("ignore", "Integer(0)")] {
+        // The table itself says what is one key.
+        let (_folder, path) = database(
+            "CREATE TABLE t (name TEXT COLLATE NOCASE PRIMARY KEY, id INT, note TEXT); INSERT INTO t VALUES ('two', 0, 'kept')",
+        );
+        let settings = json!({"table": "t", "mode": mode, "key": ["name"], "order_by": ["id desc"]});
+        let sink = sink(&path, settings);
+        let rows =
+            [(Some(3), "one"), (None, "one"), (Some(7), "ONE"), (Some(5), "one"), (Some(9), "Two"), (Some(8), "TWO")];
+        load(&sink, &[people(&rows)]).await.expect("it loads");
+        let one = query(&path, "SELECT id FROM t WHERE name = 'one'");
+        let two = query(&path, "SELECT id, note FROM t WHERE name = 'two'");
+        assert_eq!((one, two), (vec!["Integer(7)".to_owned()], vec![format!("{id_of_two} Text(\"kept\")")]), "{mode}");
+        assert_eq!(query(&path, "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"), ["Integer(1)"]);
+    }
+    // Nulls come last in either direction, and of equal ones the last to arrive stays in a merge.
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("x.db");
+    let settings = json!({"table": "t", "mode": "merge", "key": ["name"], "order_by": ["id"]});
+    load(&sink(&path, settings), &[people(&[(None, "a"), (Some(4), "a"), (Some(2), "a"), (None, "b")])])
+        .await
+        .expect("it loads");
+    assert_eq!(query(&path, "SELECT name, id FROM t ORDER BY 1"), ["Text(\"a\") Integer(2)", "Text(\"b\") Null"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_evolves_where_that_is_allowed() {
+    for more in [json!({}), json!({"atomic": true}), json!({"mode": "merge", "key": ["id"]})] {
+        let (_folder, path) = database("CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (7)");
+        let mut settings = json!({"table": "t"});
+        settings.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let batch = people(&[(Some(1), "a")]);
+        let frozen = sink(&path, settings.clone());
+        assert!(checked(&frozen, &batch).await[0].hint_text().is_some_and(|hint| hint.ends_with("`schema: evolve`")));
+        settings["schema"] = json!("evolve");
+        let sink = sink(&path, settings);
+        sink.check(batch.schema()).await.expect("it can be changed");
+        let context = LoadContext { schema: batch.schema(), ..context(1) };
+        match sink.ledger("job", context).await.expect("it opens") {
+            Some(ledger) => {
+                let chunk = millstream_core::sink::Chunk { unit: "u".to_owned(), number: 0 };
+                let mut delivery = ledger.delivery(vec![chunk], 0).await.expect("it begins");
+                delivery.write(batch).await.expect("rows");
+                delivery.commit().await.expect("it delivers");
+            }
+            None => drop(load(&sink, &[batch]).await.expect("it loads")),
+        }
+        let rows = ["Integer(1) Text(\"a\")", "Integer(7) Null"];
+        assert_eq!(query(&path, "SELECT id, name FROM t ORDER BY id"), rows, "{more}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_of_the_user_are_a_part_of_the_transaction() {
+    let (_folder, path) = database("CREATE TABLE log (what TEXT); CREATE TABLE t (id INT, name TEXT)");
+    let settings = |after: &str| {
+        let before = ["DROP TABLE t", "CREATE TABLE t (id INT, name TEXT)"];
+        json!({"table": "t", "before": before, "after": ["INSERT INTO log SELECT count(*) FROM t", after]})
+    };
+    let rows = [people(&[(Some(1), "a"), (Some(2), "b")])];
+    for (after, cause) in
+        [("DELETE FROM nowhere", "no such table: nowhere"), ("COMMIT", "it has ended the transaction")]
+    {
+        let error = load(&sink(&path, settings(after)), &rows).await.expect_err(after);
+        assert_eq!((error.what(), error.offending_text()), ("a statement of `after` failed", Some(after)));
+        assert_eq!(error.cause_text(), Some(cause));
+    }
+    // Whoever ends the transaction has committed what was there.
+    query(&path, "DELETE FROM log RETURNING 1");
+    load(&sink(&path, settings("SELECT 1")), &rows).await.expect("it loads");
+    assert_eq!(query(&path, "SELECT * FROM log"), ["Text(\"2\")"]);
+    assert_eq!(count(&path), ["Integer(2)"]);
+}
+
+/// SQLite makes a number of text that looks like one where a column asks for numbers.
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_that_would_change_values_are_told() {
+    let text = || -> ArrayRef { Arc::new(StringArray::from(vec!["007"])) };
+    let whole = || -> ArrayRef { Arc::new(Int64Array::from(vec![(1 << 53) + 1])) };
+    let float = || -> ArrayRef { Arc::new(Float64Array::from(vec![0.1 + 0.2])) };
+    let long = Decimal128Array::from(vec![1]).with_precision_and_scale(16, 2).expect("it fits");
+    for (declared, value, told) in [
+        ("INTEGER", text(), Some("text that looks like a number")),
+        ("VARCHAR(9)", text(), None),
+        ("DECIMAL(5,2)", text(), Some("text that looks like a number")),
+        ("DOUBLE", text(), Some("text that looks like a number")),
+        ("", text(), None),
+        ("REAL", whole(), Some("whole numbers up to 2⁵³")),
+        ("TEXT", whole(), None),
+        ("TEXT", float(), Some("only the first digits")),
+        ("INT", float(), None),
+        ("NUMERIC", Arc::new(long), Some("a number holds 15 digits")),
+    ] {
+        let (_folder, path) = database(&format!("CREATE TABLE t (v {declared})"));
+        let batch = RecordBatch::try_from_iter([("v", value)]).expect("a batch");
+        let sink = sink(&path, json!({"table": "t"}));
+        match told {
+            None => sink.check(batch.schema()).await.expect(declared),
+            Some(told) => {
+                let errors = checked(&sink, &batch).await;
+                assert!(errors[0].what().contains(told), "{declared}: {errors:?}");
+                load(&sink, &[batch]).await.expect_err("also without the check");
+            }
+        }
+    }
+}
+
+/// Columns of types that SQLite does not know ask for numbers, too: there the values tell.
+#[tokio::test(flavor = "multi_thread")]
+async fn text_that_would_become_another_number_is_refused() {
+    let (_folder, path) = database("CREATE TABLE t (v STRING)");
+    let sink = sink(&path, json!({"table": "t"}));
+    let batch = |values: &[&str]| {
+        let values: ArrayRef = Arc::new(StringArray::from(values.to_vec()));
+        RecordBatch::try_from_iter([("v", values)]).expect("a batch")
+    };
+    let same = [
+        "2024-02-29",
+        "12:30:00",
+        "{\"a\": 1}",
+        "7",
+        "-12",
+        "1.5",
+        "e",
+        "+",
+        ".",
+        "",
+        "1,5",
+        "0x1F",
+        "inf",
+        "NaN",
+        "1e",
+    ];
+    load(&sink, &[batch(&same)]).await.expect("nothing of it is changed");
+    let connection = Connection::open(&path).expect("a database");
+    let mut rows = connection.prepare("SELECT CAST(v AS TEXT) FROM t ORDER BY rowid").expect("a query");
+    let rows: Vec<String> = rows.query_map([], |row| row.get(0)).expect("rows").map(|row| row.expect("text")).collect();
+    assert_eq!(rows, same);
+    for other in
+        ["007", " 7", "7 ", "+7", "1.50", "1e3", ".5", "5.", "-0", "1.0", "9223372036854775808", "0.12345678901234567"]
+    {
+        let error = load(&sink, &[batch(&[other])]).await.expect_err(other);
+        assert_eq!((error.kind(), error.offending_text()), (ErrorKind::Data, Some(other)), "{error:?}");
+        connection.execute("INSERT INTO t VALUES (?1)", [other]).expect("SQLite takes it");
+        let text: String = connection
+            .query_row("SELECT CAST(v AS TEXT) FROM t ORDER BY rowid DESC LIMIT 1", [], |row| row.get(0))
+            .expect("a row");
+        assert_ne!(text, other, "SQLite does not change it");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -281,7 +448,8 @@ async fn all_that_does_not_fit_the_table_is_told_at_once() {
             format!("{place} has no unique key of exactly the columns id"),
         ]
     );
-    assert_eq!(errors[1].hint_text(), Some("did you mean `nmae`? its columns: nmae, must, may, n, id"));
+    let known = "did you mean `nmae`? its columns: nmae, must, may, n, id; or let it be added: `schema: evolve`";
+    assert_eq!(errors[1].hint_text(), Some(known));
     assert_eq!(errors[3].hint_text(), Some("CREATE UNIQUE INDEX \"t_key\" ON \"t\" (\"id\")"));
     for mode in ["append", "replace", "truncate"] {
         let view = sink(&path, json!({"table": "v", "mode": mode}));
@@ -339,7 +507,7 @@ async fn a_refused_row_is_shown_and_nothing_stays() {
         assert!(error.hint_text().is_some_and(|hint| hint.contains("mode: merge")), "{error:?}");
         assert_eq!((error.kind(), count(&path)), (ErrorKind::Data, vec!["Integer(0)".to_owned()]));
     }
-    let (_folder, path) = database("CREATE TABLE t (id INT, name INT CHECK (name <> 'x')) STRICT");
+    let (_folder, path) = database("CREATE TABLE t (id INT, name BLOB CHECK (name <> 'x')) STRICT");
     let sink = sink(&path, json!({"table": "t"}));
     let error = load(&sink, &[people(&[(Some(1), "abc")])]).await.expect_err("no integer");
     assert_eq!(error.hint_text(), Some("the table is STRICT: CAST the value to its type"));
@@ -628,6 +796,11 @@ fn explain_shows_the_statements() {
     assert_eq!(
         describe(json!({"table": "t", "mode": "replace", "key": ["id"]})),
         "CREATE TABLE \"t\" (\n  \"id\" INTEGER NOT NULL,\n  \"name\" TEXT,\n  PRIMARY KEY (\"id\")\n)"
+    );
+    assert_eq!(
+        describe(json!({"table": "t", "mode": "ignore", "key": ["id"], "order_by": ["name desc"]})),
+        "INSERT OR ABORT INTO \"t\" (\"id\", \"name\") SELECT \"id\", \"name\" FROM \"_millstream_rows_t\" WHERE true ORDER \
+         BY \"name\" IS NULL, \"name\" DESC, rowid ON CONFLICT (\"id\") DO NOTHING"
     );
     assert_eq!(
         describe(json!({"table": "t", "mode": "merge", "key": ["id"]})),

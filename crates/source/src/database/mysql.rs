@@ -22,17 +22,18 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Column, Conn, Params, Row, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::parts::{self, Key};
+use super::parts::{self, Key, Keys};
 use super::postgres::place_error;
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering, decimal};
 use super::spec::ServerRead;
 use super::{Database, waiting};
 
-/// Times have no zone but UTC, a query may take its time to be read, and a lock that is not given soon is done without:
-/// whoever waits for one keeps others waiting.
+/// Times have no zone but UTC, a query may take its time to be read (MariaDB and MySQL call its limit by different names), and
+/// a lock that is not given soon is done without: whoever waits for one keeps others waiting.
 const SETTINGS: [&str; 2] = [
-    "SET SESSION time_zone = '+00:00', net_write_timeout = 3600, lock_wait_timeout = 10",
+    "SET SESSION time_zone = '+00:00', net_write_timeout = 3600, wait_timeout = 604800, lock_wait_timeout = 10 \
+     /*M!100101 , max_statement_time = 0 */ /*!50708 , max_execution_time = 0 */",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 ];
 
@@ -117,7 +118,18 @@ impl Session {
         told(&self.place, fault)
     }
 
-    /// The one column of a table's primary key.
+    /// Locks what `query` reads, so that nobody writes; `false` if the user may not, or others hold it.
+    async fn lock(&mut self, query: &Query) -> bool {
+        let statement = match query.table() {
+            Some(table) => format!("LOCK TABLES {} READ", quoted(table)),
+            None => "FLUSH TABLES WITH READ LOCK".to_owned(),
+        };
+        self.connection.query_drop(statement).await.is_ok()
+    }
+}
+
+#[async_trait]
+impl Keys for Session {
     async fn primary_key(&mut self, table: &str) -> Result<Option<String>> {
         let table = table.replace('\\', "\\\\").replace('\'', "''");
         let statement = format!(
@@ -129,13 +141,20 @@ impl Session {
         Ok(told.into_iter().nth(1).flatten().filter(|_| one))
     }
 
-    /// Locks what `query` reads, so that nobody writes; `false` if the user may not, or others hold it.
-    async fn lock(&mut self, query: &Query) -> bool {
-        let statement = match query.table() {
-            Some(table) => format!("LOCK TABLES {} READ", quoted(table)),
-            None => "FLUSH TABLES WITH READ LOCK".to_owned(),
-        };
-        self.connection.query_drop(statement).await.is_ok()
+    async fn key(&mut self, query: &Query, name: &str) -> Result<Option<Key>> {
+        let columns = self.columns(&query.statement(&quoted(name), None, quoted)).await?;
+        Ok(columns.first().and_then(key))
+    }
+
+    async fn ends(&mut self, query: &Query, name: &str, _: Key) -> Result<Option<(String, String)>> {
+        let column = quoted(name);
+        let ends = self.first(&query.statement(&format!("MIN({column}), MAX({column})"), None, quoted)).await?;
+        let mut ends = ends.into_iter();
+        Ok(ends.next().flatten().zip(ends.next().flatten()))
+    }
+
+    fn quoted(&self, name: &str) -> String {
+        quoted(name)
     }
 }
 
@@ -178,25 +197,7 @@ impl Database for Mysql {
 
     async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>> {
         let mut session = open(&self.spec, url).await?;
-        let name = match (&self.spec.split_by, query.table()) {
-            (Some(name), _) => Some(name.clone()),
-            (None, Some(table)) => session.primary_key(table).await?,
-            (None, None) => None,
-        };
-        let Some(name) = name else { return Ok(Vec::new()) };
-        let column = quoted(&name);
-        let columns = session.columns(&query.statement(&column, None, quoted)).await?;
-        let Some(key) = columns.first().and_then(key) else {
-            return match self.spec.split_by {
-                Some(_) => Err(Error::job("rows cannot be cut by this column")
-                    .column(name)
-                    .hint("`split_by` names a number, a date or a time; without it all rows come over one connection")),
-                None => Ok(Vec::new()),
-            };
-        };
-        let ends = session.first(&query.statement(&format!("MIN({column}), MAX({column})"), None, quoted)).await?;
-        let [Some(least), Some(greatest)] = &ends[..] else { return Ok(Vec::new()) };
-        let parts = parts::conditions(&column, key, least, greatest, self.spec.connections);
+        let parts = parts::of_query(&mut session, &self.spec, query).await?.unwrap_or_default();
         if parts.is_empty() {
             return Ok(parts);
         }

@@ -1,6 +1,11 @@
 //! A key cut into ranges of one width. It owns the arithmetic; how bounds are asked for and written is the databases'.
 
+use async_trait::async_trait;
 use chrono::NaiveDateTime;
+use millstream_core::{Error, Result};
+
+use super::query::Query;
+use super::spec::ServerRead;
 
 /// Parts for each connection: ranges are of one width, and never of as many rows.
 const PARTS_A_CONNECTION: usize = 8;
@@ -42,10 +47,47 @@ impl Key {
     }
 }
 
+/// A connection that is asked for a key.
+#[async_trait]
+pub(super) trait Keys: Send {
+    /// The one column of a table's primary key.
+    async fn primary_key(&mut self, table: &str) -> Result<Option<String>>;
+
+    /// How the values of a column are cut, if they can be.
+    async fn key(&mut self, query: &Query, name: &str) -> Result<Option<Key>>;
+
+    /// The least and the greatest value of a column, as text; nothing if there is none.
+    async fn ends(&mut self, query: &Query, name: &str, key: Key) -> Result<Option<(String, String)>>;
+
+    /// A column's name as SQL text.
+    fn quoted(&self, name: &str) -> String;
+}
+
+/// The conditions by which the rows of `query` are cut as `spec` says, as `session` finds them; `None` if there is no key to
+/// cut them by.
+pub(super) async fn of_query(session: &mut impl Keys, spec: &ServerRead, query: &Query) -> Result<Option<Vec<String>>> {
+    let name = match (&spec.split_by, query.table()) {
+        (Some(name), _) => Some(name.clone()),
+        (None, Some(table)) => session.primary_key(table).await?,
+        (None, None) => None,
+    };
+    let Some(name) = name else { return Ok(None) };
+    let Some(key) = session.key(query, &name).await? else {
+        return match spec.split_by {
+            Some(_) => Err(Error::job("rows cannot be cut by this column")
+                .column(name)
+                .hint("`split_by` names a number, a date or a time; without it all rows come over one connection")),
+            None => Ok(None),
+        };
+    };
+    let Some((least, greatest)) = session.ends(query, &name, key).await? else { return Ok(None) };
+    Ok(Some(conditions(&session.quoted(&name), key, &least, &greatest, spec.connections)))
+}
+
 /// The conditions by which the rows are cut into parts, from the key's least and greatest value. All rows meet exactly
 /// one of them: the first and the last range are open, and rows without a key are in the first. None if the rows are one
 /// part.
-pub(super) fn conditions(name: &str, key: Key, least: &str, greatest: &str, connections: usize) -> Vec<String> {
+fn conditions(name: &str, key: Key, least: &str, greatest: &str, connections: usize) -> Vec<String> {
     let (Some(least), Some(greatest)) = (key.number(least), key.number(greatest)) else { return Vec::new() };
     let width = greatest.saturating_sub(least);
     let least_width = if key == Key::Number { LEAST_WIDTH } else { 1 };

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, i256};
 use async_trait::async_trait;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream_core::format::{ParseRequest, Rows, TEXT};
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Column, CopyOutStream, SimpleQueryMessage};
 
-use super::parts::{self, Key};
+use super::parts::{self, Key, Keys};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering};
 use super::spec::ServerRead;
@@ -78,11 +78,12 @@ async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Se
     let (client, mover) = connect(&place, spec.connect_timeout).await?;
     let session = Session { client, mover, place };
     let take = snapshot.map(|name| format!("; SET TRANSACTION SNAPSHOT '{name}'")).unwrap_or_default();
-    let begin = format!(
-        "SET TimeZone = 'UTC'; SET datestyle = 'ISO'; SET client_min_messages = 'warning'; \
-         SET idle_in_transaction_session_timeout = 0; \
-         BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{take}"
-    );
+    // Whatever limits there are for other people's statements; older servers do not know all of them.
+    let settings = "SET TimeZone = 'UTC'; SET datestyle = 'ISO'; SET client_min_messages = 'warning'; SELECT set_config(name, \
+                    '0', false) FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout', 'statement_timeout', \
+                    'transaction_timeout')";
+    session.query(settings).await?;
+    let begin = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{take}");
     session.query(&begin).await?;
     Ok(session)
 }
@@ -120,9 +121,21 @@ impl Session {
             _ => lost(&self.place, whole(fault)),
         }
     }
+}
 
-    /// The type of the key, if rows can be cut by it.
-    async fn key(&self, query: &Query, name: &str) -> Result<Option<Key>> {
+#[async_trait]
+impl Keys for Session {
+    async fn primary_key(&mut self, table: &str) -> Result<Option<String>> {
+        let table = table_name(table).replace('\'', "''");
+        let statement = format!(
+            "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey) \
+             WHERE indrelid = '{table}'::regclass AND indisprimary"
+        );
+        let mut names = self.query(&statement).await?.into_iter().flatten().flatten();
+        Ok(names.next().filter(|_| names.next().is_none()))
+    }
+
+    async fn key(&mut self, query: &Query, name: &str) -> Result<Option<Key>> {
         let statement = query.statement(&quoted(name), None, table_name);
         let prepared = self.client.prepare(&statement).await.map_err(|fault| self.fault(&fault))?;
         Ok(prepared.columns().first().and_then(|column| match *column.type_() {
@@ -132,15 +145,15 @@ impl Session {
         }))
     }
 
-    /// The one column of a table's primary key.
-    async fn primary_key(&self, table: &str) -> Result<Option<String>> {
-        let table = table_name(table).replace('\'', "''");
-        let statement = format!(
-            "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey) \
-             WHERE indrelid = '{table}'::regclass AND indisprimary"
-        );
-        let mut names = self.query(&statement).await?.into_iter().flatten().flatten();
-        Ok(names.next().filter(|_| names.next().is_none()))
+    async fn ends(&mut self, query: &Query, name: &str, key: Key) -> Result<Option<(String, String)>> {
+        let (column, cast) = (quoted(name), if key == Key::Time { "::timestamp" } else { "" });
+        let ends = query.statement(&format!("min({column}){cast}, max({column}){cast}"), None, table_name);
+        let mut ends = self.query(&ends).await?.into_iter().flatten();
+        Ok(ends.next().flatten().zip(ends.next().flatten()))
+    }
+
+    fn quoted(&self, name: &str) -> String {
+        quoted(name)
     }
 }
 
@@ -163,27 +176,8 @@ impl Database for Postgres {
     }
 
     async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>> {
-        let session = open(&self.spec, url, None).await?;
-        let name = match (&self.spec.split_by, query.table()) {
-            (Some(name), _) => Some(name.clone()),
-            (None, Some(table)) => session.primary_key(table).await?,
-            (None, None) => None,
-        };
-        let Some(name) = name else { return Ok(Vec::new()) };
-        let Some(key) = session.key(query, &name).await? else {
-            return match self.spec.split_by {
-                Some(_) => Err(Error::job("rows cannot be cut by this column")
-                    .column(name)
-                    .hint("`split_by` names a number, a date or a time; without it all rows come over one connection")),
-                None => Ok(Vec::new()),
-            };
-        };
-        let column = quoted(&name);
-        let cast = if key == Key::Time { "::timestamp" } else { "" };
-        let ends = query.statement(&format!("min({column}){cast}, max({column}){cast}"), None, table_name);
-        let mut ends = session.query(&ends).await?.into_iter().flatten();
-        let (Some(Some(least)), Some(Some(greatest))) = (ends.next(), ends.next()) else { return Ok(Vec::new()) };
-        let parts = parts::conditions(&column, key, &least, &greatest, self.spec.connections);
+        let mut session = open(&self.spec, url, None).await?;
+        let Some(parts) = parts::of_query(&mut session, &self.spec, query).await? else { return Ok(Vec::new()) };
         let mut exported = session.query("SELECT pg_export_snapshot()").await?.into_iter().flatten().flatten();
         if let Some(name) = exported.next() {
             let snapshot = Arc::new(Snapshot { name, _holder: session });
@@ -238,7 +232,9 @@ async fn next(session: &Session, stream: &mut std::pin::Pin<&mut CopyOutStream>)
 
 /// The rows of a binary copy.
 struct BinaryRows {
-    buffer: BytesMut,
+    /// What has come and is not read yet, from `at` on.
+    buffer: Bytes,
+    at: usize,
     begun: bool,
     ended: bool,
     columns: usize,
@@ -248,11 +244,15 @@ struct BinaryRows {
 impl BinaryRows {
     fn new(request: &ParseRequest) -> Result<Self> {
         let rows = Gathering::new(request)?;
-        Ok(BinaryRows { buffer: BytesMut::new(), begun: false, ended: false, columns: request.projection.len(), rows })
+        let (buffer, columns) = (Bytes::new(), request.projection.len());
+        Ok(BinaryRows { buffer, at: 0, begun: false, ended: false, columns, rows })
     }
 
+    /// Servers send each row by itself, so there is a rest to put it behind only where one does not.
     fn feed(&mut self, bytes: Bytes) {
-        self.buffer.extend_from_slice(&bytes);
+        let rest = &self.buffer[self.at..];
+        self.buffer = if rest.is_empty() { bytes } else { [rest, &bytes].concat().into() };
+        self.at = 0;
     }
 
     /// A full batch, if there is one.
@@ -264,38 +264,33 @@ impl BinaryRows {
             if !self.buffer.starts_with(HEAD) {
                 return Err(Error::refused("the server does not send a binary copy"));
             }
-            self.buffer.advance(HEAD.len() + 8);
+            self.at = HEAD.len() + 8;
             self.begun = true;
         }
-        while let Some(length) = self.row_length()? {
-            if self.ended {
-                break;
-            }
-            let row = self.buffer.split_to(length);
-            if let Some(full) = self.row(&row)? {
+        let buffer = self.buffer.clone();
+        while let Some(length) = self.row_length(&buffer[self.at..]) {
+            let row = &buffer[self.at..self.at + length];
+            self.at += length;
+            if let Some(full) = self.row(row)? {
                 return Ok(Some(full));
             }
         }
         Ok(None)
     }
 
-    /// How many bytes the next row has, if all of it is there.
-    fn row_length(&mut self) -> Result<Option<usize>> {
-        let Some(count) = self.buffer.first_chunk::<2>().map(|bytes| i16::from_be_bytes(*bytes)) else {
-            return Ok(None);
-        };
+    /// How many bytes the row at the beginning of `bytes` has, if all of it is there.
+    fn row_length(&mut self, bytes: &[u8]) -> Option<usize> {
+        let count = i16::from_be_bytes(*bytes.first_chunk::<2>()?);
         if count < 0 {
             self.ended = true;
-            return Ok(None);
+            return None;
         }
         let mut at = 2;
         for _ in 0..count {
-            let Some(length) = self.buffer.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()) else {
-                return Ok(None);
-            };
-            at += 4 + usize::try_from(i32::from_be_bytes(length)).unwrap_or(0);
+            let length = i32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?);
+            at += 4 + usize::try_from(length).unwrap_or(0);
         }
-        Ok((self.buffer.len() >= at).then_some(at))
+        (bytes.len() >= at).then_some(at)
     }
 
     fn row(&mut self, row: &[u8]) -> Result<Option<Rows>> {

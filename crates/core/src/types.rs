@@ -1,0 +1,45 @@
+//! The names of types: what a job file calls what Arrow calls otherwise. How a name is read is the formats'.
+
+use std::borrow::Cow;
+
+use arrow::datatypes::DataType;
+
+/// The job file's name of an Arrow type. Types that a job file cannot declare (they come from parquet files) get the
+/// name of the nearest type that it can, or Arrow's own name.
+pub fn type_name(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Boolean => "bool".to_owned(),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "utf8".to_owned(),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            "binary".to_owned()
+        }
+        DataType::Date32 | DataType::Date64 => "date".to_owned(),
+        DataType::Time32(_) | DataType::Time64(_) => "time".to_owned(),
+        DataType::Timestamp(_, None) => "timestamp".to_owned(),
+        DataType::Timestamp(_, Some(_)) => "timestamptz".to_owned(),
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => format!("decimal({precision}, {scale})"),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _) => format!("list<{}>", type_name(item.data_type())),
+        DataType::Struct(fields) => {
+            let members: Vec<_> = fields
+                .iter()
+                .map(|field| format!("{}: {}", quoted_name(field.name()), type_name(field.data_type())))
+                .collect();
+            format!("struct<{}>", members.join(", "))
+        }
+        DataType::Dictionary(_, values) => type_name(values),
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+/// A member's name as it stands in `struct<…>`: in double quotes unless it is a plain word.
+fn quoted_name(name: &str) -> Cow<'_, str> {
+    let plain = !name.is_empty() && name.chars().all(|character| character.is_alphanumeric() || character == '_');
+    if plain { Cow::Borrowed(name) } else { Cow::Owned(format!("\"{}\"", name.replace('"', "\"\""))) }
+}
