@@ -53,6 +53,14 @@ def number(output: str) -> Outcome:
 
 
 @dataclass(frozen=True)
+class Note:
+    """What a contender tells of its run: for the reader, and in figures that targets look at."""
+
+    text: str
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Contender:
     """Someone who does the work: `role` is ours, peer or limit.
 
@@ -66,7 +74,7 @@ class Contender:
     read: Callable[[str], Outcome] = number
     expected: Answer = None
     before: Callable[[], None] | None = None
-    after: Callable[[], str] | None = None
+    after: Callable[[], Note] | None = None
     rows: int = 0
     most: int | None = None
 
@@ -79,6 +87,7 @@ class Results:
     roles: dict[str, str] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
@@ -102,6 +111,10 @@ class Results:
     def rss(self, name: str) -> int | None:
         """The most memory of a contender."""
         return max((sample.peak_rss for sample in self.samples.get(name, [])), default=None)
+
+    def figure(self, name: str, figure: str) -> float | None:
+        """The most that a contender has told of something."""
+        return self.figures.get(name, {}).get(figure)
 
 
 def shell(script: str) -> list[str]:
@@ -211,7 +224,10 @@ class Watch:
         results.samples.setdefault(contender.name, []).append(sample)
         results.answers[contender.name] = outcome.answer
         if contender.after:
-            results.notes[contender.name] = contender.after()
+            note = contender.after()
+            results.notes[contender.name] = note.text
+            figures = results.figures.setdefault(contender.name, {})
+            figures.update({what: max(value, figures.get(what, value)) for what, value in note.figures.items()})
         print(f"  {contender.name:38} {sample.wall:9.3f} s  {sample.cpu:9.3f} s cpu", flush=True)
 
 

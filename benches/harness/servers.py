@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.measure import children
+from harness.measure import Note, children
 
 NGINX_CONNECTIONS = 1024
 NGINX = """
@@ -46,10 +46,10 @@ class Server:
     url: str
     pids: Sequence[int]
 
-    def connections(self) -> str:
+    def connections(self) -> Note:
         """How many connections the slow server had open at most since it was last asked."""
         with urllib.request.urlopen(f"{self.url}/.connections") as answer:
-            return f"{answer.read().decode()} connections at most"
+            return Note(f"{answer.read().decode()} connections at most")
 
 
 def free_port() -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import works
-from harness.measure import Contender, Outcome, Results, shell
+from harness.measure import Contender, Note, Outcome, Results, shell
 from harness.store import DataSet, Made, evict
 from harness.works import OURS, Context, Plan, Target, Work, within
 
@@ -131,7 +131,7 @@ class Sorting:
             f"sync {self.target(name)}"
         )
         contender = self.checked(name, shell(f"{self.feed} | {{ {script}; }}" if self.feed else script), **more)
-        return dataclasses.replace(contender, after=lambda: scratch_used(files["report"]))
+        return dataclasses.replace(contender, after=lambda: scratch_used(json.loads(files["report"].read_text())))
 
     def gnu(self) -> list[Contender]:
         """GNU sort on all cores."""
@@ -155,14 +155,29 @@ class Sorting:
         return [self.checked(name, command, cold=cold, times=True)]
 
 
-def scratch_used(report: Path) -> str:
-    """What a run says of its sort: bytes to and from scratch, and the share of its time that it waited for it."""
-    steps = json.loads(report.read_text())["steps"]
-    sort = next(step for step in steps if "sort" in step["detail"])
+def scratch_used(report: dict) -> Note:
+    """What the report of a run says of its sort: bytes to and from scratch, and how long it waited for it."""
+    sort = next(step for step in report["steps"] if "sort" in step["detail"])
     written, again = sort["spilled_bytes"] / GIGABYTE, sort["spilled_for_want"] / GIGABYTE
     waiting = sort["waiting_scratch"] / (sort["busy"] + sort["waiting_scratch"] or 1)
     merged = f", {again:.2f} GB of it again" if again else ""
-    return f"{written:.2f} GB to scratch and back{merged}, {waiting:.0%} of the sort's time waiting for it"
+    text = f"{written:.2f} GB to scratch and back{merged}, {waiting:.0%} of the sort's time waiting for it"
+    return Note(text, {"scratch": written, "merged before": again})
+
+
+def scratch(bound: float, size: int) -> Target:
+    """At most so many bytes to scratch for each of the data."""
+
+    def value(results: Results) -> float | None:
+        written = results.figure(OURS, "scratch")
+        return None if written is None else written * GIGABYTE / size
+
+    return Target("bytes to scratch, of the data", bound, value)
+
+
+def one_pass() -> Target:
+    """Nothing is merged before the last merge."""
+    return Target("merged more than once", 0, lambda results: results.figure(OURS, "merged before"), "GB")
 
 
 def peak(bound: float) -> Target:
@@ -181,7 +196,8 @@ def lines(context: Context) -> Iterator[Plan]:
     with records(context, scaled_size(context, 2)) as [source]:
         sorting = Sorting(context, source)
         contenders = [sorting.ours(), *sorting.gnu(), *sorting.peer("duckdb", "DuckDB", memory=BUDGET)]
-        yield Plan(contenders, [within(0.25, "GNU sort"), within(0.5, "DuckDB"), peak(256)], [source])
+        targets = [within(0.25, "GNU sort"), within(0.5, "DuckDB"), peak(256), scratch(0.6, source.made.stored), one_pass()]
+        yield Plan(contenders, targets, [source])
 
 
 @contextlib.contextmanager
@@ -192,7 +208,7 @@ def larger(context: Context) -> Iterator[Plan]:
         source = piped(context, scaled_size(context, gigabytes))
         feed = f"{context.tools.limit('records')} make {source.made.stored} random"
         contenders.append(Sorting(context, source, feed=feed).ours(name, cold=False))
-    yield Plan(contenders, [within(4.3, "2 GB"), peak(256)], [source])
+    yield Plan(contenders, [within(4.3, "2 GB"), peak(256), one_pass()], [source])
 
 
 @contextlib.contextmanager
@@ -208,10 +224,17 @@ def stream(context: Context) -> Iterator[Plan]:
     make, check, total = (
         f"{context.tools.limit('records')} {does}" for does in (f"make {size} random", "check", "sum")
     )
-    run = f"{context.tools.millstream} run --quiet --memory {BUDGET} --scratch {context.scratch} {job}"
-    contender = Contender(OURS, "ours", shell(f"{make} | {run} | {check}"))
+    ours = f"{context.tools.millstream} --state {context.scratch / 'runs'}"
+    run = f"{ours} run --quiet --memory {BUDGET} --scratch {context.scratch} {job}"
+
+    def told() -> Note:
+        command = shell(f"{ours} runs last --json")
+        kept = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return scratch_used(json.loads(kept)["run"]["report"])
+
+    contender = Contender(OURS, "ours", shell(f"{make} | {run} | {check}"), after=told)
     unsorted = Contender("made, and sorted by nobody", "limit", shell(f"{make} | {total}"))
-    yield Plan([contender, unsorted], [peak(256)], [piped(context, size)])
+    yield Plan([contender, unsorted], [peak(256), one_pass()], [piped(context, size)])
 
 
 @contextlib.contextmanager

@@ -24,11 +24,9 @@ const KEPT: usize = 16 << 20;
 
 static KEPT_AT_MOST: AtomicUsize = AtomicUsize::new(KEPT);
 
-/// Has no more than `bytes` kept of buffers that nobody uses, from now on: how many are.
-pub fn keep_at_most(bytes: usize) -> usize {
-    let kept = bytes.min(KEPT);
-    KEPT_AT_MOST.store(kept, Ordering::Relaxed);
-    kept
+/// Has no more than `bytes` kept of buffers that nobody uses, from now on, and no more than 16 MB in any case.
+pub fn keep_at_most(bytes: usize) {
+    KEPT_AT_MOST.store(bytes.min(KEPT), Ordering::Relaxed);
 }
 
 /// Has `file` read and written past the page cache: `false` where the file system cannot do that.

@@ -15,7 +15,7 @@ use millstream_core::Budget;
 use millstream_core::spec::Size;
 use millstream_core::{buffers, direct};
 
-/// Left free for what nobody declares: batches in flight, decoder windows, the allocator's own.
+/// Left free for what nobody declares: batches in flight, decoder windows, buffers that are kept, the allocator's own.
 const SLACK: f64 = 0.20;
 /// The share of the pool that consumers which can spill may hold together. The rest is for those that cannot, such as
 /// the merge behind a sort, which comes when the sorts have taken all they can get.
@@ -151,8 +151,8 @@ const KEPT: u64 = 16;
 pub fn budget(memory: u64) -> Arc<Budget> {
     let kept = (memory / KEPT) as usize;
     buffers::keep_at_most(kept);
-    let of_disks = direct::keep_at_most(kept);
-    Budget::of_process(memory, pool_size(memory).saturating_sub(of_disks))
+    direct::keep_at_most(kept);
+    Budget::of_process(memory, pool_size(memory))
 }
 
 /// What the pool may hold of a budget of `memory` bytes, given what the process holds already.

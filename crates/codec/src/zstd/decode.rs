@@ -18,6 +18,10 @@ use crate::room;
 /// The largest window, in bytes: 128 MiB, the most that `zstd -d` itself takes without being asked.
 const WINDOW_LIMIT: u64 = 128 << 20;
 
+/// libzstd gets no more bytes at a time than up to the next multiple of this in a frame. It does not say where in them it has
+/// found a fault: so the place that is told depends on the frame alone, not on how its bytes came.
+const STEP: u64 = 128 << 10;
+
 /// Magic (4), descriptor (1), window (1), dictionary (4), content size (8).
 const HEADER_LIMIT: usize = 18;
 
@@ -56,6 +60,8 @@ pub(crate) struct ZstdFrame {
     /// The largest window so far, in bytes.
     window: u64,
     state: State,
+    /// Bytes of the unit: where the frame begins, and up to where it is decoded.
+    start: u64,
     position: u64,
     /// Bytes of the frame's text: what its header says, and what has come.
     told: Option<u64>,
@@ -78,6 +84,7 @@ impl ZstdFrame {
             context: Some(context),
             window: 0,
             state: State::Header(Vec::new()),
+            start: 0,
             position: 0,
             told: None,
             given: 0,
@@ -130,6 +137,21 @@ impl ZstdFrame {
         Ok(used)
     }
 
+    /// Gives all of `input` to libzstd, as far as there is room.
+    fn steps(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize) -> Result<Progress> {
+        let (full, mut all) = (output.len() + room, Progress { used: 0, ended: false });
+        loop {
+            let left = STEP - (self.position - self.start) % STEP;
+            let rest = &input[all.used..];
+            let next = &rest[..rest.len().min(left as usize)];
+            let progress = self.blocks(next, output, full - output.len(), true)?;
+            all = Progress { used: all.used + progress.used, ended: progress.ended };
+            if all.ended || progress.used < next.len() || all.used == input.len() || output.len() == full {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Gives `input` to libzstd.
     fn blocks(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize, counted: bool) -> Result<Progress> {
         let Some(context) = &mut self.context else {
@@ -151,7 +173,10 @@ impl ZstdFrame {
             self.walk.over(self.position, &input[..used]);
             self.position += used as u64;
         }
-        let hint = hint.map_err(|cause| corrupt("the zstd data is corrupt", self.position).cause(cause))?;
+        let hint = hint.map_err(|cause| {
+            let step = self.start + (self.position - self.start) / STEP * STEP;
+            corrupt("the zstd data is corrupt", step).cause(cause)
+        })?;
         self.state = State::Blocks { more: written == room };
         self.given += written as u64;
         // libzstd compares the two only where the last block has text, or the whole frame is there at once.
@@ -192,7 +217,7 @@ impl Frame for ZstdFrame {
             let _ = context.reinit();
         }
         self.state = State::Header(Vec::new());
-        self.position = at;
+        (self.start, self.position) = (at, at);
         (self.told, self.given) = (None, 0);
         self.walk = Walk::default();
         if let Some(ahead) = &mut self.ahead
@@ -222,7 +247,7 @@ impl Frame for ZstdFrame {
                 if room == 0 || (rest.is_empty() && !more) {
                     return Ok(Progress { used, ended: false });
                 }
-                let progress = self.blocks(rest, output, room, true)?;
+                let progress = self.steps(rest, output, room)?;
                 Ok(Progress { used: used + progress.used, ended: progress.ended })
             }
         }

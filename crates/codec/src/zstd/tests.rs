@@ -88,6 +88,24 @@ fn text_that_is_not_as_long_as_the_header_says_is_found() {
 }
 
 #[test]
+fn the_place_of_a_fault_is_the_same_however_the_bytes_come() {
+    let first = compress(b"first");
+    let second = compress(&some_text(1_500_000));
+    let mut data = [&first[..], &second].concat();
+    data[first.len() + second.len() / 2] ^= 108;
+    for chunk in [1001, 70_000, usize::MAX] {
+        for room in [5000, 1 << 20] {
+            let error = decode(&ENTRY, &data, chunk, room).expect_err("it is damaged");
+            let place = error.place().byte.expect("a place");
+            assert_eq!((place - first.len() as u64) % (128 << 10), 0);
+            assert!(place.abs_diff((data.len() / 2) as u64) < 256 << 10, "{place}");
+            let reference = decode(&ENTRY, &data, 1001, 5000).expect_err("it is damaged");
+            assert_eq!(error.to_string(), reference.to_string(), "chunks of {chunk}, room of {room}");
+        }
+    }
+}
+
+#[test]
 fn what_the_tools_write_is_read() {
     let tools: [&[u8]; 3] = [
         include_bytes!("../../fixtures/zstd.zst"),

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -44,6 +45,18 @@ const LANES: usize = 4;
 
 /// Parts of all objects of one store that are on their way at once.
 const ALL_LANES: usize = 16;
+
+/// How long parts that are on their way may take when their upload is given up.
+const LAST_PARTS: Duration = Duration::from_secs(2);
+
+/// Ends the parts that are on their way. They come to their own end if that is `soon`: of a request that breaks off the store
+/// may keep what it has got, and so have a part of an upload that was given up meanwhile.
+async fn end(mut parts: JoinSet<Result<(usize, PartId)>>, soon: Duration) {
+    let arrival = async { while parts.join_next().await.is_some() {} };
+    // What has not arrived by then is ended below.
+    let _ = tokio::time::timeout(soon, arrival).await;
+    parts.shutdown().await;
+}
 
 /// What all uploads of a store share: how many parts are on their way, and how many uploads come or go.
 #[derive(Debug, Default)]
@@ -410,7 +423,7 @@ impl Upload for Writing {
     }
 
     async fn abort(mut self: Box<Self>) -> Result<()> {
-        self.under_way.shutdown().await;
+        end(std::mem::take(&mut self.under_way), LAST_PARTS).await;
         match self.begun.take() {
             Some(begun) => begun.give_up().await,
             None => Ok(()),
@@ -423,9 +436,9 @@ impl Drop for Writing {
     fn drop(&mut self) {
         let Some(begun) = self.begun.take() else { return };
         let leaving = self.traffic.leave();
-        let mut under_way = std::mem::take(&mut self.under_way);
+        let under_way = std::mem::take(&mut self.under_way);
         self.place.io.spawn(async move {
-            under_way.shutdown().await;
+            end(under_way, LAST_PARTS).await;
             drop(begun);
             drop(leaving);
         });
@@ -454,6 +467,24 @@ mod tests {
             let traffic = Arc::new(Traffic::default());
             test(&context, Writing::new(&context, place, Arc::clone(&traffic))).await;
             traffic.settle().await;
+        });
+    }
+
+    #[test]
+    fn parts_on_their_way_arrive_before_an_upload_is_given_up_unless_that_takes_too_long() {
+        with_context(1 << 20, |_| async {
+            let arrived = Arc::new(AtomicUsize::new(0));
+            let mut parts = JoinSet::new();
+            for time in [Duration::from_millis(20), Duration::from_secs(600)] {
+                let arrived = Arc::clone(&arrived);
+                parts.spawn(async move {
+                    tokio::time::sleep(time).await;
+                    arrived.fetch_add(1, Ordering::SeqCst);
+                    Ok((1, PartId { content_id: String::new() }))
+                });
+            }
+            end(parts, Duration::from_millis(500)).await;
+            assert_eq!(Arc::into_inner(arrived).map(AtomicUsize::into_inner), Some(1), "nobody is on the way any more");
         });
     }
 
