@@ -38,10 +38,6 @@ fn use_cache(file: &File) -> bool {
     switch(file, |flags| flags - OFlags::DIRECT)
 }
 
-fn is_direct(file: &File) -> bool {
-    rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
-}
-
 fn switch(file: &File, change: impl Fn(OFlags) -> OFlags) -> bool {
     let flags = rustix::fs::fcntl_getfl(file);
     flags.and_then(|flags| rustix::fs::fcntl_setfl(file, change(flags))).is_ok()
@@ -263,23 +259,28 @@ impl Drop for Appender {
     }
 }
 
+/// Whether what failed for `cause` may be tried again through the cache, once: not all file systems say beforehand what they
+/// cannot do. Others that use the file may have found that out meanwhile.
+fn is_worth_the_cache(file: &File, cause: &io::Error, tried: &mut bool) -> bool {
+    cause.kind() == io::ErrorKind::InvalidInput && !std::mem::replace(tried, true) && use_cache(file)
+}
+
 /// Writes `bytes` at byte `at` of `file`, past the cache or through it, as it can be done.
 fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
-    let mut written = 0;
+    let (mut written, mut tried) = (0, false);
     while written < bytes.len() {
         match file.write_at(&bytes[written..], at + written as u64) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(more) => written += more,
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-            // Not all file systems say beforehand what they cannot do.
-            Err(cause) if cause.kind() == io::ErrorKind::InvalidInput && is_direct(file) && use_cache(file) => {}
+            Err(cause) if is_worth_the_cache(file, &cause, &mut tried) => {}
             Err(cause) => return Err(cause),
         }
     }
     Ok(())
 }
 
-/// Threads that wait for disks, so that nobody else has to.
+/// Threads that wait for disks, so that nobody else has to. What is read is also checked and unpacked there.
 const WAITING: usize = 12;
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -331,7 +332,7 @@ fn waiting_threads() -> Sender<Work> {
 
 /// Fills `buffer` from byte `at` of `file` on, as far as the file goes: how many bytes there were.
 pub fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut filled = 0;
+    let (mut filled, mut tried) = (0, false);
     while filled < buffer.len() {
         match file.read_at(&mut buffer[filled..], at + filled as u64) {
             Ok(0) => break,
@@ -339,8 +340,7 @@ pub fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
             // The file ended within a page, and past the cache nothing can be asked for behind it.
             Err(cause) if cause.kind() == io::ErrorKind::InvalidInput && !filled.is_multiple_of(ALIGNMENT) => break,
-            // Not all file systems say beforehand what they cannot do.
-            Err(cause) if cause.kind() == io::ErrorKind::InvalidInput && is_direct(file) && use_cache(file) => {}
+            Err(cause) if is_worth_the_cache(file, &cause, &mut tried) => {}
             Err(cause) => return Err(cause),
         }
     }

@@ -92,7 +92,7 @@ fn told(error: Error, words: Words) -> Error {
 }
 
 /// The first error of ours inside `error`.
-fn ours(error: &DataFusionError) -> Option<Error> {
+pub fn ours(error: &DataFusionError) -> Option<Error> {
     if let DataFusionError::Collection(errors) = error {
         return errors.iter().find_map(ours);
     }

@@ -43,7 +43,14 @@ async fn head_of(reader: &Arc<Reader>, unit: &Unit) -> Result<Head> {
         let text =
             file.read_at(0..file.size().min(RANGED_HEAD)).await.map_err(|error| error.in_unit(&unit.uri, None))?;
         if text.starts_with(b"PAR1") {
-            return Ok(Head { unit: unit.clone(), member: None, codec: "plain", text, complete: false });
+            return Ok(Head {
+                unit: unit.clone(),
+                member: None,
+                codec: "plain",
+                stored: text.len() as u64,
+                text,
+                complete: false,
+            });
         }
     }
     sample::head(reader, unit.clone()).await

@@ -148,8 +148,6 @@ fn session(machine: &Machine, scratch: &Scratch, budget: &Arc<Budget>) -> Result
         .with_information_schema(false);
     let options = config.options_mut();
     options.sql_parser.collect_spans = true;
-    // A sort keeps this much aside for its merge; by default 10 MB, too much for a small budget and many sorts.
-    options.execution.sort_spill_reservation_bytes = (budget.limit() / (4 * machine.cores)).min(10 << 20);
     Ok(crate::sql::checked(SessionContext::new_with_config_rt(config, runtime)))
 }
 

@@ -96,9 +96,12 @@ impl Place {
         sweep(parent);
         let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
         let locked = made.and_then(|folder| {
-            let lock = File::create(folder.path().join(LOCK))?;
-            lock.lock()?;
-            Ok((folder.keep(), lock))
+            // It is locked when it gets its name: nobody finds it free.
+            let (lock, unnamed) = (folder.path().join(LOCK), folder.path().join("lock.new"));
+            let file = File::create(&unnamed)?;
+            file.lock()?;
+            fs_err::rename(unnamed, lock)?;
+            Ok((folder.keep(), file))
         });
         let (folder, lock) = match locked {
             Ok((folder, lock)) => (folder, Some(lock)),

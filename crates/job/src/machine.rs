@@ -76,8 +76,9 @@ pub struct ScratchKeys {
     #[serde(default)]
     #[schemars(with = "RunCompression")]
     pub compression: Option<RunCompression>,
-    /// Bytes of a block of a sorted run, from `4KiB` to `16MiB`: what is read ahead of each run while they are merged. If
-    /// left out it follows the memory, from 16 to 64 KiB.
+    /// Bytes of a block of a sorted run, from `4KiB` to `16MiB`, and of what is read of each run at once while they are
+    /// merged. If left out, a block follows the memory and the data, from 16 to 64 KiB, and more is read at once where there
+    /// is memory for it.
     #[serde(default)]
     #[schemars(with = "Size")]
     pub block: Option<Size>,

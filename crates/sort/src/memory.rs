@@ -32,8 +32,8 @@ pub(crate) struct Memory {
     limit: usize,
     used: AtomicUsize,
     peak: AtomicUsize,
-    /// Segments that nobody uses now. They are not charged: who takes one is charged again, and while pieces are filled
-    /// nobody else takes what they had. `None` when no more are filled.
+    /// Segments that nobody uses now. They are not charged: who takes one is charged again. When the budget has given to
+    /// others what they had, they go. `None` when no more pieces are filled.
     free: Mutex<Option<Vec<Aligned>>>,
 }
 
@@ -73,6 +73,7 @@ impl Memory {
         }
         if !self.budget.try_take(bytes) {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
+            self.trim();
             return None;
         }
         self.peak.fetch_max(self.used.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -10,8 +10,8 @@
 //! forecasting), so of every other run at most one extent lies behind the bound, and memory does not depend on how the
 //! keys are spread. Where keys are equal the run decides, then the row: a slice can end among equal keys.
 //!
-//! A slice is not merged by a tree of losers, but by sorting its entries with a sort that finds the runs in them and
-//! merges those: the same number of comparisons, between numbers that lie beside each other, without branches.
+//! A slice is not merged by a tree of losers, but its entries are merged run by run, two and two: the same number of
+//! comparisons, between numbers that lie beside each other, without branches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use crate::scratch::{Chunk, Run, RunReader};
 /// Rows of a batch.
 const BATCH: usize = 8192;
 
-/// Bytes of memory beside its record that a row takes while its slice is merged.
-const BESIDE: usize = size_of::<u128>() + size_of::<(u32, u32)>();
+/// Bytes of memory beside its record that a row takes while its slice is merged: its entry twice, and where it is.
+const BESIDE: usize = 2 * size_of::<u128>() + size_of::<(u32, u32)>();
 
 /// The least and most bytes of a slice.
 const SLICE: (usize, usize) = (256 << 10, 1 << 20);

@@ -11,8 +11,8 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use millstream_core::Result;
 use millstream_core::buffers::Pool;
+use millstream_core::{Error, Result};
 
 use crate::memory::{Held, Memory, SEGMENT, Segment};
 use crate::rows::{Layout, Prepared};
@@ -28,6 +28,9 @@ const PLACE: u128 = 0xffff_ffff;
 
 /// The most segments of a piece.
 const MOST_SEGMENTS: usize = (1 << 32) / SEGMENT;
+
+/// The most bytes of records that are gathered to a piece: wherever these end, half of each two segments is filled.
+pub(crate) const GATHERED: usize = (MOST_SEGMENTS / 2 - 1) * SEGMENT;
 
 /// Rows whose entries are charged at once.
 const CHARGED_ROWS: usize = 1 << 14;
@@ -356,8 +359,8 @@ pub(crate) struct Wanted {
     pub(crate) keep: Option<Keep>,
     /// Of what is left so many, the first in order.
     pub(crate) first: usize,
-    /// The first of those that came before.
-    pub(crate) before: Option<Arc<Sorted>>,
+    /// The entry of a row behind which none is wanted, if that is known: as many came before it.
+    pub(crate) last: Option<u128>,
 }
 
 impl Wanted {
@@ -365,10 +368,12 @@ impl Wanted {
         self.keep.is_none() && self.first == usize::MAX
     }
 
-    /// Leaves out those `entries` that come behind the last row wanted, which is known where there were enough before.
+    /// Leaves out those `entries` that come behind the last row wanted.
     fn leave_out_later(&self, layout: &Layout, entries: &mut Vec<u128>) {
-        let Some(before) = self.before.as_ref().filter(|before| before.rows() >= self.first) else { return };
-        let Some(last) = self.first.checked_sub(1).map(|last| before.entry(last)) else { return entries.clear() };
+        if self.first == 0 {
+            entries.clear();
+        }
+        let Some(last) = self.last else { return };
         // A later one of the same rows may take the place of that which is there.
         let telling = telling(layout, self.keep.filter(|keep| *keep == Keep::Last));
         entries.retain(|entry| entry & telling <= last & telling);
@@ -394,7 +399,7 @@ impl Sorted {
             held.shrink_to(self.entries.len() * ENTRY);
         }
         let had: usize = self.segments.iter().map(|segment| segment.filled().len()).sum();
-        if self.bytes > had / 4 {
+        if self.bytes > GATHERED.min(had / 4) {
             return Ok(self);
         }
         let mut gathered = Gathered::new(Arc::clone(&self.layout), Arc::clone(memory));
@@ -455,9 +460,11 @@ impl Gathered {
         let index = segments.len().saturating_sub(1);
         let Some(segment) = segments.last_mut() else { return Ok(()) };
         let at = segment.filled().len();
+        let place = u32::try_from(index * SEGMENT + at)
+            .map_err(|_| Error::internal("more records were gathered than a piece can have"))?;
         segment.next(record.len()).copy_from_slice(record);
         *all += record.len();
-        entries.push((entry & !PLACE) | (index * SEGMENT + at) as u128);
+        entries.push((entry & !PLACE) | u128::from(place));
         Ok(())
     }
 

@@ -1,11 +1,14 @@
 //! The plan of a sort from the size of its data: runs, passes, memory and scratch.
 //!
 //! A sort that holds a memory M sorts pieces of M/2 (one half is filled while the other is written; where there are more
-//! disks than inputs, smaller ones, so that each disk has one to write), so D bytes make
-//! 2·D/M runs. A merge of all of them at once holds a block of b bytes of each: 2·D/M · b ≤ M, and so M ≥ √(2·b·D).
-//! With b = 128 KiB that is the rule of IBM's best-practice paper on sorting in DataStage, √(MB) / 2. Since D stands
-//! under a root, an estimate that is wrong by a factor of two does no harm where memory is not on the edge.
+//! disks than inputs, smaller ones, so that each disk has one to write), so D bytes make 2·D/M runs. A merge of all of
+//! them at once holds a block of b bytes of each: if it has all of M, that is 2·D/M · b ≤ M, and so M ≥ √(2·b·D). With
+//! b = 128 KiB that is the rule of IBM's best-practice paper on sorting in DataStage, √(MB) / 2. Ours has a quarter of M
+//! for these blocks, as slices that are merged and their rows take the rest: M ≥ √(8·b·D). But b follows from D, down to
+//! 16 KiB, so no more memory than the paper's is needed. Since D stands under a root, an estimate that is wrong by a factor
+//! of two does no harm where memory is not on the edge.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -14,16 +17,14 @@ use millstream_core::{Error, Result};
 
 use crate::merge::{EXTENT, SHARE};
 
-/// The most bytes of a piece while nothing has to be written: with several of them all cores sort.
-const PIECE_IN_MEMORY: u64 = 64 << 20;
+/// The most bytes of a piece unless all runs could not be merged at once: with several of them all cores sort.
+const PIECE: u64 = 64 << 20;
 
 /// Bytes of a row, where nothing is known of it.
 const ROW: u64 = 64;
 
-/// The least memory in bytes with which `data` bytes are merged in one pass, if `block` bytes of each run are held.
-pub fn least_memory(data: f64, block: f64) -> f64 {
-    (2.0 * block * data).sqrt()
-}
+/// The most bytes of a block in scratch.
+const BLOCK: u64 = 64 << 10;
 
 /// How a sort will go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Plan {
     pub memory: u64,
     /// Bytes of a piece that is sorted at once.
     pub piece: u64,
+    /// Bytes of a block of a run in scratch.
+    pub block: u64,
     /// Runs that are written to scratch; none if all fits in memory.
     pub runs: Option<u64>,
     /// The most runs that are merged at once.
@@ -43,19 +46,26 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for `data` bytes in `rows` rows, as far as they are known, which come through `inputs` at once, with one
-    /// disk.
-    pub fn new(data: Option<u64>, rows: Option<u64>, memory: u64, inputs: u64) -> Self {
-        Plan::with_block(data, rows, memory, inputs, 1, block(memory))
-    }
-
-    /// As [`Plan::new`] with so many `disks`, and blocks of `block` bytes.
-    pub fn with_block(data: Option<u64>, rows: Option<u64>, memory: u64, inputs: u64, disks: u64, block: u64) -> Self {
-        let piece = piece(memory, inputs, disks);
-        let fan_in = fan_in(memory, block);
+    /// The plan for `data` bytes in `rows` rows, as far as they are known, which come through `inputs` at once, with so many
+    /// `disks`. Blocks have `block` bytes, if that is given.
+    pub fn new(
+        data: Option<u64>,
+        rows: Option<u64>,
+        memory: u64,
+        (inputs, disks): (u64, u64),
+        block: Option<u64>,
+    ) -> Self {
         // In memory each row has an entry beside its record.
         let entries = |data: u64| rows.unwrap_or(data / ROW).saturating_mul(size_of::<u128>() as u64);
         let held = data.map(|data| data.saturating_add(entries(data)));
+        let largest = (memory / ((1 + jobs(inputs, disks)) * inputs.max(1))).max(1);
+        // So small that about a thousand runs are merged at once, where memory is not less than 64 MiB; and smaller yet where
+        // there are more.
+        let read = memory / SHARE as u64;
+        let fitting = read / held.map_or(1024, |held| held.div_ceil(largest)).max(1024);
+        let block = block.unwrap_or(fitting.clamp(EXTENT.0 as u64, BLOCK));
+        let fan_in = fan_in(memory, block);
+        let piece = held.map_or(0, |held| held.div_ceil(fan_in)).max(PIECE).min(largest);
         let runs = held.map(|held| if held <= memory { 0 } else { held.div_ceil(piece) });
         let mut passes = 1;
         let mut left = runs.unwrap_or(0);
@@ -63,7 +73,7 @@ impl Plan {
             left = left.div_ceil(fan_in);
             passes += 1;
         }
-        Plan { data, memory, piece, runs, fan_in, passes }
+        Plan { data, memory, piece, block, runs, fan_in, passes }
     }
 
     /// Bytes written to scratch, if that is known.
@@ -72,22 +82,25 @@ impl Plan {
         Some(if self.runs == Some(0) { 0 } else { data.saturating_mul(u64::from(self.passes)) })
     }
 
-    /// An error if `folders` have not room for half of what is to be written: before anything is read, and although it
+    /// An error if `folders` have not room for a `part` of what is to be written: before anything is read, and although it
     /// is an estimate.
-    pub fn check(&self, folders: &[PathBuf]) -> Result<()> {
+    pub fn check(&self, folders: &[PathBuf], part: f64) -> Result<()> {
         let Some(scratch) = self.scratch().filter(|scratch| *scratch > 0) else { return Ok(()) };
-        let room = |folder: &PathBuf| rustix::fs::statvfs(folder).map(|disk| disk.f_bavail * disk.f_frsize);
-        // What cannot be told is told when it is written to.
-        let Ok(rooms) = folders.iter().map(room).collect::<Result<Vec<u64>, _>>() else { return Ok(()) };
-        let free: u64 = rooms.iter().sum();
-        if free >= scratch / 2 {
+        // Folders on one file system share its room. What cannot be told is told when it is written to.
+        let room = |folder: &PathBuf| {
+            let (disk, file) = (rustix::fs::statvfs(folder).ok()?, rustix::fs::stat(folder).ok()?);
+            Some((file.st_dev, disk.f_bavail * disk.f_frsize))
+        };
+        let Some(rooms) = folders.iter().map(room).collect::<Option<BTreeMap<_, u64>>>() else { return Ok(()) };
+        let free: u64 = rooms.values().sum();
+        if free as f64 >= scratch as f64 * part {
             return Ok(());
         }
         let data = self.data.unwrap_or_default();
-        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        let (has, folders) = (if folders.len() == 1 { "has" } else { "have" }, folders.iter());
+        let folders = folders.map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ");
         let (data, scratch, free) = (Size(data), Size(scratch), Size(free));
-        let folders = folders.join(", ");
-        Err(Error::refused(format!("sorting about {data} needs {scratch} of scratch, and {folders} has {free} left"))
+        Err(Error::refused(format!("sorting about {data} needs {scratch} of scratch, and {folders} {has} {free} left"))
             .hint("name a folder with more room with `--scratch`, or give more memory with `--memory`"))
     }
 }
@@ -95,16 +108,6 @@ impl Plan {
 /// How many pieces of one input are sorted and written at once: all inputs together keep all disks busy.
 pub(crate) fn jobs(inputs: u64, disks: u64) -> u64 {
     disks.div_ceil(inputs.max(1)).max(1)
-}
-
-/// Bytes of a piece, of which each input fills one while others are sorted and written.
-pub(crate) fn piece(memory: u64, inputs: u64, disks: u64) -> u64 {
-    (memory / ((1 + jobs(inputs, disks)) * inputs.max(1))).clamp(1, PIECE_IN_MEMORY)
-}
-
-/// Bytes of a block in scratch: so small that about a thousand runs are merged at once, where memory is not less than 64 MiB.
-pub fn block(memory: u64) -> u64 {
-    (memory / SHARE as u64 / 1024).clamp(EXTENT.0 as u64, 64 << 10)
 }
 
 /// The most runs that are merged at once with `memory` bytes, if `block` bytes of each are held.
@@ -156,48 +159,54 @@ mod tests {
         for (gigabytes, row) in PAPER {
             for (nodes, expected) in NODES.into_iter().zip(row) {
                 let data = gigabytes * 1024.0 * mebibyte / nodes as f64;
-                let memory = least_memory(data, 128.0 * 1024.0) / mebibyte;
+                let memory = (2.0 * 128.0 * 1024.0 * data).sqrt() / mebibyte;
                 let shown = if memory < 20.0 { 0 } else { memory.round() as u64 };
                 assert_eq!(shown, expected, "{gigabytes} GB on {nodes} nodes");
+                // Ours needs no more.
+                let plan = Plan::new(Some(data as u64), Some(0), expected.max(20) << 20, (1, 1), None);
+                assert_eq!(plan.passes, 1, "{gigabytes} GB on {nodes} nodes: {plan:?}");
             }
         }
     }
 
     #[test]
     fn plans_tell_runs_passes_and_scratch() {
-        let fits = Plan::new(Some(50 << 20), None, 100 << 20, 2);
+        let fits = Plan::new(Some(50 << 20), None, 100 << 20, (2, 1), None);
         assert_eq!((fits.runs, fits.passes, fits.scratch()), (Some(0), 1, Some(0)));
-        let once = Plan::new(Some(2 << 30), Some(0), 120 << 20, 2);
+        let once = Plan::new(Some(2 << 30), Some(0), 120 << 20, (2, 1), None);
         assert_eq!((once.piece, once.runs, once.passes, once.scratch()), (30 << 20, Some(69), 1, Some(2 << 30)));
-        let twice = Plan::new(Some(8 << 30), Some(0), 8 << 20, 2);
+        let twice = Plan::new(Some(8 << 30), Some(0), 8 << 20, (2, 1), None);
         assert_eq!((twice.runs, twice.fan_in, twice.passes), (Some(4096), 128, 2));
         assert_eq!(twice.scratch(), Some(16 << 30));
-        let unknown = Plan::new(None, None, 120 << 20, 1);
+        let unknown = Plan::new(None, None, 120 << 20, (1, 1), None);
         assert_eq!((unknown.runs, unknown.passes, unknown.scratch()), (None, 1, None));
     }
 
     #[test]
     fn too_little_scratch_is_told_before_anything_is_read() {
         let folders = [std::env::temp_dir()];
-        assert!(Plan::new(Some(1 << 50), None, 100 << 20, 2).check(&folders).is_err_and(|error| {
+        assert!(Plan::new(Some(1 << 50), None, 100 << 20, (2, 1), None).check(&folders, 0.5).is_err_and(|error| {
             let hint = error.hint_text().unwrap_or_default().to_owned();
             error.what().starts_with("sorting about ") && error.what().ends_with(" left") && hint.contains("--scratch")
         }));
         for data in [None, Some(10 << 20), Some(101 << 20)] {
-            Plan::new(data, None, 100 << 20, 2).check(&folders).expect("there is room");
+            Plan::new(data, None, 100 << 20, (2, 1), None).check(&folders, 0.5).expect("there is room");
         }
-        Plan::new(Some(1 << 50), None, 100 << 20, 2).check(&["/no/such/folder".into()]).expect("told when it is used");
+        Plan::new(Some(1 << 50), None, 100 << 20, (2, 1), None)
+            .check(&["/no/such/folder".into()], 0.5)
+            .expect("told when it is used");
     }
 
     #[test]
     fn plans_are_read_by_people() {
-        let shown = |data: Option<u64>| Plan::new(data, data.map(|data| data / 100), 100_000_000, 2).to_string();
+        let shown =
+            |data: Option<u64>| Plan::new(data, data.map(|data| data / 100), 100_000_000, (2, 1), None).to_string();
         assert_eq!(
             shown(Some(2_000_000_000)),
             "memory=100 MB, about 2.00 GB in 93 runs, 1 merge pass, scratch=2.00 GB"
         );
         assert_eq!(shown(Some(50_000_000)), "memory=100 MB, about 50.0 MB in memory");
-        let most = format!("{:#}", Plan::new(Some(50_000_000), None, 100_000_000, 2));
+        let most = format!("{:#}", Plan::new(Some(50_000_000), None, 100_000_000, (2, 1), None));
         assert_eq!(most, "memory=100 MB, at most 50.0 MB in memory");
         assert_eq!(shown(None), "memory=100 MB, runs of 25.0 MB");
     }

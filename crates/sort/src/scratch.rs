@@ -74,10 +74,10 @@ impl Disk {
         ((self.waiting.load(Ordering::Relaxed) + bytes) as f64 * each) as u64
     }
 
-    /// Whether it is memory that has room for `bytes` more.
-    fn comes_first(&self, bytes: u64) -> bool {
+    /// Whether there is room for `bytes` more, as they are.
+    fn has_room(&self, bytes: u64) -> bool {
         let room = rustix::fs::statvfs(&self.folder).map_or(0, |disk| disk.f_bavail * disk.f_frsize);
-        self.in_memory && self.waiting.load(Ordering::Relaxed) + bytes <= room
+        self.waiting.load(Ordering::Relaxed) + bytes <= room
     }
 
     fn fault(&self, cause: &std::io::Error) -> Error {
@@ -122,7 +122,7 @@ impl Scratch {
         self.runs.load(Ordering::Relaxed)
     }
 
-    /// `error`, which ended the writing of a run of about `bytes` bytes; if for want of room, with how much was wanted.
+    /// `error` of a disk, which ended the writing of a run of about `bytes` bytes, with how much was wanted.
     fn with_sizes(&self, error: Error, bytes: u64) -> Error {
         match (error.kind(), error.cause_text().map(str::to_owned)) {
             (ErrorKind::Refused, Some(cause)) => {
@@ -168,6 +168,8 @@ pub(crate) struct Run {
     /// Where its blocks begin.
     start: u64,
     blocks: Vec<Block>,
+    /// For the list of blocks.
+    _held: Held,
 }
 
 /// A block: its bytes on disk and in memory, its rows, and the CRC-32 of what is on disk.
@@ -214,13 +216,14 @@ impl Writer {
         })
     }
 
-    /// Has `write` write a run of about `bytes` bytes to one disk after the other, until one takes it.
+    /// Has `write` write a run of about `bytes` bytes to one disk after the other, until one takes it. What fails for another
+    /// reason than the disk would fail on the next as well.
     fn on_any_disk(&mut self, bytes: u64, write: impl Fn(&mut OpenRun<'_>) -> Result<()>) -> Result<Run> {
         let scratch = Arc::clone(&self.scratch);
         let mut order: Vec<usize> = (0..scratch.disks.len()).collect();
         order.sort_by_cached_key(|disk| {
             let disk = &scratch.disks[*disk];
-            (!disk.comes_first(bytes), disk.delay(bytes))
+            (!disk.has_room(bytes), !disk.in_memory, disk.delay(bytes))
         });
         let mut first: Option<Error> = None;
         for disk in order {
@@ -237,8 +240,11 @@ impl Writer {
                     scratch.written.fetch_add(stored, Ordering::Relaxed);
                     return Ok(run);
                 }
-                Err(error) => {
+                Err(Failure { error, of_disk }) => {
                     self.give_back(disk);
+                    if !of_disk {
+                        return Err(error);
+                    }
                     first.get_or_insert_with(|| scratch.with_sizes(error, bytes));
                 }
             }
@@ -254,16 +260,21 @@ impl Writer {
         }
     }
 
-    fn write_to(&mut self, disk: usize, write: impl Fn(&mut OpenRun<'_>) -> Result<()>) -> Result<Run> {
+    fn write_to(
+        &mut self,
+        disk: usize,
+        write: impl Fn(&mut OpenRun<'_>) -> Result<()>,
+    ) -> std::result::Result<Run, Failure> {
         let place = &self.scratch.disks[disk];
+        let fault = |cause: std::io::Error| Failure { error: place.fault(&cause), of_disk: true };
         let (file, start) = match &self.files[disk] {
             Some((file, end)) => (Arc::clone(file), *end),
-            None => (Arc::new(tempfile::tempfile_in(&place.folder).map_err(|cause| place.fault(&cause))?), 0),
+            None => (Arc::new(tempfile::tempfile_in(&place.folder).map_err(fault)?), 0),
         };
         self.block.clear();
         let piece = (WRITTEN * self.scratch.block).clamp(WRITE.0, WRITE.1);
         // There is no other way to make memory free.
-        let _held = self.memory.take(Appender::held(piece) + 2 * self.scratch.block);
+        let held = self.memory.take(Appender::held(piece) + 2 * self.scratch.block);
         let mut open = OpenRun {
             layout: &self.layout,
             place,
@@ -271,19 +282,32 @@ impl Writer {
             asked: self.scratch.compression,
             compression: None,
             most: self.scratch.block,
-            appender: Appender::new(Arc::clone(&file), start, piece).map_err(|cause| place.fault(&cause))?,
+            appender: Appender::new(Arc::clone(&file), start, piece).map_err(fault)?,
             block: &mut self.block,
             packed: &mut self.packed,
+            usual: held.bytes(),
+            held,
+            failed: false,
             rows: 0,
             blocks: Vec::new(),
         };
-        write(&mut open)?;
-        let (end, blocks, compression) = open.close()?;
+        let written = write(&mut open).and_then(|()| open.close());
+        let (end, mut blocks, compression) = written.map_err(|error| Failure { error, of_disk: open.failed })?;
+        drop(open);
+        blocks.shrink_to_fit();
+        let held = self.memory.take(size_of_val(blocks.as_slice()));
         self.files[disk] = Some((Arc::clone(&file), end));
         let (folder, layout) = (place.folder.clone(), Arc::clone(&self.layout));
         let waited = Arc::clone(&self.scratch.waited);
-        Ok(Run { file, folder, layout, compression, waited, start, blocks })
+        Ok(Run { file, folder, layout, compression, waited, start, blocks, _held: held })
     }
+}
+
+/// Why a run could not be written.
+struct Failure {
+    error: Error,
+    /// Whether another disk may do.
+    of_disk: bool,
 }
 
 /// A run that is being written.
@@ -299,6 +323,11 @@ struct OpenRun<'a> {
     appender: Appender,
     block: &'a mut Vec<u8>,
     packed: &'a mut Vec<u8>,
+    /// For what it holds, of which so many bytes are usual.
+    held: Held,
+    usual: usize,
+    /// Whether the disk has failed.
+    failed: bool,
     rows: u32,
     blocks: Vec<Block>,
 }
@@ -306,7 +335,11 @@ struct OpenRun<'a> {
 impl OpenRun<'_> {
     /// Adds the record with which `bytes` begins.
     fn add(&mut self, bytes: &[u8]) -> Result<()> {
-        self.block.extend_from_slice(&bytes[..self.layout.measure(bytes).end]);
+        let record = &bytes[..self.layout.measure(bytes).end];
+        if record.len() > self.most {
+            self.held.grow(2 * record.len());
+        }
+        self.block.extend_from_slice(record);
         self.rows += 1;
         if self.block.len() >= self.most {
             self.seal()?;
@@ -325,18 +358,34 @@ impl OpenRun<'_> {
         let stored = compression.pack(self.block, self.packed);
         let (length, check) = (stored.len() as u32, crc32fast::hash(stored));
         let (appender, waited) = (&mut self.appender, self.waited);
-        waited.count(|| appender.append(stored)).map_err(|cause| self.place.fault(&cause))?;
+        if let Err(cause) = waited.count(|| appender.append(stored)) {
+            return Err(self.fault(&cause));
+        }
         self.blocks.push(Block { stored: length, raw: self.block.len() as u32, rows: self.rows, check });
         self.block.clear();
         self.rows = 0;
+        // A record of many blocks has made them larger.
+        for bytes in [&mut *self.block, &mut *self.packed] {
+            bytes.truncate(0);
+            bytes.shrink_to(2 * self.most);
+        }
+        self.held.shrink_to(self.usual);
         Ok(())
     }
 
-    fn close(mut self) -> Result<(u64, Vec<Block>, Compression)> {
+    fn close(&mut self) -> Result<(u64, Vec<Block>, Compression)> {
         self.seal()?;
         let (appender, waited) = (&mut self.appender, self.waited);
-        waited.count(|| appender.fill_page()).map_err(|cause| self.place.fault(&cause))?;
-        Ok((self.appender.end(), self.blocks, self.compression.unwrap_or(self.asked)))
+        if let Err(cause) = waited.count(|| appender.fill_page()) {
+            return Err(self.fault(&cause));
+        }
+        let blocks = std::mem::take(&mut self.blocks);
+        Ok((self.appender.end(), blocks, self.compression.unwrap_or(self.asked)))
+    }
+
+    fn fault(&mut self, cause: &std::io::Error) -> Error {
+        self.failed = true;
+        self.place.fault(cause)
     }
 }
 
@@ -355,7 +404,7 @@ impl Run {
 
     fn damaged(&self) -> Error {
         Error::refused(format!("scratch in {} does not hold what was written to it", self.folder.display()))
-            .hint("nothing was written to the target; look at the disk, and start the run again")
+            .hint("look at the disk, and start the run again")
     }
 
     fn unreadable(&self, cause: &std::io::Error) -> Error {
@@ -643,7 +692,7 @@ mod tests {
             let layout = Layout::new(&batch.schema(), &[Key { values: KeyValues::Column(0), order }]);
             let layout = Arc::new(layout.expect("a layout"));
             let memory = Memory::new(Budget::new(1 << 30), 1 << 28);
-            let wanted = Wanted { keep: None, first: usize::MAX, before: None };
+            let wanted = Wanted { keep: None, first: usize::MAX, last: None };
             let mut filling = Filling::new(Arc::clone(&layout), Arc::clone(&memory), 1 << 24);
             filling.add(&layout.prepare(&batch, &[]).expect("prepared"), 0, false).expect("memory");
             let sorted = filling.sort(&wanted).expect("memory");

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::memory::Memory;
 use crate::merge::{Merge, Piece, SHARE, first_of};
 use crate::pack::Compression;
-use crate::piece::{Filling, Keep, Wanted};
+use crate::piece::{Filling, GATHERED, Keep, Wanted};
 use crate::plan;
 use crate::rows::{Layout, Prepared};
 use crate::scratch::{Scratch, Writer};
@@ -29,7 +29,9 @@ pub struct Resources {
     pub scratch: Vec<PathBuf>,
     /// How it is written there.
     pub compression: Compression,
-    /// Bytes of a block there.
+    /// Bytes of a piece that is sorted at once, as [`crate::Plan`] has them.
+    pub piece: usize,
+    /// Bytes of a block in scratch, as [`crate::Plan`] has them.
     pub block: usize,
     /// Bytes that are read of a run at once while runs are merged; if left out, as many as there is memory for.
     pub extent: Option<usize>,
@@ -50,7 +52,8 @@ pub struct Sort {
     /// Of all inputs together, where there may be too many.
     pieces: AtomicUsize,
     workers: usize,
-    /// Bytes of a block in scratch, and of a run that are read at once.
+    /// Bytes of a piece, of a block in scratch, and of a run that are read at once.
+    piece: usize,
     block: u64,
     extent: Option<usize>,
     /// Nanoseconds of work until the merge begins.
@@ -78,14 +81,9 @@ pub struct Usage {
 }
 
 impl Sort {
-    /// A sort of rows of `layout` from `inputs` at once. With `keep`, of the same rows one stays.
-    pub fn new(layout: Arc<Layout>, keep: Option<Keep>, resources: &Resources, inputs: usize) -> Arc<Self> {
-        Sort::first_rows(layout, keep, None, resources, inputs)
-    }
-
-    /// The same, of which only the `first` rows are wanted, if that is given: more may come, but all others are dropped as
-    /// soon as that is known of them.
-    pub fn first_rows(
+    /// A sort of rows of `layout` from `inputs` at once. With `keep`, of the same rows one stays. If only the `first` rows are
+    /// wanted, more may come, but all others are dropped as soon as that is known of them.
+    pub fn new(
         layout: Arc<Layout>,
         keep: Option<Keep>,
         first: Option<usize>,
@@ -101,6 +99,7 @@ impl Sort {
             inputs: inputs.max(1),
             pieces: AtomicUsize::new(0),
             workers: resources.workers,
+            piece: resources.piece,
             block: resources.block as u64,
             extent: resources.extent,
             busy: AtomicU64::new(0),
@@ -116,15 +115,16 @@ impl Sort {
 
     /// A way in. The rows of an earlier one count as earlier.
     pub fn input(self: &Arc<Self>) -> Input {
-        let most = plan::piece(self.memory.limit() as u64, self.inputs as u64, self.scratch.disks() as u64) as usize;
         Input {
-            filling: Filling::new(Arc::clone(&self.layout), Arc::clone(&self.memory), most),
-            most,
+            filling: Filling::new(Arc::clone(&self.layout), Arc::clone(&self.memory), self.piece),
             pieces: Vec::new(),
             rows: 0,
             sorted: 0,
+            last: None,
+            writes: false,
             writers: Vec::new(),
             jobs: VecDeque::new(),
+            merging: None,
             ended: false,
             sort: Arc::clone(self),
         }
@@ -200,19 +200,32 @@ impl Finished {
 pub struct Input {
     sort: Arc<Sort>,
     filling: Filling,
-    most: usize,
     pieces: Vec<Piece>,
     rows: u64,
     /// Bytes of the records in what has been handed over to be sorted.
     sorted: usize,
+    /// The entry of a row behind which none is wanted.
+    last: Option<u128>,
+    /// Whether it is known that not all fits in memory.
+    writes: bool,
     /// Those that write nothing now.
     writers: Vec<Writer>,
     /// Pieces that are being sorted and written, in the order in which they came: one for each disk.
     jobs: VecDeque<Job>,
+    /// Runs that are being merged to one.
+    merging: Option<Merging>,
     ended: bool,
 }
 
 type Job = JoinHandle<(Writer, Result<Piece>)>;
+
+/// Runs that are being merged to one, since there are too many: the pieces from `first` on.
+#[derive(Debug)]
+struct Merging {
+    first: usize,
+    count: usize,
+    job: Job,
+}
 
 impl Input {
     /// Takes in the rows of `prepared`; waits where memory has to be made free for them.
@@ -229,7 +242,7 @@ impl Input {
                 // What is wanted of a piece depends on those before it where only the first rows are.
                 let left = if self.sort.first.is_some() { 0 } else { at_once - 1 };
                 self.settle(left).await?;
-                let spill = self.sort.memory.left() < self.most && self.sort.first.is_none();
+                let spill = self.has_to_spill().await?;
                 self.hand_over(spill);
             } else if !self.make_room().await? {
                 next = self.filling.add(prepared, next, true)?;
@@ -242,12 +255,30 @@ impl Input {
         self.sorted + self.filling.bytes()
     }
 
+    /// Whether what is full is to be written while the next is filled. What comes first is not as long as it is not known
+    /// that more comes than fits.
+    async fn has_to_spill(&mut self) -> Result<bool> {
+        if self.writes || self.sort.first.is_some() || self.sort.memory.left() >= self.sort.piece {
+            return Ok(self.writes);
+        }
+        if !self.pieces.is_empty() || !self.jobs.is_empty() {
+            // In its place the next is filled.
+            self.spill_oldest().await?;
+            self.writes = true;
+        }
+        Ok(self.writes)
+    }
+
     /// Makes memory free, if this input holds any that can be. `false` if not.
     async fn make_room(&mut self) -> Result<bool> {
         if let Some(left) = self.jobs.len().checked_sub(1) {
             return self.settle(left).await.map(|()| true);
         }
+        if self.merging.is_some() {
+            return self.end_merging().await.map(|()| true);
+        }
         if self.spill_oldest().await? {
+            self.writes = self.sort.first.is_none();
             return Ok(true);
         }
         if self.filling.rows() == 0 {
@@ -266,6 +297,7 @@ impl Input {
             self.hand_over(false);
             self.settle(0).await?;
         }
+        self.end_merging().await?;
         self.ended = true;
         let writer = self.writers.pop().unwrap_or_else(|| self.sort.writer());
         Ok(Finished { pieces: std::mem::take(&mut self.pieces), writer, rows: self.rows })
@@ -273,16 +305,12 @@ impl Input {
 
     /// Sorts what has been filled beside what is filled next, and writes it where `spill` says so.
     fn hand_over(&mut self, spill: bool) {
-        let empty = Filling::new(Arc::clone(&self.sort.layout), Arc::clone(&self.sort.memory), self.most);
+        let empty = Filling::new(Arc::clone(&self.sort.layout), Arc::clone(&self.sort.memory), self.sort.piece);
         let filled = std::mem::replace(&mut self.filling, empty);
         self.sorted += filled.bytes();
         let wanted = self.wanted();
-        let sort = Arc::clone(&self.sort);
         let job = self.start(move |writer| {
-            let mut sorted = filled.sort(&wanted)?;
-            if let Some(before) = &wanted.before {
-                sorted = first_of(&sort.layout, &sort.memory, &wanted, Arc::clone(before), Arc::new(sorted))?;
-            }
+            let sorted = filled.sort(&wanted)?;
             match spill {
                 true => Ok(Piece::Scratch(Arc::new(writer.write(&sorted)?))),
                 false => Ok(Piece::Memory(Arc::new(sorted))),
@@ -291,28 +319,66 @@ impl Input {
         self.jobs.push_back(job);
     }
 
-    /// Which of the rows that came last are wanted. Where it is only the first of all, they are put together with those that
-    /// are in memory.
-    fn wanted(&mut self) -> Wanted {
-        let is_before = |piece: &mut Piece| matches!(piece, Piece::Memory(_)) && self.sort.first.is_some();
-        let before = match self.pieces.pop_if(is_before) {
-            Some(Piece::Memory(before)) => {
-                self.sort.pieces.fetch_sub(1, Ordering::Relaxed);
-                Some(before)
-            }
-            _ => None,
+    /// Which of the rows that are sorted next are wanted.
+    fn wanted(&self) -> Wanted {
+        Wanted { keep: self.sort.keep, first: self.sort.first.unwrap_or(usize::MAX), last: self.last }
+    }
+
+    /// Takes in a piece that has been sorted.
+    async fn take_in(&mut self, piece: Piece) -> Result<()> {
+        let Some(first) = self.sort.first else {
+            self.add(piece);
+            return Ok(());
         };
-        Wanted { keep: self.sort.keep, first: self.sort.first.unwrap_or(usize::MAX), before }
+        if matches!(&piece, Piece::Memory(sorted) if sorted.rows() == 0) {
+            return Ok(());
+        }
+        self.add(piece);
+        loop {
+            if let (Some(Piece::Memory(sorted)), Some(last)) = (self.pieces.last(), first.checked_sub(1))
+                && sorted.rows() >= first
+            {
+                let last = sorted.entry(last);
+                self.last = Some(self.last.map_or(last, |before| before.min(last)));
+            }
+            // A piece is put together with the one before it once it has half as many rows: so there are few pieces, and no row
+            // is copied often.
+            let [.., Piece::Memory(earlier), Piece::Memory(later)] = self.pieces.as_slice() else { return Ok(()) };
+            let bytes = earlier.bytes() + later.bytes();
+            if later.rows() < earlier.rows() / 2 || bytes > GATHERED.min(self.sort.memory.left()) {
+                return Ok(());
+            }
+            let (earlier, later, wanted) = (Arc::clone(earlier), Arc::clone(later), self.wanted());
+            let sort = Arc::clone(&self.sort);
+            let job = self.start(move |_| {
+                let both = first_of(&sort.layout, &sort.memory, &wanted, earlier, later)?;
+                Ok(Piece::Memory(Arc::new(both)))
+            });
+            let both = self.end_of(job).await?;
+            self.pieces.truncate(self.pieces.len() - 2);
+            self.sort.pieces.fetch_sub(2, Ordering::Relaxed);
+            self.add(both);
+        }
+    }
+
+    fn add(&mut self, piece: Piece) {
+        self.pieces.push(piece);
+        self.sort.pieces.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Where there are too many runs to merge all at once, makes one of several that follow each other: the smallest that
-    /// do, so that no row is written much more often than it has to be.
+    /// do, so that no row is written much more often than it has to be. More rows come meanwhile.
     async fn merge_early(&mut self) -> Result<()> {
         let (limit, inputs) = (self.sort.memory.limit(), self.sort.inputs);
         let fan_in = plan::fan_in(limit as u64, self.sort.block) as usize;
         let most = (fan_in / inputs).max(2);
+        if self.merging.as_ref().is_some_and(|merging| merging.job.is_finished() || self.pieces.len() > most + most / 2)
+        {
+            self.end_merging().await?;
+        }
         // One that has fewer than its share leaves it to the others.
-        if self.sort.pieces.load(Ordering::Relaxed) < fan_in || self.pieces.len() < most {
+        let are_few = self.sort.pieces.load(Ordering::Relaxed) < fan_in || self.pieces.len() < most;
+        if self.merging.is_some() || are_few {
             return Ok(());
         }
         // It takes what the free segments had.
@@ -329,6 +395,13 @@ impl Input {
             sort.merged_again.fetch_add(run.stored(), Ordering::Relaxed);
             Ok(Piece::Scratch(Arc::new(run)))
         });
+        self.merging = Some(Merging { first, count, job });
+        Ok(())
+    }
+
+    /// Waits until no runs are being merged.
+    async fn end_merging(&mut self) -> Result<()> {
+        let Some(Merging { first, count, job }) = self.merging.take() else { return Ok(()) };
         let piece = self.end_of(job).await?;
         self.sort.pieces.fetch_sub(count - 1, Ordering::Relaxed);
         for merged in self.pieces.splice(first..first + count, [piece]) {
@@ -353,8 +426,7 @@ impl Input {
         while self.jobs.len() > left {
             let Some(oldest) = self.jobs.pop_front() else { break };
             let piece = self.end_of(oldest).await?;
-            self.pieces.push(piece);
-            self.sort.pieces.fetch_add(1, Ordering::Relaxed);
+            self.take_in(piece).await?;
             self.merge_early().await?;
         }
         Ok(())

@@ -17,7 +17,7 @@ use millstream_core::{Budget, ErrorKind};
 use millstream_testkit::Mount;
 use proptest::prelude::*;
 
-use crate::{Compression, Keep, Key, KeyValues, Layout, Order, Resources, Sort, Usage};
+use crate::{Compression, Keep, Key, KeyValues, Layout, Order, Plan, Resources, Sort, Usage};
 
 /// How a sort is made to be short of what.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +63,11 @@ fn sort(batches: &[RecordBatch], keys: &[Key], shape: Shape) -> Outcome {
     outcome
 }
 
+/// Bytes of a piece where nothing is known of the data.
+fn piece(memory: usize, inputs: usize, disks: usize) -> usize {
+    Plan::new(None, None, memory as u64, (inputs as u64, disks as u64), None).piece as usize
+}
+
 /// Sorts with scratch in `folders`; calls `between` between the two phases.
 fn try_sort(
     batches: &[RecordBatch],
@@ -78,12 +83,13 @@ fn try_sort(
         memory: shape.memory,
         scratch: folders.to_vec(),
         compression: shape.compression,
+        piece: piece(shape.memory, shape.inputs, folders.len()),
         block: shape.block,
         extent: None,
         workers: 2,
     };
     let layout = Arc::new(Layout::with_same(&batches[0].schema(), keys, shape.same).expect("a layout"));
-    let sort = Sort::first_rows(Arc::clone(&layout), shape.keep, shape.first, &resources, shape.inputs);
+    let sort = Sort::new(Arc::clone(&layout), shape.keep, shape.first, &resources, shape.inputs);
     let sorted = runtime.block_on(async {
         let mut finished = Vec::new();
         let share = batches.len().div_ceil(shape.inputs);
@@ -376,6 +382,18 @@ fn what_is_dropped_early_is_not_written() {
 }
 
 #[test]
+fn what_may_fit_is_not_written() {
+    // With their entries, more than half of the memory.
+    let batches = batches(&[(2, false)], &[8192; 8], 37);
+    let keys = [key(0, false, true)];
+    let bytes = check(&batches, &keys, AMPLE).usage.memory;
+    for (memory, is_written) in [(bytes * 11 / 10 + (1 << 20), false), (bytes * 2 / 3, true)] {
+        let usage = check(&batches, &keys, Shape { memory, ..AMPLE }).usage;
+        assert_eq!(usage.written > 0, is_written, "{usage:?}");
+    }
+}
+
+#[test]
 fn of_first_rows_none_is_written() {
     let batches = batches(&[(2, true), (5, true), (1, false)], &[8192; 40], 31);
     // Six values, texts of which many are equal, and all rows different.
@@ -386,7 +404,7 @@ fn of_first_rows_none_is_written() {
     ];
     for keys in orders {
         for keep in [None, Some(Keep::First), Some(Keep::Last)] {
-            for (first, inputs) in [(0, 1), (3, 2), (1000, 1), (9000, 2)] {
+            for (first, inputs) in [(0, 1), (3, 2), (1000, 1), (4000, 2), (9000, 1)] {
                 let shape = Shape { keep, same: 1, first: Some(first), inputs, ..STARVED };
                 let usage = check(&batches, keys, shape).usage;
                 assert_eq!(usage.written, 0, "{shape:?} {usage:?}");
@@ -619,13 +637,14 @@ fn sixteen_megabytes_sort_a_gigabyte() {
         memory,
         scratch: vec![folder.path().to_owned()],
         compression: Compression::Auto,
-        block: crate::block(memory as u64) as usize,
+        piece: piece(memory, 1, 1),
+        block: 16 << 10,
         extent: None,
         workers: 2,
     };
     let layout = Layout::new(&batch_of(Vec::new()).schema(), &[key(0, false, true)]).expect("a layout");
     let layout = Arc::new(layout);
-    let sort = Sort::new(Arc::clone(&layout), None, &resources, 1);
+    let sort = Sort::new(Arc::clone(&layout), None, None, &resources, 1);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
     let mut sum = 0_u64;
     let finished = runtime.block_on(async {

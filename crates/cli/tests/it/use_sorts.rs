@@ -378,6 +378,55 @@ fn the_plan_is_told_before() {
 }
 
 #[test]
+fn the_size_of_packed_files_is_estimated_from_the_beginning_of_one() {
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: in.txt.gz, lines: {}}\ntransforms:\n  o: {sort: {from: s, by: line}}\nsinks:\n  \
+         out: {from: o, write: out.txt, lines: {}}\n",
+    );
+    let text: String = (0..200_000).map(|row| format!("{row:09} {}\n", "and so on ".repeat(8))).collect();
+    let packed = gzip(text.as_bytes());
+    assert!(text.len() / packed.len() > 6, "not what is taken for it where nothing is known");
+    lab.file("in.txt.gz", packed);
+    let plan = lab.run(&["explain", "job.yaml", "--memory", "64MiB", "--cores", "2"]).ok().stdout.clone();
+    let about = plan.split_once(", about ").and_then(|(_, rest)| rest.split_once(" MB in ")).expect("a size").0;
+    assert!((0.8..1.25).contains(&(number(about) * 1e6 / text.len() as f64)), "{plan}");
+}
+
+#[test]
+fn what_is_the_same_in_each_part_of_a_union_is_not_so_in_all() {
+    let union =
+        format!("SELECT 'b' AS src, id, name FROM s UNION ALL SELECT 'a' AS src, id + {ROWS} AS id, name FROM s");
+    for steps in [
+        "d: {dedupe: {from: u, by: [id, src]}}\n  o: {sort: {from: d, by: [src, id]}}",
+        "o: {sort: {from: u, by: [src, id], dedupe: {by: id}}}",
+    ] {
+        let lab = lab(&format!(
+            "transforms:\n  u: {{sql: \"{union}\"}}\n  {steps}\nsinks:\n  out: {{from: o, write: out.csv}}\n"
+        ));
+        let rows = sorted(&lab);
+        assert_eq!(rows.len() as u64, 2 * ROWS);
+        let key = |row: &Vec<String>| (row[0].clone(), number(&row[1]));
+        assert!(rows.is_sorted_by(|one, other| key(one) < key(other)), "{steps}");
+    }
+}
+
+#[test]
+fn first_rows_that_do_not_fit_go_to_scratch() {
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: in.txt, lines: {}}\ntransforms:\n  o: {sort: {from: s, by: line, limit: 20000}}\n\
+         sinks:\n  out: {from: o, write: out.txt, lines: {}}\n",
+    );
+    let line = |row: u64| format!("{:05}{}", row * 7_919 % 30_000, "x".repeat(2000));
+    lab.file("in.txt", (0..30_000).map(|row| line(row) + "\n").collect::<String>());
+    let report = lab.report(&LEAST);
+    let steps = report["steps"].as_array().expect("steps");
+    assert!(steps.iter().filter_map(|step| step["spilled_bytes"].as_u64()).sum::<u64>() > 100_000, "{report:#}");
+    let rows = lab.read("out.txt");
+    let numbers: Vec<u64> = rows.lines().map(|line| line[..5].parse().expect("a number")).collect();
+    assert_eq!(numbers, (0..20_000).collect::<Vec<_>>());
+}
+
+#[test]
 fn scratch_that_is_too_small_is_told_before_anything_is_read_or_when_it_is_full() {
     let Some(small) = Mount::tmpfs("size=1m") else { return };
     let scratch = small.path().display().to_string();

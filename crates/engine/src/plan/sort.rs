@@ -35,9 +35,9 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Exe
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 use millstream_core::spec::Size;
-use millstream_core::{Budget, Step};
+use millstream_core::{Budget, ErrorKind, Step};
 use millstream_sort::{
-    Finished, Input, Keep, Key, KeyValues, Layout, Merge, Merged, Order, Plan, Resources, Slice, Sort,
+    Compression, Finished, Input, Keep, Key, KeyValues, Layout, Merge, Merged, Order, Plan, Resources, Slice, Sort,
 };
 
 use super::buffer::buffered;
@@ -54,8 +54,12 @@ const SHARE: f64 = 0.6;
 /// Groups are sorted together until they have so many bytes, or a quarter of the memory.
 const GROUPS: usize = 8 << 20;
 
-/// Of so many rows and fewer DataFusion keeps the first of them in memory.
-const FEW: usize = 100_000;
+/// Of so many rows and fewer DataFusion keeps the first of them in memory: it cannot do with less, however long they are.
+const FEW: usize = 1_000;
+
+/// The part of what is to be written that scratch must have room for, before anything is read: of what is written as it is,
+/// and of what is packed. Sizes are estimates.
+const ROOM: (f64, f64) = (0.5, 0.1);
 
 /// What the sorts of a job may use.
 #[derive(Debug, Clone)]
@@ -76,11 +80,6 @@ impl Sorting {
     pub fn new(budget: Arc<Budget>, scratch: Arc<Scratch>, workers: usize) -> Self {
         let memory = (budget.limit() as f64 * SHARE) as u64;
         Sorting { budget, scratch, workers, memory, sorts: Arc::default() }
-    }
-
-    /// Bytes of a block of a run, with `memory` bytes for the sort.
-    fn block(&self, memory: u64) -> u64 {
-        self.scratch.block().unwrap_or_else(|| millstream_sort::block(memory))
     }
 
     /// Bytes of memory for one sort, when all are planned.
@@ -109,15 +108,13 @@ fn replace(node: Arc<dyn ExecutionPlan>, sorting: &Sorting) -> DataFusionResult<
     {
         let input = Arc::clone(sort.input());
         let apart = sort.preserve_partitioning() && input.output_partitioning().partition_count() > 1;
-        let (order, properties) = (sort.expr().clone(), Arc::clone(sort.properties()));
-        let shape = Shape { order, fetch: sort.fetch(), apart, one_of: None, pool: None };
-        let external = ExternalSort::new(shape, input, properties, sorting.clone())?;
+        let shape = Shape { order: sort.expr().clone(), fetch: sort.fetch(), apart, one_of: None, pool: None };
+        let external = ExternalSort::new(shape, input, sorting.clone())?;
         return Ok(Transformed::yes(Arc::new(external)));
     }
     // What was planned before the plan was optimised: with what is known of its input now.
     if let Some(sort) = node.downcast_ref::<ExternalSort>() {
-        let (input, properties) = (Arc::clone(&sort.input), Arc::clone(&sort.properties));
-        let external = ExternalSort::new(sort.shape.clone(), input, properties, sorting.clone())?;
+        let external = ExternalSort::new(sort.shape.clone(), Arc::clone(&sort.input), sorting.clone())?;
         return Ok(Transformed::yes(Arc::new(external)));
     }
     if let Some(merge) = node.downcast_ref::<SortPreservingMergeExec>()
@@ -125,10 +122,9 @@ fn replace(node: Arc<dyn ExecutionPlan>, sorting: &Sorting) -> DataFusionResult<
         && sort.shape.apart
         && sort.shape.order == *merge.expr()
     {
-        let properties = Arc::clone(merge.properties());
         let fetch = merge.fetch().or(sort.shape.fetch);
         let shape = Shape { fetch, apart: false, ..sort.shape.clone() };
-        let external = ExternalSort::new(shape, Arc::clone(&sort.input), properties, sorting.clone())?;
+        let external = ExternalSort::new(shape, Arc::clone(&sort.input), sorting.clone())?;
         return Ok(Transformed::yes(Arc::new(external)));
     }
     Ok(Transformed::no(node))
@@ -149,6 +145,17 @@ struct Shape {
 }
 
 impl Shape {
+    /// What is known of the rows of `input` when they are sorted. What is the same in all rows of each partition need not be
+    /// so in all of them.
+    fn properties(&self, input: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
+        let input = match self.apart || input.output_partitioning().partition_count() == 1 {
+            true => Arc::clone(input),
+            false => Arc::new(CoalescePartitionsExec::new(Arc::clone(input))),
+        };
+        let sort = SortExec::new(self.order.clone(), input).with_preserve_partitioning(self.apart);
+        Arc::clone(sort.with_fetch(self.fetch).properties())
+    }
+
     /// By how many of the first keys the rows of `input` are in order already. Rows of which only one stays must not be
     /// told apart by them.
     fn sorted_keys(&self, input: &Arc<dyn ExecutionPlan>) -> usize {
@@ -205,16 +212,10 @@ impl ExternalSort {
         input: Arc<dyn ExecutionPlan>,
         sorting: Sorting,
     ) -> DataFusionResult<Self> {
-        let properties = Arc::clone(SortExec::new(order.clone(), Arc::clone(&input)).properties());
-        ExternalSort::new(Shape { order, fetch: None, apart: false, one_of, pool }, input, properties, sorting)
+        ExternalSort::new(Shape { order, fetch: None, apart: false, one_of, pool }, input, sorting)
     }
 
-    fn new(
-        shape: Shape,
-        input: Arc<dyn ExecutionPlan>,
-        properties: Arc<PlanProperties>,
-        sorting: Sorting,
-    ) -> DataFusionResult<Self> {
+    fn new(shape: Shape, input: Arc<dyn ExecutionPlan>, sorting: Sorting) -> DataFusionResult<Self> {
         let schema = input.schema();
         let key = |key: &PhysicalSortExpr| {
             let values = match key.expr.downcast_ref::<Column>() {
@@ -230,9 +231,10 @@ impl ExternalSort {
         let keys = shape.order.iter().map(key).collect::<DataFusionResult<Vec<_>>>()?;
         let same = shape.one_of.map_or(keys.len(), |one_of| one_of.keys);
         let layout = Arc::new(Layout::with_same(&schema, &keys, same).map_err(fault::carry)?);
-        let (rows, bytes) = size_of(&input)?;
+        let (rows, bytes) = if is_listed(&input)? { size_of(&input)? } else { (None, None) };
         let size = (rows.map(|rows| rows as u64), bytes.map(|bytes| bytes as u64));
         let certain = gives_its_text(&input);
+        let properties = shape.properties(&input);
         let sorted = shape.sorted_keys(&input);
         let (metrics, done) = (ExecutionPlanMetricsSet::new(), Arc::default());
         Ok(ExternalSort { shape, input, properties, sorting, layout, sorted, size, certain, metrics, done })
@@ -250,7 +252,7 @@ impl ExternalSort {
         let memory = self.sorting.memory() / sorts;
         let (rows, bytes) = self.held_of_each();
         let disks = self.sorting.scratch.folders(self.shape.pool.as_deref()).len() as u64;
-        Plan::with_block(bytes, rows, memory, inputs, disks, self.sorting.block(memory))
+        Plan::new(bytes, rows, memory, (inputs, disks), self.sorting.scratch.block())
     }
 
     /// Rows and bytes that one of its sorts cannot drop as they come, as far as known: of each input no more than are
@@ -271,8 +273,8 @@ impl ExternalSort {
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
         ExternalSort {
             shape: self.shape.clone(),
+            properties: self.shape.properties(&input),
             input,
-            properties: Arc::clone(&self.properties),
             sorting: self.sorting.clone(),
             layout: Arc::clone(&self.layout),
             sorted: self.sorted,
@@ -281,6 +283,11 @@ impl ExternalSort {
             metrics: ExecutionPlanMetricsSet::new(),
             done: Arc::default(),
         }
+    }
+
+    /// Whether hardly less is written than comes in, where that does not fit in memory.
+    fn writes_all(&self) -> bool {
+        self.certain && self.sorted == 0 && self.shape.one_of.is_none()
     }
 
     /// Tells `step` what all partitions have done: a sort works in tasks of its own, which nobody polls.
@@ -301,7 +308,7 @@ impl ExternalSort {
     /// What came of the plan, for people; nothing where all stayed in memory as planned and every row was kept.
     fn outcome(&self) -> Option<String> {
         let runs = self.done.runs.load(Ordering::Relaxed);
-        let planned = self.plan().runs.filter(|_| self.certain).map(|runs| runs * self.sorts_and_inputs().0);
+        let planned = self.plan().runs.filter(|_| self.writes_all()).map(|runs| runs * self.sorts_and_inputs().0);
         let runs = match planned {
             Some(planned) if runs + planned > 0 => Some(format!("{runs} runs, {planned} planned")),
             None if runs > 0 => Some(format!("{runs} runs")),
@@ -379,8 +386,8 @@ impl ExecutionPlan for ExternalSort {
     ) -> DataFusionResult<Arc<Statistics>> {
         let Some(of_input) = inputs.first() else { return Ok(Arc::new(Statistics::new_unknown(&self.schema()))) };
         match (self.shape.fetch, self.shape.one_of) {
-            (fetch @ Some(_), _) => Ok(Arc::new(of_input.as_ref().clone().with_fetch(fetch, 0, 1)?)),
-            (None, Some(_)) => Ok(Arc::new(of_input.as_ref().clone().to_inexact())),
+            (fetch @ Some(_), None) => Ok(Arc::new(of_input.as_ref().clone().with_fetch(fetch, 0, 1)?)),
+            (_, Some(_)) => Ok(Arc::new(of_input.as_ref().clone().to_inexact())),
             (None, None) => Ok(Arc::clone(of_input)),
         }
     }
@@ -392,12 +399,14 @@ impl ExecutionPlan for ExternalSort {
             memory: plan.memory as usize,
             scratch: self.sorting.scratch.folders(self.shape.pool.as_deref()),
             compression: self.sorting.scratch.compression(),
-            block: self.sorting.block(plan.memory) as usize,
+            piece: plan.piece as usize,
+            block: plan.block as usize,
             extent: self.sorting.scratch.block().map(|block| block as usize),
             workers: self.sorting.workers,
         };
-        if self.certain && self.sorted == 0 {
-            plan.check(&resources.scratch).map_err(fault::carry)?;
+        if self.writes_all() {
+            let part = if resources.compression == Compression::None { ROOM.0 } else { ROOM.1 };
+            plan.check(&resources.scratch, part).map_err(fault::carry)?;
         }
         let inputs = match self.shape.apart {
             true => partition..partition + 1,
@@ -437,6 +446,16 @@ impl ExecutionPlan for ExternalSort {
     }
 }
 
+/// Whether the sizes of all that the sources of `plan` have are known, not only of the first of them.
+fn is_listed(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<bool> {
+    let mut is_listed = true;
+    plan.apply(|node| {
+        is_listed &= node.downcast_ref::<ReadExec>().is_none_or(ReadExec::is_listed);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(is_listed)
+}
+
 /// Whether hardly less comes out of `plan` than its sources have: then the size that is known of it is one to rely on.
 fn gives_its_text(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(read) = plan.downcast_ref::<ReadExec>() {
@@ -451,6 +470,24 @@ fn gives_its_text(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 fn broken(cause: impl fmt::Display) -> DataFusionError {
     DataFusionError::Internal(format!("a task of a sort failed: {cause}"))
+}
+
+/// What all inputs have brought, or why one has failed. The others then end since it has: that is no reason.
+fn all_of(ended: Vec<DataFusionResult<Finished>>) -> DataFusionResult<Vec<Finished>> {
+    let (mut finished, mut failed) = (Vec::new(), Vec::new());
+    for ended in ended {
+        match ended {
+            Ok(one) => finished.push(one),
+            Err(error) => failed.push(error),
+        }
+    }
+    if failed.is_empty() {
+        return Ok(finished);
+    }
+    let is_reason =
+        |error: &DataFusionError| fault::ours(error).is_none_or(|error| error.kind() != ErrorKind::Interrupted);
+    let reason = failed.iter().position(is_reason).unwrap_or(0);
+    Err(failed.swap_remove(reason))
 }
 
 /// The first rows of `sorted`, as many as are wanted.
@@ -484,7 +521,7 @@ struct Work {
 
 impl Work {
     fn sort(&self, inputs: usize) -> Arc<Sort> {
-        Sort::first_rows(Arc::clone(&self.layout), self.keep, self.first, &self.resources, inputs)
+        Sort::new(Arc::clone(&self.layout), self.keep, self.first, &self.resources, inputs)
     }
 
     /// The rows of all `streams` in one order.
@@ -494,7 +531,7 @@ impl Work {
             let fill = |stream| SpawnedTask::spawn(self.clone().fill(stream, sort.input()));
             let filling: Vec<_> = streams.into_iter().map(fill).collect();
             let ended = filling.into_iter().map(|task| async move { task.join_unwind().await.map_err(broken)? });
-            let finished = futures::future::try_join_all(ended).await?;
+            let finished = all_of(futures::future::join_all(ended).await)?;
             let mut sorted = std::pin::pin!(self.merged(sort, finished));
             while let Some(batch) = sorted.try_next().await? {
                 yield batch;

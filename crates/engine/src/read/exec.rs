@@ -42,6 +42,7 @@ pub struct ReadExec {
     reader: Arc<Reader>,
     request: Arc<RowsRequest>,
     statistics: Statistics,
+    is_listed: bool,
     units: Arc<dyn ExecutionPlan>,
     /// One for each time that all is executed: its tasks hand each other parts of what they read.
     crews: EachRound<Arc<ReadCrew>>,
@@ -49,11 +50,13 @@ pub struct ReadExec {
 }
 
 impl ReadExec {
-    /// Reads what `units` hands out, with as many partitions as `units` has. `statistics` estimates the rows.
+    /// Reads what `units` hands out, with as many partitions as `units` has. `statistics` estimates the rows: of all units if
+    /// `is_listed`, else of the first.
     pub fn new(
         reader: Arc<Reader>,
         request: Arc<RowsRequest>,
         statistics: Statistics,
+        is_listed: bool,
         units: Arc<dyn ExecutionPlan>,
     ) -> Self {
         let properties = PlanProperties::new(
@@ -63,7 +66,7 @@ impl ReadExec {
             Boundedness::Bounded,
         );
         let crews = EachRound::new(units.output_partitioning().partition_count());
-        ReadExec { reader, request, statistics, units, crews, properties: Arc::new(properties) }
+        ReadExec { reader, request, statistics, is_listed, units, crews, properties: Arc::new(properties) }
     }
 
     /// What the rows are held against, from the first on.
@@ -77,6 +80,11 @@ impl ReadExec {
     /// than its text.
     pub fn gives_its_text(&self) -> bool {
         self.request.whole && matches!(self.reader.format.name(), "lines" | "csv")
+    }
+
+    /// Whether `statistics` tells of all units, and not only of the first.
+    pub fn is_listed(&self) -> bool {
+        self.is_listed
     }
 
     /// The source's name in the job.
@@ -231,7 +239,7 @@ impl ExecutionPlan for ReadExec {
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let units = children.pop().ok_or_else(|| DataFusionError::Internal("ReadExec has one input".into()))?;
         let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));
-        Ok(Arc::new(ReadExec::new(reader, request, self.statistics.clone(), units)))
+        Ok(Arc::new(ReadExec::new(reader, request, self.statistics.clone(), self.is_listed, units)))
     }
 
     fn with_new_children(

@@ -29,8 +29,8 @@ const ESTIMATE_UNITS: usize = 10_000;
 /// Units that are listed even if fewer are asked for: a page of what lists objects, and most sources have no more.
 const LISTED_AT_LEAST: usize = 1_000;
 
-/// Compressed text grows by about this factor.
-const UNPACKED_RATIO: u64 = 4;
+/// Compressed text grows by about this factor, where nothing is known of it.
+const UNPACKED_RATIO: f64 = 4.0;
 
 /// The first decoded bytes of a unit.
 #[derive(Debug, Clone)]
@@ -45,6 +45,8 @@ pub struct Head {
     pub text: Bytes,
     /// Whether `text` is all there is.
     pub complete: bool,
+    /// Bytes of the unit of which that is the text.
+    pub stored: u64,
 }
 
 /// The columns of the source: declared, or made out from its files.
@@ -174,18 +176,39 @@ pub async fn units(reader: &Arc<Reader>, limit: usize) -> Result<Vec<Unit>> {
     Ok(found)
 }
 
-/// What listing tells of the source's size; `None` if it tells nothing.
+/// What listing tells of the size of a source on this machine, and the beginning of one of its files of how it is packed and
+/// how long a record is; `None` if nothing is told.
 pub async fn estimate(reader: &Arc<Reader>) -> Result<Option<Estimate>> {
-    let mut estimate = Estimate::default();
-    for unit in units(reader, ESTIMATE_UNITS).await? {
+    let units = units(reader, ESTIMATE_UNITS).await?;
+    let mut estimate = Estimate { is_cut: units.len() == ESTIMATE_UNITS, ..Estimate::default() };
+    let (ratio, record_bytes) = growth(reader, &units).await.unwrap_or((UNPACKED_RATIO, None));
+    estimate.record_bytes = record_bytes;
+    for unit in units {
         let Some(size) = unit.size else { return Ok(None) };
-        // A tar is only packed if it is compressed as a whole.
-        let packed = millstream_codec::codec_by_name(&unit.uri).is_some_and(|name| name != "tar");
         estimate.units += 1;
         estimate.stored_bytes += size;
-        estimate.text_bytes += if packed { size * UNPACKED_RATIO } else { size };
+        estimate.text_bytes += if is_packed(&unit) { (size as f64 * ratio) as u64 } else { size };
     }
     Ok(Some(estimate))
+}
+
+/// Whether `unit` is compressed. A tar is only if it is as a whole.
+fn is_packed(unit: &Unit) -> bool {
+    millstream_codec::codec_by_name(&unit.uri).is_some_and(|name| name != "tar")
+}
+
+/// By how much the largest of a few `units` grows when it is unpacked, and the bytes of one of its records. What is wrong
+/// with it is told when it is read.
+async fn growth(reader: &Arc<Reader>, units: &[Unit]) -> Option<(f64, Option<u64>)> {
+    let unit = units.iter().take(SAMPLE_UNITS).max_by_key(|unit| unit.size)?;
+    if !matches!(reader.format.reading(), Reading::Stream(_)) || !can_reopen(reader, unit).ok()? {
+        return None;
+    }
+    let head = head(reader, unit.clone()).await.ok()?;
+    let text = head.text.len() as u64;
+    let ratio = if head.stored > 0 { text as f64 / head.stored as f64 } else { UNPACKED_RATIO };
+    let lines = memchr::memchr_iter(b'\n', &head.text).count() as u64;
+    Some((ratio, text.checked_div(lines).filter(|bytes| *bytes > 0)))
 }
 
 /// The first bytes of `unit`, decoded.
@@ -200,7 +223,7 @@ async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize, holder: Optio
     let (mut unpack, mut bytes) = archive::look(reader, &unit).await.map_err(at_unit)?;
     let reopens = can_reopen(reader, &unit)?;
     let mut taken: Vec<Bytes> = Vec::new();
-    let mut head = Head { unit, member: None, codec: "", text: Bytes::new(), complete: false };
+    let mut head = Head { unit, member: None, codec: "", text: Bytes::new(), complete: false, stored: 0 };
     let mut text = Charged::default();
     while text.bytes.len() < limit {
         match unpack.next().map_err(at_unit)? {
@@ -226,7 +249,7 @@ async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize, holder: Optio
             }
         }
     }
-    head.codec = unpack.codec();
+    (head.codec, head.stored) = (unpack.codec(), unpack.compressed_position());
     head.text = Bytes::from_owner(text);
     if !reopens {
         let again: ByteStream = stream::iter(taken.into_iter().map(Ok)).chain(bytes).boxed();

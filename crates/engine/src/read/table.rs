@@ -31,13 +31,17 @@ pub struct Estimate {
     pub stored_bytes: u64,
     /// Their size when decoded, in bytes.
     pub text_bytes: u64,
+    /// Bytes of a record, if that is known.
+    pub record_bytes: Option<u64>,
+    /// Whether there may be more units.
+    pub is_cut: bool,
 }
 
 /// In a session's configuration: rows come in the order of the units as they are listed, and of the records in them.
 #[derive(Debug, Clone, Copy)]
 pub struct InOrder;
 
-/// Bytes of an average record: only to compare the sides of a join.
+/// Bytes of a record where nothing is known of it.
 const RECORD_BYTES: u64 = 100;
 
 /// A source of the job.
@@ -117,7 +121,8 @@ impl SourceTable {
         let mut statistics = Statistics::new_unknown(schema);
         if let Some(estimate) = self.estimate {
             let share = schema.fields().len() as f64 / self.schema.fields().len().max(1) as f64;
-            statistics.num_rows = Precision::Inexact((estimate.text_bytes / RECORD_BYTES) as usize);
+            statistics.num_rows =
+                Precision::Inexact((estimate.text_bytes / estimate.record_bytes.unwrap_or(RECORD_BYTES)) as usize);
             statistics.total_byte_size = Precision::Inexact((estimate.text_bytes as f64 * share) as usize);
         }
         statistics
@@ -166,8 +171,9 @@ impl TableProvider for SourceTable {
         let in_order = state.config().get_extension::<InOrder>().is_some() || !request.sorted.is_empty();
         let partitions = if in_order { 1 } else { self.reader.tasks(self.partitions) };
         request.helpers = self.partitions - partitions;
-        let units = UnitsExec::new(Arc::clone(&self.reader), in_order, partitions);
-        Ok(Arc::new(ReadExec::new(Arc::clone(&self.reader), Arc::new(request), statistics, Arc::new(units))))
+        let units = Arc::new(UnitsExec::new(Arc::clone(&self.reader), in_order, partitions));
+        let is_listed = self.estimate.is_none_or(|estimate| !estimate.is_cut);
+        Ok(Arc::new(ReadExec::new(Arc::clone(&self.reader), Arc::new(request), statistics, is_listed, units)))
     }
 }
 
