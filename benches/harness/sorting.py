@@ -299,7 +299,7 @@ def levers(context: Context) -> Iterator[Plan]:
             real.ours("rows at their real length", scratch=plain),
             padded.ours("rows filled up", scratch=plain),
         ]
-        yield Plan(contenders, [], [source])
+        yield Plan(contenders, [scratch(1.02, size), one_pass()], [source])
 
 
 SORTS: dict[str, Work] = {

@@ -4,13 +4,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
-    FixedSizeBinaryArray, Float64Array, Int8Array, Int32Array, Int64Array, ListArray, NullArray, RecordBatch,
-    StringArray, StringViewArray, StructArray, TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array,
+    Decimal256Array, DictionaryArray, DurationMillisecondArray, FixedSizeBinaryArray, FixedSizeListArray, Float16Array,
+    Float32Array, Float64Array, Int8Array, Int32Array, Int64Array, IntervalMonthDayNanoArray, LargeStringArray,
+    ListArray, NullArray, RecordBatch, StringArray, StringViewArray, StructArray, Time64MicrosecondArray,
+    TimestampMicrosecondArray, TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{SortOptions, concat_batches, take_record_batch};
-use arrow::datatypes::{DataType, Field, Int8Type, Int32Type, Int64Type, Schema, SchemaRef, UInt64Type};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Field, Float16Type, Int8Type, Int32Type, Int64Type, IntervalMonthDayNano, Schema,
+    SchemaRef, UInt64Type, i256,
+};
 use arrow_row::{RowConverter, SortField};
 use fastrand::Rng;
 use millstream_core::{Budget, ErrorKind};
@@ -255,11 +260,41 @@ fn column_of(kind: usize, rows: usize, nullable: bool, random: &mut Rng) -> Arra
             let values: Vec<Option<[u8; 3]>> = values.collect();
             Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(values.into_iter(), 3).expect("of one size"))
         }
-        _ => Arc::new(NullArray::new(rows)),
+        16 => Arc::new(NullArray::new(rows)),
+        17 => of!(Float32Array, |random| float(random) as f32),
+        18 => {
+            let half = |random: &mut Rng| <Float16Type as ArrowPrimitiveType>::Native::from_f64(float(random));
+            of!(Float16Array, half)
+        }
+        19 => of!(LargeStringArray, text),
+        20 => of!(BinaryViewArray, |random: &mut Rng| text(random).into_bytes()),
+        21 => Arc::new(
+            (0..rows)
+                .map(|_| some(random, nullable, |random| i256::from_parts(random.u128(..), number(random).into())))
+                .collect::<Decimal256Array>()
+                .with_precision_and_scale(76, -3)
+                .expect("a decimal"),
+        ),
+        22 => of!(Time64MicrosecondArray, |random| random.i64(..1_000)),
+        23 => of!(DurationMillisecondArray, number),
+        24 => Arc::new(
+            (0..rows)
+                .map(|_| some(random, nullable, number))
+                .collect::<TimestampMicrosecondArray>()
+                .with_timezone("Europe/Berlin"),
+        ),
+        25 => of!(IntervalMonthDayNanoArray, |random| {
+            IntervalMonthDayNano::new(random.i32(-2..2), random.i32(-2..2), number(random))
+        }),
+        _ => {
+            let values = |random: &mut Rng| Some(vec![Some(random.i64(..3)), None, Some(random.i64(..))]);
+            let lists: Vec<_> = (0..rows).map(|_| some(random, nullable, values).flatten()).collect();
+            Arc::new(FixedSizeListArray::from_iter_primitive::<Int64Type, _, _>(lists, 3))
+        }
     }
 }
 
-const KINDS: usize = 17;
+const KINDS: usize = 27;
 
 /// Batches with one column of each of `kinds`; the nullable ones have nulls. The last column numbers the rows.
 fn batches(kinds: &[(usize, bool)], sizes: &[usize], seed: u64) -> Vec<RecordBatch> {
