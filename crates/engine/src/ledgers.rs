@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use millstream_core::sink::{Chunk, Delivered, KnownLoad, Ledger, LoadContext};
 use millstream_core::{Error, ErrorKind, Result, Step};
 use millstream_job::{Job, SinkStep};
+use serde_json::Value;
 
 use crate::chunks::load::{ChunkLoad, fingerprint_note, is_complete, is_of_another_job, note_complete};
 use crate::chunks::way::{Leg, legs};
@@ -37,8 +38,8 @@ pub struct Place {
     pub run: String,
     /// The first of the runs that it goes on with.
     pub resumes: Option<String>,
-    /// Whether the last run was done, and there is nothing to go on with.
-    pub is_done: bool,
+    /// The last run, if it was done, so that there is nothing to go on with.
+    done: Option<RunRecord>,
     /// The book, if there is one.
     book: Option<Arc<RunBook>>,
     job: JobKey,
@@ -94,7 +95,7 @@ impl Place {
             _ => None,
         };
         let incremental = job.sources.iter().any(|source| source.incremental);
-        let is_done = last.as_ref().is_some_and(|last| last.outcome == Outcome::Done) && !incremental;
+        let done = last.clone().filter(|last| last.outcome == Outcome::Done && !incremental);
         if let Some(running) = last.as_ref().filter(|last| last.outcome == Outcome::Running) {
             return Err(Error::refused("the last run of this job is still running")
                 .cause(format!("run {} in process {}", running.run, running.process))
@@ -103,7 +104,35 @@ impl Place {
         let last = last.filter(|last| last.outcome.is_unfinished());
         let resumes = last.as_ref().map(|last| last.logical.clone());
         let (job, options) = (key, options.clone());
-        Ok(Place { run: run_name(), resumes, is_done, book, job, options, last, only: Mutex::default() })
+        Ok(Place { run: run_name(), resumes, done, book, job, options, last, only: Mutex::default() })
+    }
+
+    /// Whether the last run was done, and there is nothing to go on with.
+    pub fn is_after_the_end(&self) -> bool {
+        self.done.is_some()
+    }
+
+    /// Whether there is nothing to do, since the last run has added all rows. What replaces what was there is done again:
+    /// nobody knows what has become of it, and no row is doubled. Rows of a job that is another one now, or has other files,
+    /// are not added beside those that are there.
+    pub fn finds_nothing_new(&self, job: &Job, prepared: &Prepared<'_>) -> Result<bool> {
+        let adds_rows = job.sinks.iter().any(|sink| sink.sink.adds_rows());
+        let Some(done) = self.done.as_ref().filter(|_| adds_rows) else { return Ok(false) };
+        let is_another = done.fingerprint.as_ref().is_some_and(|before| *before != prepared.fingerprint(job));
+        let predicted = serde_json::to_value(prepared.predicted()).unwrap_or_default();
+        let files = |predicted: &Value| [predicted["units"].clone(), predicted["stored_bytes"].clone()];
+        let what = match (is_another, files(&done.predicted) != files(&predicted)) {
+            (false, false) => return Ok(true),
+            (true, _) => "the job has changed",
+            (false, true) => "its files have changed",
+        };
+        Err(Error::refused(format!("the last run of this job has loaded everything, and {what} since"))
+            .cause("to load it once more would add rows beside those that are there")
+            .hint(format!(
+                "with `incremental: true` at its sources a job loads only files that are new; `millstream run {}` loads \
+                 everything",
+                job.path()
+            )))
     }
 
     /// Whether it may take over what other runs have.
@@ -407,7 +436,7 @@ fn is_loading(other: &KnownLoad) -> Error {
 pub fn ways(job: &Job, physical: &Physical) -> Result<Vec<Result<Vec<Leg>, String>>> {
     let way = |(sink, root): (&SinkStep, &crate::plan::shared::Root)| match sink.sink.may_keep_ledger() {
         true => legs(&root.plan),
-        false => Err("its settings ask for it".to_owned()),
+        false => Err("its target or its settings want it so".to_owned()),
     };
     let mut ways: Vec<_> = job.sinks.iter().zip(&physical.roots).map(way).collect();
     // A target in which a transaction is open until the end may not take others meanwhile.
@@ -474,8 +503,11 @@ pub async fn stopped(place: &Place, job: &Job, error: Error, ledgers: &[OpenLedg
         let what = format!("the run was interrupted; {rows} rows are loaded, and the rest was taken back");
         return Error::new(ErrorKind::Interrupted, what).hint(go_on);
     }
-    let hint = error.hint_text().map_or(String::new(), |hint| format!("{hint}; "));
-    error.hint(format!("{hint}{rows} rows are loaded, and {go_on}"))
+    match error.hint_text().map(str::to_owned) {
+        // What is to be done first has been told.
+        Some(hint) => error.hint(format!("{hint}; then {go_on}: {rows} rows are loaded")),
+        None => error.hint(format!("{rows} rows are loaded, and {go_on}")),
+    }
 }
 
 /// Notes that loads are complete.

@@ -1,5 +1,6 @@
 //! A run: begin all loads, drive all plans, then commit all or take all back.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -107,12 +108,10 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
     let begun = Instant::now();
     let before = ProcessorUse::now();
     let governor = base.govern()?;
-    if place.is_done {
-        let done = Done { run: place.run, resumes: place.resumes, ..Done::default() };
-        let done = Done { nothing_new: true, ..done };
-        return Ok(report(&base, job, &done, Duration::ZERO, ProcessorUse::now().since(before), governor.held()));
+    let live = OnceCell::new();
+    if !place.is_after_the_end() {
+        let _ = live.set(place.enter()?);
     }
-    let live = place.enter()?;
     place.keep(&base.rejects);
     let committing = AtomicBool::new(false);
     let work = async {
@@ -128,7 +127,14 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
             () = watch.interrupt.asked() => return Err(interruption().into()),
             checked = checked => checked?,
         };
-        let work = Work { base: &base, job, prepared: &prepared, place: &place, live: live.as_ref(), watch };
+        if place.is_after_the_end() {
+            if place.finds_nothing_new(job, &prepared)? {
+                return Ok(Done { run: place.run.clone(), nothing_new: true, ..Done::default() });
+            }
+            let _ = live.set(place.enter()?);
+        }
+        let live = live.get().and_then(Option::as_ref);
+        let work = Work { base: &base, job, prepared: &prepared, place: &place, live, watch };
         work.execute(&committing).await
     };
     let finished = base.runtimes.workers().block_on(async {
@@ -145,6 +151,7 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
             () = ticking => unreachable!("progress is told until the work is done"),
         }
     });
+    let live = live.into_inner().flatten();
     let elapsed = begun.elapsed();
     let steps: Vec<StepSnapshot> = base.steps.all().iter().map(|step| step.snapshot()).collect();
     let totals = Totals::of(&steps);

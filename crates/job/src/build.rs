@@ -591,6 +591,13 @@ impl<'a> Builder<'a> {
                 "`unique` is for rows that are equal in all sort keys, `dedupe` for others: keep one of them",
             );
         }
+        let of_sort = sort.and_then(|sort| sort.get("dedupe")).and_then(|dedupe| dedupe.get("by"));
+        let of_dedupe = node.get("dedupe").and_then(|dedupe| dedupe.get("by"));
+        for list in [by, of_sort, of_dedupe].into_iter().flatten() {
+            if matches!(&list.kind, Kind::List(items) if items.is_empty()) {
+                self.error(list.span, "`by` names no column", "name at least one: by: [first_column, second_column]");
+            }
+        }
         self.keys_of(by.or(order))
     }
 
@@ -682,6 +689,22 @@ fn expression(node: &Node) -> Option<Located<String>> {
     Some(Located { value: scalar.text.clone(), span: node.span, characters: scalar.positions.as_slice().into() })
 }
 
+/// Words that are meant as the direction of a sort key, where they follow a column and are left when that has been read.
+const LIKE_A_DIRECTION: &[&str] = &[
+    "asc",
+    "ascending",
+    "desc",
+    "descending",
+    "dsc",
+    "down",
+    "first",
+    "increasing",
+    "decreasing",
+    "last",
+    "nulls",
+    "up",
+];
+
 /// `EXPRESSION [asc|desc] [nulls first|last]`.
 pub fn sort_key(key: &Located<String>) -> Result<SortKey, (String, String)> {
     let mut rest = key.value.trim_end();
@@ -690,6 +713,13 @@ pub fn sort_key(key: &Located<String>) -> Result<SortKey, (String, String)> {
     if rest.trim().is_empty() {
         return Err((
             format!("`{}` names no column to sort by", key.value.trim()),
+            "write a column, then `asc` or `desc`, then `nulls first` or `nulls last`".to_owned(),
+        ));
+    }
+    let mut parts = rest.split_whitespace().skip(1);
+    if let Some(word) = parts.next().filter(|word| LIKE_A_DIRECTION.contains(&word.to_lowercase().as_str())) {
+        return Err((
+            format!("`{word}` stands where the direction of a sort key does"),
             "write a column, then `asc` or `desc`, then `nulls first` or `nulls last`".to_owned(),
         ));
     }

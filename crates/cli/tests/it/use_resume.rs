@@ -685,7 +685,10 @@ fn only_what_goes_row_by_row_is_loaded_chunk_by_chunk() {
         let line = explained(transform, "");
         assert!(line.contains(told), "{transform}: {line}");
     }
-    assert!(explained("{filter: {from: s, where: id > 3}}", ", mode: replace").contains("its settings ask for it"));
+    assert!(
+        explained("{filter: {from: s, where: id > 3}}", ", mode: replace")
+            .contains("its target or its settings want it so")
+    );
     lab.file("job.yaml", lab.read("job.yaml").replace("half: int64}}", "half: int64}}, incremental: true"));
     lab.run(&["run", "job.yaml"]).ended(2).tells(&["`s` is incremental", "cannot be loaded file by file"]);
 }
@@ -829,6 +832,45 @@ fn who_wakes_up_when_another_has_made_all_rows_visible_does_no_harm() {
     }
 }
 
+/// Who goes on after the end adds no row twice, and what has changed since is not taken for done.
+#[test]
+fn what_has_changed_since_all_was_done_is_not_passed_over() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        let text = lab.read("job.yaml");
+        run(&lab, &[]).ok();
+        run(&lab, &["--resume"]).ok().tells(&["nothing new"]);
+        let others = [("half = 0", "half = 1", "the job has changed"), ("", "", "its files have changed")];
+        for (before, after, what) in others {
+            lab.file("job.yaml", text.replace(before, after));
+            if before.is_empty() {
+                lab.file("job.yaml", &text);
+                lab.file("in/more.jsonl", "{\"id\": 1000000, \"name\": \"more\", \"half\": 0}\n");
+            }
+            run(&lab, &["--resume"]).ended(1).tells(&["has loaded everything", what, "incremental: true"]);
+            assert_complete(&target);
+        }
+        fs_err::remove_file(lab.path("in/more.jsonl")).expect("it is there");
+        run(&lab, &["--resume"]).ok().tells(&["nothing new"]);
+        // What replaces what was there is made again, whatever has become of it.
+        lab.file("job.yaml", text.replace("table: t}", "table: t, mode: replace}"));
+        run(&lab, &[]).ok();
+        target.query("DROP TABLE t");
+        run(&lab, &["--resume"]).ok();
+        assert_complete(&target);
+    }
+}
+
+/// Has the job `text`, with `more` at its sink, load everything, and die before it could say so.
+fn killed_when_all_was_loaded(lab: &Lab, target: &Target, text: &str, more: &str) {
+    lab.file("job.yaml", text.replace("table: t}", &format!("table: t{more}}}")));
+    if !more.is_empty() {
+        target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+    }
+    let status = spawn(lab, &[("MILLSTREAM_FAIL_AT", "state.before:2")]).wait().expect("it ends");
+    assert_eq!(status.signal(), Some(9));
+}
+
 /// Everything is loaded chunk by chunk, and its run died before it could say so: whoever goes on, with its book or without,
 /// finds that, also after a run that failed early.
 #[test]
@@ -837,23 +879,12 @@ fn what_is_complete_is_not_loaded_again() {
         let (lab, target) = lab(make);
         let text = lab.read("job.yaml");
         for more in ["", ", atomic: true"] {
-            lab.file("job.yaml", text.replace("table: t}", &format!("table: t{more}}}")));
-            if !more.is_empty() {
-                target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
-            }
-            let killed = || {
-                let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "state.before:2")]).wait().expect("it ends");
-                assert_eq!(status.signal(), Some(9));
-            };
-            killed();
+            killed_when_all_was_loaded(&lab, &target, &text, more);
             run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ok();
             assert_complete(&target);
             start_over(&lab, &target);
             fs_err::remove_dir_all(lab.path("elsewhere")).expect("it is there");
-            if !more.is_empty() {
-                target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
-            }
-            killed();
+            killed_when_all_was_loaded(&lab, &target, &text, more);
             // One that is refused is nothing that anyone could go on with.
             run(&lab, &[]).ended(1).tells(&["has loaded all of its rows"]);
             run(&lab, &["--resume"]).ok();
@@ -870,12 +901,7 @@ fn what_is_complete_is_not_loaded_once_more_without_a_word() {
         let (lab, target) = lab(make);
         let text = lab.read("job.yaml");
         for more in ["", ", atomic: true"] {
-            lab.file("job.yaml", text.replace("table: t}", &format!("table: t{more}}}")));
-            if !more.is_empty() {
-                target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
-            }
-            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "state.before:2")]).wait().expect("it ends");
-            assert_eq!(status.signal(), Some(9));
+            killed_when_all_was_loaded(&lab, &target, &text, more);
             let told = ["an earlier run of this job has loaded all of its rows", "--resume", "--restart"];
             for arguments in [&[][..], &ELSEWHERE[..]] {
                 run(&lab, arguments).ended(1).tells(&told);

@@ -357,6 +357,31 @@ fn an_order_that_a_window_has_made_is_made_use_of() {
 }
 
 #[test]
+fn no_rows_are_wanted() {
+    for sort in ["by: id, limit: 0", "by: id, limit: 0, stable: true"] {
+        let lab = lab(&format!(
+            "transforms:\n  o: {{sort: {{from: s, {sort}}}}}\nsinks:\n  out: {{from: o, write: out.csv}}\n"
+        ));
+        lab.report(&LEAST);
+        assert_eq!(csv_rows(&lab.read("out.csv")), Vec::<Vec<String>>::new(), "{sort}");
+    }
+}
+
+#[test]
+fn keys_that_are_none_are_told_with_their_place() {
+    for (sort, told) in [
+        ("sort: {from: s, by: [v descending]}", "`descending` stands where the direction of a sort key does"),
+        ("sort: {from: s, by: [v desc nulls frist]}", "`desc` stands where the direction of a sort key does"),
+        ("sort: {from: s, by: []}", "`by` names no column"),
+        ("sort: {from: s, by: v, dedupe: {by: []}}", "`by` names no column"),
+        ("dedupe: {from: s, by: []}", "`by` names no column"),
+    ] {
+        let lab = lab(&format!("transforms:\n  o: {{{sort}}}\nsinks:\n  out: {{from: o, write: out.csv}}\n"));
+        lab.run(&["check", "job.yaml"]).ended(2).tells(&[told, "job.yaml:4:"]);
+    }
+}
+
+#[test]
 fn one_sort_for_two_sinks() {
     let lab = lab("transforms:\n  o: {sort: {from: s, by: name}}\nsinks:\n  out: {from: o, write: out.csv}\n  \
                    too: {from: o, write: too.csv}\n");

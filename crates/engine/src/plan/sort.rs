@@ -98,13 +98,14 @@ pub fn external(plan: Arc<dyn ExecutionPlan>, sorting: &Sorting) -> DataFusionRe
     Ok(plan)
 }
 
-fn is_large(fetch: Option<usize>) -> bool {
-    fetch.is_none_or(|fetch| fetch > FEW)
+/// Whether DataFusion's own sort cannot be left what it is.
+fn is_ours(fetch: Option<usize>) -> bool {
+    fetch.is_none_or(|fetch| fetch == 0 || fetch > FEW)
 }
 
 fn replace(node: Arc<dyn ExecutionPlan>, sorting: &Sorting) -> DataFusionResult<Transformed<Arc<dyn ExecutionPlan>>> {
     if let Some(sort) = node.downcast_ref::<SortExec>()
-        && is_large(sort.fetch())
+        && is_ours(sort.fetch())
     {
         let input = Arc::clone(sort.input());
         let apart = sort.preserve_partitioning() && input.output_partitioning().partition_count() > 1;
