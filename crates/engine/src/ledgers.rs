@@ -113,8 +113,8 @@ impl Place {
     }
 
     /// Whether there is nothing to do, since the last run has added all rows. What replaces what was there is done again:
-    /// nobody knows what has become of it, and no row is doubled. Rows of a job that is another one now, or has other files,
-    /// are not added beside those that are there.
+    /// nobody knows what has become of it, and no row is doubled. Rows of a job that is another one now, or has other files on
+    /// this machine (elsewhere that is not asked for), are not added beside those that are there.
     pub fn finds_nothing_new(&self, job: &Job, prepared: &Prepared<'_>) -> Result<bool> {
         let adds_rows = job.sinks.iter().any(|sink| sink.sink.adds_rows());
         let Some(done) = self.done.as_ref().filter(|_| adds_rows) else { return Ok(false) };

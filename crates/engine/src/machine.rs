@@ -208,11 +208,7 @@ fn faults(file: &MachineFile) -> Vec<Lint> {
     }
     if let Some(block) = file.block.filter(|block| !(BLOCK.0..=BLOCK.1).contains(&block.value)) {
         let what = format!("a run cannot have blocks of {}", Size(block.value));
-        lints.push(
-            file.text
-                .error(block.span, what)
-                .hint("give something from 4KiB to 16MiB; more is read at once of each run"),
-        );
+        lints.push(file.text.error(block.span, what).hint("give something from 4KiB to 16MiB"));
     }
     for (index, disk) in file.disks.iter().enumerate() {
         let (folder, span) = (&disk.folder.value, disk.folder.span);

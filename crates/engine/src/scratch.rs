@@ -22,6 +22,9 @@ const PREFIX: &str = "millstream-";
 /// The name of the file that tells whether the process lives.
 const LOCK: &str = "lock";
 
+/// Its name before it is locked.
+const NEW_LOCK: &str = "lock.new";
+
 /// A folder without a lock is of a process that has just begun, unless it is older than this.
 const BEGUN: Duration = Duration::from_secs(60);
 
@@ -97,7 +100,7 @@ impl Place {
         let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
         let locked = made.and_then(|folder| {
             // It is locked when it gets its name: nobody finds it free.
-            let (lock, unnamed) = (folder.path().join(LOCK), folder.path().join("lock.new"));
+            let (lock, unnamed) = (folder.path().join(LOCK), folder.path().join(NEW_LOCK));
             let file = File::create(&unnamed)?;
             file.lock()?;
             fs_err::rename(unnamed, lock)?;
@@ -138,7 +141,9 @@ fn is_left(folder: &Path) -> bool {
         Ok(lock) => !matches!(lock.try_lock(), Err(TryLockError::WouldBlock | TryLockError::Error(_))),
         Err(_) => {
             let age = fs_err::symlink_metadata(folder).and_then(|metadata| metadata.modified());
-            let is_empty = fs_err::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
+            let is_beginning =
+                |entry: std::io::Result<fs_err::DirEntry>| entry.is_ok_and(|entry| entry.file_name() == NEW_LOCK);
+            let is_empty = fs_err::read_dir(folder).is_ok_and(|mut entries| entries.all(is_beginning));
             is_empty && age.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > BEGUN))
         }
     }
@@ -206,8 +211,12 @@ mod tests {
         let others = [left("millstream-mine", "rows"), left("other", LOCK)];
         let beginning = parent.path().join("millstream-begins");
         fs_err::create_dir(&beginning).expect("writable");
+        // Killed before it had its lock, some minutes ago.
+        let half = left("millstream-half", NEW_LOCK);
+        let ago = std::time::SystemTime::now() - BEGUN * 2;
+        File::open(&half).and_then(|folder| folder.set_modified(ago)).expect("it can be told");
         let living = on(parent.path());
-        assert!(!dead.exists());
+        assert!(!dead.exists() && !half.exists());
         let second = on(parent.path());
         assert!(living.folder().exists() && second.folder().exists() && beginning.exists());
         assert!(others.iter().all(|folder| folder.exists()));

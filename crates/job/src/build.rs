@@ -716,8 +716,11 @@ pub fn sort_key(key: &Located<String>) -> Result<SortKey, (String, String)> {
             "write a column, then `asc` or `desc`, then `nulls first` or `nulls last`".to_owned(),
         ));
     }
-    let mut parts = rest.split_whitespace().skip(1);
-    if let Some(word) = parts.next().filter(|word| LIKE_A_DIRECTION.contains(&word.to_lowercase().as_str())) {
+    let mut parts = rest.split_whitespace();
+    let is_column =
+        parts.next().is_some_and(|first| first.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'));
+    let next = parts.next().filter(|_| is_column);
+    if let Some(word) = next.filter(|word| LIKE_A_DIRECTION.contains(&word.to_lowercase().as_str())) {
         return Err((
             format!("`{word}` stands where the direction of a sort key does"),
             "write a column, then `asc` or `desc`, then `nulls first` or `nulls last`".to_owned(),

@@ -219,7 +219,8 @@ pub struct Input {
 
 type Job = JoinHandle<(Writer, Result<Piece>)>;
 
-/// Runs that are being merged to one, since there are too many: the pieces from `first` on.
+/// Runs that are being merged to one, since there are too many: the pieces from `first` on, none of which is in memory.
+/// Pieces are put together and added only behind them.
 #[derive(Debug)]
 struct Merging {
     first: usize,
@@ -383,10 +384,11 @@ impl Input {
         }
         // It takes what the free segments had.
         self.sort.memory.trim();
-        let sizes: Vec<u64> = self.pieces.iter().map(Piece::stored).collect();
         let count = (most / 2).max(2);
-        let windows = sizes.windows(count).map(|window| window.iter().sum::<u64>());
-        let Some((first, bytes)) = windows.enumerate().min_by_key(|(_, bytes)| *bytes) else { return Ok(()) };
+        let are_runs = |pieces: &[Piece]| pieces.iter().all(|piece| matches!(piece, Piece::Scratch(_)));
+        let windows = self.pieces.windows(count).enumerate().filter(|(_, window)| are_runs(window));
+        let sizes = windows.map(|(first, window)| (first, window.iter().map(Piece::stored).sum::<u64>()));
+        let Some((first, bytes)) = sizes.min_by_key(|(_, bytes)| *bytes) else { return Ok(()) };
         let pieces: Vec<Piece> = self.pieces[first..first + count].to_vec();
         let sort = Arc::clone(&self.sort);
         let job = self.start(move |writer| {

@@ -461,6 +461,17 @@ fn more_first_rows_than_fit_are_written() {
 }
 
 #[test]
+fn first_rows_are_right_where_few_runs_are_merged_at_once() {
+    let batches = batches(&[(5, true), (0, false)], &[8192; 60], 41);
+    for (first, inputs) in [(5_000, 1), (20_000, 1), (20_000, 2), (100_000, 2)] {
+        for block in [256 << 10, 1 << 20] {
+            let shape = Shape { first: Some(first), inputs, block, memory: 8 << 20, ..AMPLE };
+            check(&batches, &[key(1, false, true), key(0, true, true)], shape);
+        }
+    }
+}
+
+#[test]
 fn one_input_keeps_several_disks_busy() {
     let (one, other) = (Mount::tmpfs("size=64m"), Mount::tmpfs("size=64m"));
     let (Some(one), Some(other)) = (one, other) else { return };

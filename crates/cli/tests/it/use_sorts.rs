@@ -379,6 +379,12 @@ fn keys_that_are_none_are_told_with_their_place() {
         let lab = lab(&format!("transforms:\n  o: {{{sort}}}\nsinks:\n  out: {{from: o, write: out.csv}}\n"));
         lab.run(&["check", "job.yaml"]).ended(2).tells(&[told, "job.yaml:4:"]);
     }
+    // These are expressions.
+    let lab = lab(
+        "transforms:\n  l: {select: {from: s, columns: [id, id AS \"date last seen\", id AS up]}}\n  o: {sort: {from: l, \
+                   by: ['\"date last seen\" desc', 'abs( up )', '- up']}}\nsinks:\n  out: {from: o, write: out.csv}\n",
+    );
+    lab.run(&["check", "job.yaml"]).ok();
 }
 
 #[test]

@@ -32,7 +32,7 @@ use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{Stream, StreamExt, TryStreamExt};
 use millstream_core::spec::Size;
 use millstream_core::{Budget, ErrorKind, Step};
@@ -473,22 +473,25 @@ fn broken(cause: impl fmt::Display) -> DataFusionError {
     DataFusionError::Internal(format!("a task of a sort failed: {cause}"))
 }
 
-/// What all inputs have brought, or why one has failed. The others then end since it has: that is no reason.
-fn all_of(ended: Vec<DataFusionResult<Finished>>) -> DataFusionResult<Vec<Finished>> {
-    let (mut finished, mut failed) = (Vec::new(), Vec::new());
-    for ended in ended {
+/// What all inputs have brought, in their order, or why the first has failed: then the others end. One that was told to end by
+/// another that has failed is not the reason.
+async fn all_of(filling: Vec<SpawnedTask<DataFusionResult<Finished>>>) -> DataFusionResult<Vec<Finished>> {
+    let numbered = filling.into_iter().enumerate();
+    let mut ending: FuturesUnordered<_> = numbered
+        .map(|(number, task)| async move { (number, task.join_unwind().await.map_err(broken).flatten()) })
+        .collect();
+    let (mut finished, mut interrupted) = (Vec::new(), None);
+    while let Some((number, ended)) = ending.next().await {
         match ended {
-            Ok(one) => finished.push(one),
-            Err(error) => failed.push(error),
+            Ok(one) => finished.push((number, one)),
+            Err(error) if fault::ours(&error).is_some_and(|error| error.kind() == ErrorKind::Interrupted) => {
+                interrupted = Some(error);
+            }
+            Err(error) => return Err(error),
         }
     }
-    if failed.is_empty() {
-        return Ok(finished);
-    }
-    let is_reason =
-        |error: &DataFusionError| fault::ours(error).is_none_or(|error| error.kind() != ErrorKind::Interrupted);
-    let reason = failed.iter().position(is_reason).unwrap_or(0);
-    Err(failed.swap_remove(reason))
+    finished.sort_unstable_by_key(|(number, _)| *number);
+    interrupted.map_or_else(|| Ok(finished.into_iter().map(|(_, one)| one).collect()), Err)
 }
 
 /// The first rows of `sorted`, as many as are wanted.
@@ -531,8 +534,7 @@ impl Work {
             let sort = self.sort(streams.len());
             let fill = |stream| SpawnedTask::spawn(self.clone().fill(stream, sort.input()));
             let filling: Vec<_> = streams.into_iter().map(fill).collect();
-            let ended = filling.into_iter().map(|task| async move { task.join_unwind().await.map_err(broken)? });
-            let finished = all_of(futures::future::join_all(ended).await)?;
+            let finished = all_of(filling).await?;
             let mut sorted = std::pin::pin!(self.merged(sort, finished));
             while let Some(batch) = sorted.try_next().await? {
                 yield batch;

@@ -185,30 +185,51 @@ pub async fn estimate(reader: &Arc<Reader>) -> Result<Option<Estimate>> {
     estimate.record_bytes = record_bytes;
     for unit in units {
         let Some(size) = unit.size else { return Ok(None) };
+        let ratio = match packing(&unit) {
+            Packing::Plain => 1.0,
+            Packing::Packed => ratio,
+            Packing::Archive => UNPACKED_RATIO,
+        };
         estimate.units += 1;
         estimate.stored_bytes += size;
-        estimate.text_bytes += if is_packed(&unit) { (size as f64 * ratio) as u64 } else { size };
+        estimate.text_bytes += (size as f64 * ratio) as u64;
     }
     Ok(Some(estimate))
 }
 
-/// Whether `unit` is compressed. A tar is only if it is as a whole.
-fn is_packed(unit: &Unit) -> bool {
-    millstream_codec::codec_by_name(&unit.uri).is_some_and(|name| name != "tar")
+/// How a unit is compressed, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Packing {
+    /// It has members, of which not all may be wanted.
+    Archive,
+    Plain,
+    Packed,
 }
 
-/// By how much the largest of a few `units` grows when it is unpacked, and the bytes of one of its records. What is wrong
-/// with it is told when it is read.
+/// How `unit` is compressed. A tar is only if it is as a whole.
+fn packing(unit: &Unit) -> Packing {
+    match millstream_codec::codec_by_name(&unit.uri) {
+        None | Some("tar") => Packing::Plain,
+        Some(name) if name == "zip" || name.starts_with("tar") => Packing::Archive,
+        Some(_) => Packing::Packed,
+    }
+}
+
+/// By how much the largest of the compressed `units` grows when it is unpacked, and the bytes of one of its records; if none is,
+/// those of the largest. What is wrong with it is told when it is read.
 async fn growth(reader: &Arc<Reader>, units: &[Unit]) -> Option<(f64, Option<u64>)> {
-    let unit = units.iter().take(SAMPLE_UNITS).max_by_key(|unit| unit.size)?;
-    if !matches!(reader.format.reading(), Reading::Stream(_)) || !can_reopen(reader, unit).ok()? {
+    let unit = units.iter().max_by_key(|unit| (packing(unit), unit.size))?;
+    let is_sound = matches!(reader.format.reading(), Reading::Stream(_)) && packing(unit) != Packing::Archive;
+    if !is_sound || !can_reopen(reader, unit).ok()? {
         return None;
     }
     let head = head(reader, unit.clone()).await.ok()?;
-    let text = head.text.len() as u64;
-    let ratio = if head.stored > 0 { text as f64 / head.stored as f64 } else { UNPACKED_RATIO };
+    let (text, stored) = (head.text.len() as u64, head.stored);
+    if text == 0 || stored == 0 {
+        return None;
+    }
     let lines = memchr::memchr_iter(b'\n', &head.text).count() as u64;
-    Some((ratio, text.checked_div(lines).filter(|bytes| *bytes > 0)))
+    Some((text as f64 / stored as f64, text.checked_div(lines)))
 }
 
 /// The first bytes of `unit`, decoded.
