@@ -7,7 +7,8 @@
 //!  input ─▶ …                     or it stays in memory ──────────┘
 //! ```
 //! [`rows`] lays rows out as records, [`piece`] sorts what is in memory, [`scratch`] writes and reads runs ([`pack`] makes
-//! them smaller), [`merge`] cuts them into slices, [`sorter`] drives it all, as [`plan`] says beforehand. Streams of queries are the engine's.
+//! them smaller), [`merge`] cuts them into slices, [`sorter`] drives it all, as [`plan`] says beforehand. Streams
+//! of queries are the engine's.
 
 mod memory;
 mod merge;

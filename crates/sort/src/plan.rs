@@ -5,7 +5,7 @@
 //! them at once holds a block of b bytes of each: if it has all of M, that is 2·D/M · b ≤ M, and so M ≥ √(2·b·D). With
 //! b = 128 KiB that is the rule of IBM's best-practice paper on sorting in DataStage, √(MB) / 2. Ours has a quarter of M
 //! for these blocks, as slices that are merged and their rows take the rest: M ≥ √(8·b·D). But b follows from D, down to
-//! 16 KiB, so no more memory than the paper's is needed. Since D stands under a root, an estimate that is wrong by a factor
+//! 16 KiB, so one input needs no more memory than the paper's. Since D stands under a root, an estimate that is wrong by a factor
 //! of two does no harm where memory is not on the edge.
 
 use std::collections::BTreeMap;
