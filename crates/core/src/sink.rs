@@ -18,6 +18,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -168,8 +169,8 @@ pub struct Chunk {
 /// All chunks that a load has written, as they were when this was asked for.
 #[derive(Debug, Clone)]
 pub struct WrittenChunks {
-    /// The numbers for each unit's key.
-    units: HashMap<String, Vec<u64>>,
+    /// The numbers for each unit's key, of which the hash is kept: there may be as many as there are files.
+    units: HashMap<u128, Vec<u64>>,
     /// The key of a unit.
     key: fn(&str) -> String,
 }
@@ -177,12 +178,19 @@ pub struct WrittenChunks {
 impl WrittenChunks {
     /// Of chunks given as the key of the unit and the number. `key` makes the key of a unit.
     pub fn new(chunks: impl IntoIterator<Item = (String, u64)>, key: fn(&str) -> String) -> Self {
-        let mut units: HashMap<String, Vec<u64>> = HashMap::new();
+        let mut written = WrittenChunks { units: HashMap::new(), key };
+        written.extend(chunks);
+        written
+    }
+
+    /// Adds some, given as the key of the unit and the number.
+    pub fn extend(&mut self, chunks: impl IntoIterator<Item = (String, u64)>) {
         for (unit, number) in chunks {
-            units.entry(unit).or_default().push(number);
+            let numbers = self.units.entry(hash(&unit)).or_default();
+            // They come in order but for those of several pages.
+            let at = numbers.partition_point(|known| *known < number);
+            numbers.insert(at, number);
         }
-        units.values_mut().for_each(|numbers| numbers.sort_unstable());
-        WrittenChunks { units, key }
     }
 
     /// Whether there are none.
@@ -200,13 +208,22 @@ impl WrittenChunks {
         if self.units.is_empty() {
             return &[];
         }
-        self.units.get(&(self.key)(unit)).map_or(&[], Vec::as_slice)
+        self.units.get(&hash(&(self.key)(unit))).map_or(&[], Vec::as_slice)
     }
 
     /// Whether `chunk` is one of them.
     pub fn contains(&self, chunk: &Chunk) -> bool {
         self.of_unit(&chunk.unit).binary_search(&chunk.number).is_ok()
     }
+}
+
+fn hash(key: &str) -> u128 {
+    let half = |which: u8| {
+        let mut hasher = DefaultHasher::new();
+        (which, key).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
 }
 
 /// What was written, kept in the target and by the same transactions as the rows.
@@ -307,12 +324,14 @@ impl Refused {
         let mut rows = self.rows.into_iter();
         let Some(first) = rows.next() else { return Error::internal("a row was refused, and nobody knows which") };
         let mut cause = first.reason;
+        let mut hints: Vec<String> = first.hint.into_iter().collect();
         for other in rows.take(SHOWN_BAD_ROWS - 1) {
-            cause.push_str(&format!("; {}: {}", crate::error::printable(other.shown.as_bytes()), other.reason));
+            cause.push_str(&format!("\n{}: {}", crate::error::printable(other.shown.as_bytes()), other.reason));
+            hints.extend(other.hint.filter(|hint| !hints.contains(hint)));
         }
         let error = Error::data(format!("{place} refuses {count}")).text(first.shown).cause(cause).reject(first.kind);
         let error = first.column.into_iter().fold(error, |error, column| error.column(column));
-        error.hint(first.hint.unwrap_or_else(|| "mend such rows, or filter them out".to_owned()))
+        error.hint(if hints.is_empty() { "mend such rows, or filter them out".to_owned() } else { hints.join("\n") })
     }
 }
 
@@ -376,6 +395,11 @@ pub trait Load: Send + Sync {
 
     /// Takes back whatever was written. Also called after a failed `prepare`. Never fails: it does what it can.
     async fn abort(&self);
+
+    /// Whether nothing is left of a load that was aborted before its commit.
+    fn can_be_taken_back(&self) -> bool {
+        true
+    }
 }
 
 /// Writes one partition of the rows.

@@ -187,4 +187,7 @@ pub trait RowSource: Send + Sync {
     /// The rows of `unit`: of the columns that the request projects, in batches as large as it asks for. Lines are the
     /// rows' numbers in the unit. The units of one pattern show the data as of one moment, where the place can do that.
     fn read(&self, context: &SourceContext, unit: &Unit, request: &ParseRequest) -> BoxStream<'static, Result<Rows>>;
+
+    /// Everything that was wanted has been read: what is held so that all units show one moment is let go.
+    fn done(&self) {}
 }

@@ -122,6 +122,11 @@ impl Step {
         self.rows.fetch_add(rows, Ordering::Relaxed);
     }
 
+    /// All rows that left the step were taken back.
+    pub fn take_back_rows(&self) {
+        self.rows.store(0, Ordering::Relaxed);
+    }
+
     /// Records that the step refused.
     pub fn add_rejected(&self, rows: u64) {
         self.rejected.fetch_add(rows, Ordering::Relaxed);

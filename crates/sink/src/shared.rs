@@ -36,6 +36,11 @@ impl Charge {
         Charge { budget: Arc::clone(budget), bytes, floor: 0 }
     }
 
+    /// What is charged.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Moves the charge to `bytes`. `false` if the budget refuses: then the charge stays as it was.
     #[must_use]
     pub(crate) fn set(&mut self, bytes: usize) -> bool {

@@ -26,6 +26,8 @@ pub enum Break {
     /// The client's bytes are handed on until this text is among them; what the server answers to that is swallowed, and
     /// both sides are closed.
     SwallowAnswer(&'static str),
+    /// The same, but the connection stays.
+    SwallowSilently(&'static str),
     /// Both sides are closed when the client has sent so many bytes.
     CutSending(u64),
 }
@@ -142,7 +144,9 @@ impl Shared {
         let swallowed = Arc::clone(&swallowing);
         std::thread::spawn(move || {
             match kind {
-                Break::SwallowAnswer(text) => hand_up(upward.0, upward.1, u64::MAX, Some((text, &swallowing))),
+                Break::SwallowAnswer(text) | Break::SwallowSilently(text) => {
+                    hand_up(upward.0, upward.1, u64::MAX, Some((text, &swallowing)));
+                }
                 Break::CutSending(bytes) => hand_up(upward.0, upward.1, bytes, None),
                 _ => copy(upward.0, upward.1),
             }
@@ -150,7 +154,8 @@ impl Shared {
         });
         std::thread::spawn(move || match kind {
             _ if shared.ftp => shared.control(downward.0, downward.1),
-            Break::SwallowAnswer(_) => swallow(downward.0, downward.1, &swallowed),
+            Break::SwallowAnswer(_) => swallow(downward.0, downward.1, &swallowed, false),
+            Break::SwallowSilently(_) => swallow(downward.0, downward.1, &swallowed, true),
             kind => send(downward.0, downward.1, kind, &shared.ended),
         });
     }
@@ -235,12 +240,15 @@ fn hand_up(mut client: TcpStream, mut server: TcpStream, most: u64, noted: Optio
     }
 }
 
-/// Hands on what comes from the server until that is to be swallowed: then all is closed.
-fn swallow(mut server: TcpStream, mut client: TcpStream, swallowing: &AtomicBool) {
+/// Hands on what comes from the server until that is to be swallowed: then all is closed, unless it `stays`.
+fn swallow(mut server: TcpStream, mut client: TcpStream, swallowing: &AtomicBool, stays: bool) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count @ 1..) = server.read(&mut buffer) {
-        if swallowing.load(Ordering::SeqCst) || client.write_all(&buffer[..count]).is_err() {
-            break;
+        match swallowing.load(Ordering::SeqCst) {
+            true if stays => {}
+            true => break,
+            false if client.write_all(&buffer[..count]).is_err() => break,
+            false => {}
         }
     }
     let _ = client.shutdown(Shutdown::Both);

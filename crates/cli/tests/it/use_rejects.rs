@@ -224,8 +224,34 @@ fn keys_are_merged_or_ignored_and_what_cannot_be_is_left_out() {
             assert_eq!(rejected[2], "in.csv - 7 o too_long");
             let texts = sorted(found.iter().map(|one| one["raw"]["text"].to_string()).collect());
             assert_eq!(texts, ["\",without a key\"", "\"5,much longer than the column\"", "\"8,row 8\""]);
+            // What is said of a staging table is said of the table.
+            let all = serde_json::to_string(&found).expect("JSON");
+            assert!(!all.contains("_millstream") && all.contains("no_eight"), "{all}");
             assert_eq!(database.query("SELECT COUNT(*) FROM t"), ["7"]);
         }
+    }
+}
+
+#[test]
+fn rows_that_are_gathered_for_their_order_are_tried_one_by_one() {
+    for (mode, kept) in [("merge", "row 7"), ("ignore", "before")] {
+        let lab = Lab::with_job(&format!(
+            "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\nsinks:\n  o: {{from: s, write: \
+             'sqlite:out.db', table: t, mode: {mode}, key: [id], order_by: [name desc], max_rejects: 10}}\n"
+        ));
+        let text = (0..1000).fold("id,name\n".to_owned(), |text, id| text + &format!("{id},row {id}\n"));
+        let text = text.replace("333,row 333", "333,").replace("555,row 555", "555,much longer than the column");
+        lab.file("in.csv", text + "7,later\n7,again\n,no key\n");
+        let connection = rusqlite::Connection::open(lab.path("out.db")).expect("a database");
+        let table = "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT NOT NULL CHECK (length(name) <= 12)); INSERT INTO t \
+                     VALUES (7, 'before')";
+        connection.execute_batch(table).expect("a table");
+        let tally = &lab.report(&[])["results"][0]["tally"];
+        assert_eq!((&tally["read"], &tally["rejected"]), (&json!(1003), &json!(3)), "{tally}");
+        let expected = ["in.csv - 1004 o null", "in.csv - 335 o null", "in.csv - 557 o constraint"];
+        assert_eq!(told(&rejects(&lab)), expected, "{mode}");
+        let rows = sqlite(&lab.path("out.db"), "SELECT count(*), max(CASE id WHEN 7 THEN name END) FROM t");
+        assert_eq!(rows, [["998", kept]], "{mode}");
     }
 }
 

@@ -7,10 +7,11 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use millstream_core::{RejectKind, Result};
 
-use super::cells::{Column, Columns};
+use super::cells::{Cells, Column, Columns};
 use super::group::{BadRow, Group};
 use super::server::{Bulk, Encoder};
 use super::spec::DatabaseSpec;
+use super::table::Family;
 use super::text::{self, Flavour, Reason};
 
 /// How one row is written.
@@ -31,6 +32,8 @@ pub(crate) struct RowEncoder<F> {
     fields: Vec<FieldRef>,
     /// The columns in which a null is refused, and why.
     not_null: Vec<(usize, Reason)>,
+    /// The columns of times that keep fewer digits than microseconds, and the microseconds that the last of them counts.
+    coarse: Vec<(usize, i64)>,
     most_rows: usize,
 }
 
@@ -41,6 +44,11 @@ const REPLACED: Reason = Reason {
     hint: "filter such rows out, or give them a value: coalesce(x, …)",
 };
 
+const DIGITS: Reason = Reason {
+    what: "the time has more digits behind the second than the column keeps",
+    hint: "cut them off: date_trunc('second', x); or widen the column: TIME(6)",
+};
+
 impl<F: RowForm> RowEncoder<F> {
     pub(crate) fn new(form: F, bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Self {
         let fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
@@ -48,7 +56,11 @@ impl<F: RowForm> RowEncoder<F> {
         let keys = keys.enumerate().filter(|(_, is_key)| *is_key).map(|(index, _)| (index, NO_KEY));
         let replaced = bulk.columns.iter().enumerate().filter(|(_, column)| column.replaces_null);
         let not_null = keys.chain(replaced.map(|(index, _)| (index, REPLACED))).collect();
-        RowEncoder { form, fields, not_null, most_rows: spec.batch_rows }
+        let coarse = bulk.columns.iter().enumerate().filter_map(|(index, column)| match column.family {
+            Family::Time { digits: digits @ 0..6 } => Some((index, 10_i64.pow(6 - u32::from(digits)))),
+            _ => None,
+        });
+        RowEncoder { form, fields, not_null, coarse: coarse.collect(), most_rows: spec.batch_rows }
     }
 
     fn row(
@@ -60,6 +72,18 @@ impl<F: RowForm> RowEncoder<F> {
     ) -> Result<(), (usize, Reason)> {
         if let Some((index, reason)) = self.not_null.iter().find(|(index, _)| columns[*index].is_null(row)) {
             return Err((*index, reason.clone()));
+        }
+        for (index, step) in &self.coarse {
+            match &columns[*index].cells {
+                Cells::Time(values, per_second) if !columns[*index].is_null(row) => {
+                    let micros =
+                        text::microseconds(values.value(row), *per_second).map_err(|reason| (*index, reason))?;
+                    if micros % step != 0 {
+                        return Err((*index, DIGITS));
+                    }
+                }
+                _ => {}
+            }
         }
         self.form.write(columns, row, arrival, out)
     }

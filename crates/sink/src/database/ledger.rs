@@ -19,6 +19,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use futures::FutureExt;
 use millstream_core::sink::{
     Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, Refused, SHOWN_BAD_ROWS, WrittenChunks,
 };
@@ -26,6 +27,7 @@ use millstream_core::{Budget, Error, ErrorKind, Result, fail_point};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::commit;
 use super::entry::{Entry, Forget, blamed, header};
 use super::group::{BadRow, Group, Rows, numbered};
 use super::indexes::Waiting;
@@ -44,6 +46,9 @@ const OVER: &str = "over";
 
 /// The most rows of the ledger in one statement.
 const ROWS: usize = 500;
+
+/// Notes that are asked for at once.
+const PAGE: usize = 50_000;
 
 /// A ledger in a database.
 pub(crate) struct DatabaseLedger(Arc<Book>);
@@ -100,6 +105,7 @@ async fn set_up(
         return Err(super::table::is_gone(&load::place(server.as_ref(), &spec)));
     }
     Waiting::new(&server, &spec).build_all(session.as_mut()).await?;
+    load::clean(&server, session.as_mut(), &spec).await?;
     let facts = load::ready_target(server.as_ref(), session.as_mut(), &spec, &context.schema).await?;
     let columns = load::bulk_columns(server.as_ref(), &spec, &context.schema, Some(&facts));
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
@@ -107,6 +113,7 @@ async fn set_up(
     let shared = Shared {
         bulk: server.bulk(&server.table(&spec), columns, &context.schema),
         place: load::place(server.as_ref(), &spec),
+        own: None,
         lanes: Lanes::new(&server, &spec, count).marked(Some(&entry.owner)),
         direct: false,
         step: context.step,
@@ -299,22 +306,38 @@ impl Book {
         Ok(())
     }
 
-    /// All chunks of a load that are written; with `attempt`, by that one.
-    async fn all(
+    /// All chunks of a load that are written. There may be many: they come page by page.
+    async fn all(&self, session: &mut dyn Session, load_key: &str) -> Result<WrittenChunks, Failure> {
+        let mut known = WrittenChunks::new([], digest);
+        let mut behind = String::new();
+        loop {
+            let page =
+                self.noted(session, load_key, &format!("{behind} ORDER BY unit_key, chunk LIMIT {PAGE}")).await?;
+            let Some((unit, number)) = page.last().cloned().filter(|_| page.len() == PAGE) else {
+                known.extend(page);
+                return Ok(known);
+            };
+            behind = format!(" AND unit_key >= '{unit}' AND (unit_key > '{unit}' OR chunk > {number})");
+            known.extend(page);
+        }
+    }
+
+    /// Units and numbers of the chunks of a load for which `condition` holds.
+    async fn noted(
         &self,
         session: &mut dyn Session,
         load_key: &str,
-        attempt: Option<&str>,
-    ) -> Result<WrittenChunks, Failure> {
-        let by = attempt.map_or(String::new(), |attempt| format!(" AND attempt = '{attempt}'"));
+        condition: &str,
+    ) -> Result<Vec<(String, u64)>, Failure> {
         let table = &self.entry.table;
-        let query = format!("SELECT unit_key, chunk FROM {table} WHERE load_key = '{load_key}' AND chunk >= 0{by}");
+        let query =
+            format!("SELECT unit_key, chunk FROM {table} WHERE load_key = '{load_key}' AND chunk >= 0{condition}");
         let rows = session.query(&query).await?.into_iter();
         let known = rows.filter_map(|row| {
             let mut cells = row.into_iter().flatten();
             Some((cells.next()?, cells.next()?.parse().ok()?))
         });
-        Ok(WrittenChunks::new(known, digest))
+        Ok(known.collect())
     }
 
     /// Which of `chunks` are written; with `attempt`, by that one.
@@ -324,7 +347,16 @@ impl Book {
         chunks: &[Chunk],
         attempt: Option<&str>,
     ) -> Result<Vec<Chunk>, Failure> {
-        let known = self.all(session, &self.entry.key, attempt).await?;
+        let by = attempt.map_or(String::new(), |attempt| format!(" AND attempt = '{attempt}'"));
+        let mut known = WrittenChunks::new([], digest);
+        let mut units: Vec<&str> = chunks.iter().map(|chunk| chunk.unit.as_str()).collect();
+        units.sort_unstable();
+        units.dedup();
+        for some in units.chunks(ROWS) {
+            let some: Vec<String> = some.iter().map(|unit| format!("'{}'", digest(unit))).collect();
+            let condition = format!(" AND unit_key IN ({}){by}", some.join(", "));
+            known.extend(self.noted(session, &self.entry.key, &condition).await?);
+        }
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
 
@@ -349,6 +381,12 @@ impl Book {
             }
             Err(other) => Err(other),
         }
+    }
+
+    /// Whether an attempt, which is not answered, has written the chunks. If that is not to be found out, not yet.
+    async fn is_ours(&self, chunks: &[Chunk], attempt: &str) -> bool {
+        let Ok(mut session) = self.shared.lanes.connect().await else { return false };
+        self.written(session.as_mut(), chunks, Some(attempt)).await.is_ok_and(|ours| !ours.is_empty())
     }
 
     /// Finds out what became of a commit that was not answered.
@@ -421,7 +459,7 @@ impl DatabaseLedger {
         waiting(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
-            let written = book.all(session.as_mut(), &load_key, None).await.map_err(Failure::into_error)?;
+            let written = book.all(session.as_mut(), &load_key).await.map_err(Failure::into_error)?;
             book.shared.lanes.give(session);
             Ok(written)
         })
@@ -586,7 +624,9 @@ impl Delivery for TableDelivery {
         let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks, self.attempt);
         let outcome = waiting(&self.book.io, async move {
             fail_point::pass("commit.before");
-            match lane.session.execute("COMMIT").await {
+            let committed =
+                commit::unless_it_is_there(lane.session.as_mut(), "COMMIT", || book.is_ours(&chunks, &attempt).boxed());
+            match committed.await {
                 Ok(_) => {
                     fail_point::pass("commit.after");
                     book.shared.lanes.give(lane.session);

@@ -121,7 +121,7 @@ async fn two_at_once_write_once(kind: Kind) {
 
 async fn a_swallowed_answer_is_found_out(kind: Kind) {
     let database = new_table(kind);
-    let breaks = [Break::Nothing, Break::SwallowAnswer("COMMIT"), Break::SwallowAnswer("COMMIT"), Break::Nothing];
+    let breaks = [Break::Nothing, Break::SwallowAnswer("COMMIT"), Break::SwallowSilently("COMMIT"), Break::Nothing];
     let proxy = Proxy::start(database.port(), &breaks);
     let sink = sink(&database.behind(proxy.port()), json!({"batch_rows": 50}));
     let ledger = ledger(&sink).await;

@@ -17,12 +17,14 @@ use std::time::Instant;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
+use futures::FutureExt;
 use millstream_core::sink::{Load, LoadContext, Refusals, Refused, SHOWN_BAD_ROWS, Writer};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
+use super::commit;
 use super::entry::blamed;
 use super::group::{BadRow, Group, Rows, numbered};
 use super::indexes::Waiting;
@@ -98,6 +100,8 @@ pub(crate) struct Shared {
     pub(crate) spec: DatabaseSpec,
     /// `table t of mysql://…`.
     pub(crate) place: String,
+    /// What the names of the load's own tables begin with, if it has any.
+    pub(crate) own: Option<String>,
     pub(crate) bulk: Bulk,
     pub(crate) lanes: Lanes,
     pub(crate) direct: bool,
@@ -116,6 +120,18 @@ impl Shared {
         if let Some(detour) = session.detour() {
             self.detour.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(detour);
         }
+    }
+
+    /// What the server says of a table of the load's own, as if it were said of the target.
+    fn of_target(&self, text: &str) -> String {
+        let (Some(own), target) = (&self.own, self.server.bare_table(&self.spec)) else { return text.to_owned() };
+        text.replace(&format!("{own}_rows"), target).replace(&format!("{own}_new"), target)
+    }
+
+    /// The same of an error's cause.
+    fn error_of_target(&self, error: Error) -> Error {
+        let cause = error.cause_text().map(|cause| self.of_target(cause));
+        cause.into_iter().fold(error, |error, cause| error.cause(cause))
     }
 
     /// The slower way that rows were sent by, in brackets; nothing if there was none.
@@ -263,6 +279,9 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     if let Some(mark) = context.mark.as_ref().filter(|_| spec.mode == Mode::Append) {
         match ledger::mark(&server, session, &spec, mark, &context).await? {
             Mark::There(note) => {
+                if server.describe(session, &spec).await.map_err(Failure::into_error)?.is_none() {
+                    return Err(table::is_gone(&place(server.as_ref(), &spec)));
+                }
                 waiting.build_all(session).await?;
                 clean(&server, session, &spec).await?;
                 return Ok(Arc::new(LoadedBefore { server, spec, note, io: context.io }));
@@ -351,6 +370,7 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     let shared = Shared {
         bulk,
         place: place(server.as_ref(), &spec),
+        own: Some(names.id.clone()),
         lanes,
         direct,
         step: Arc::clone(&context.step),
@@ -487,8 +507,8 @@ async fn change(
     Ok(true)
 }
 
-/// Drops the tables of loads that are dead.
-async fn clean(server: &Arc<dyn Server>, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<()> {
+/// Drops the tables of loads that are dead, but for those of other users, who may drop them.
+pub(crate) async fn clean(server: &Arc<dyn Server>, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<()> {
     let mut dead: Vec<String> = Vec::new();
     let tables = server.tables(session, spec, PREFIX).await.map_err(Failure::into_error)?;
     for name in tables {
@@ -499,14 +519,26 @@ async fn clean(server: &Arc<dyn Server>, session: &mut dyn Session, spec: &Datab
             }
             dead.push(id.to_owned());
         }
-        ledger::give_up(server, session, spec, &name).await.map_err(Failure::into_error)?;
-        let drop = format!("DROP TABLE IF EXISTS {}", server.beside(spec, &name));
-        session.execute(&drop).await.map_err(Failure::into_error)?;
+        match drop_dead(server, session, spec, &name).await {
+            Ok(()) | Err(Failure::Other(_)) => {}
+            Err(other) => return Err(other.into_error()),
+        }
     }
     for id in dead {
         server.unlock(session, &id).await.map_err(Failure::into_error)?;
     }
     Ok(())
+}
+
+/// Drops the table `name` of a load that is dead.
+async fn drop_dead(
+    server: &Arc<dyn Server>,
+    session: &mut dyn Session,
+    spec: &DatabaseSpec,
+    name: &str,
+) -> Result<(), Failure> {
+    ledger::give_up(server, session, spec, name).await?;
+    session.execute(&format!("DROP TABLE IF EXISTS {}", server.beside(spec, name))).await.map(drop)
 }
 
 impl DatabaseLoad {
@@ -701,6 +733,13 @@ async fn try_transaction(
     Ok(rows)
 }
 
+/// The target took fewer rows than it was given, without a word.
+fn dropped(place: &str, written: u64, of: u64) -> Error {
+    Error::data(format!("{place} took {written} of {}", counted(of, "row")))
+        .cause("nothing was refused: a trigger or a rule of the table leaves rows out")
+        .hint("nothing was loaded; filter such rows out before, so that the counts fit, or drop the trigger")
+}
+
 fn no_control() -> Error {
     Error::internal("the load has no connection left to publish by")
 }
@@ -729,6 +768,7 @@ impl Load for DatabaseLoad {
         let (control, published) = (Arc::clone(&self.control), Arc::clone(&self.published));
         let (transaction, new_name) = (Arc::clone(&self.transaction), self.names.new_name.clone());
         let (shared, note, around) = (Arc::clone(&self.shared), self.note.clone(), self.around());
+        let expected = matches!(self.route, Route::Staged(Publish::Add | Publish::Instead)).then(|| self.taken());
         let start = Instant::now();
         let done = waiting(&self.io, async move {
             if shared.direct {
@@ -763,13 +803,16 @@ impl Load for DatabaseLoad {
                 return Ok(());
             }
             let rows = run_transaction(&shared, session, &publishing, note.as_deref()).await?;
+            if let Some(expected) = expected.filter(|expected| *expected != rows) {
+                return Err(dropped(&shared.place, rows, expected));
+            }
             published.store(rows, Ordering::Relaxed);
             *transaction.lock().await = shared.server.transaction(session).await.map_err(Failure::into_error)?;
             Ok(())
         });
         let done = done.await;
         self.shared.step.add_waiting_output(start.elapsed());
-        done
+        done.map_err(|error| self.shared.error_of_target(error))
     }
 
     fn ignored(&self) -> u64 {
@@ -789,6 +832,7 @@ impl Load for DatabaseLoad {
             note: self.note.clone(),
             new_name: self.names.new_name.clone(),
         };
+        let new_name = self.names.new_name.clone();
         let staged = matches!(self.route, Route::Staged(_)).then(|| self.names.staging.clone());
         let proof = match (self.transaction.lock().await.take(), &self.note, staged) {
             (_, Some(note), _) => Proof::Noted(Arc::clone(note)),
@@ -803,12 +847,14 @@ impl Load for DatabaseLoad {
                 control.lock().await.take().ok_or_else(no_control)?
             };
             if shared.direct || !publishing.transaction.is_empty() {
-                let committed = session.execute("COMMIT").await;
+                let is_there = || async { matches!(found_out(&shared, &proof).await, Ok((_, Some(true)))) }.boxed();
+                let committed = commit::unless_it_is_there(session.as_mut(), "COMMIT", is_there).await;
                 session = seen_through(&shared, session, committed, &proof).await?;
             }
             for statement in &publishing.last {
                 fail_point::pass("rename.before");
-                let renamed = session.execute(statement).await;
+                let is_there = || is_renamed(&shared, &new_name).boxed();
+                let renamed = commit::unless_it_is_there(session.as_mut(), statement, is_there).await;
                 fail_point::pass("rename.after");
                 session = seen_through(&shared, session, renamed, &renaming).await?;
             }
@@ -971,6 +1017,13 @@ async fn seen_through(
         .hint("nobody can tell from here whether the rows are there: look before the job is started again"))
 }
 
+/// Whether no table has the name of the new one any more, while whoever renames it may still be at it.
+async fn is_renamed(shared: &Shared, new_name: &str) -> bool {
+    let Ok(mut session) = connect(shared.server.as_ref(), &shared.spec).await else { return false };
+    let left = shared.server.tables(session.as_mut(), &shared.spec, new_name).await;
+    left.is_ok_and(|left| left.is_empty())
+}
+
 /// Asks over a new connection whether the proof is there; `None` if that is not decided yet.
 async fn found_out(shared: &Shared, proof: &Proof) -> Result<(Box<dyn Session>, Option<bool>)> {
     let mut session = connect(shared.server.as_ref(), &shared.spec).await?;
@@ -1080,7 +1133,7 @@ impl RowWriter {
             async move {
                 let sent = send(&shared, rows, own, kept).await;
                 drop(permit);
-                sent
+                sent.map_err(|error| shared.error_of_target(error))
             },
             &self.io,
         );
@@ -1126,7 +1179,8 @@ async fn try_send(
     session.execute(if shared.direct { narrow::REMEMBER } else { "BEGIN" }).await?;
     let room = shared.refusals.as_ref().map_or(0, |refusals| refusals.room(rows.count() as u64));
     let most = (room.saturating_sub(own.len()) + 1).max(SHOWN_BAD_ROWS);
-    let bad = narrow::load(shared.server.as_ref(), session, &shared.bulk, rows, most).await?;
+    let mut bad = narrow::load(shared.server.as_ref(), session, &shared.bulk, rows, most).await?;
+    bad.iter_mut().for_each(|row| row.reason = shared.of_target(&row.reason));
     let count = (own.len() + bad.len()) as u64;
     if count > 0 {
         let all = Refused { more: bad.len() >= most, ..refused(own.to_vec(), bad, kept) };

@@ -4,7 +4,7 @@
 //! ```text
 //!  [··········x·····x··]      refused, and nobody says where: halves
 //!  [··········] [x·····x··]   the first half stays
-//!               [x] [·····x··]   the server names the first bad row: what is before it goes at once
+//!               [x] [·····x··]   the server names the first bad row: what is before it goes at once, and what is behind it in halves
 //! ```
 //! Each try stands behind a savepoint, so what was good stays, in the order of the rows: of two rows with one key the second
 //! is the bad one. Savepoints are given up as soon as they are passed: a server that keeps them has only so much room for
@@ -54,13 +54,13 @@ pub(crate) async fn load(
         };
         // The savepoint stays for the next try.
         session.execute("ROLLBACK TO SAVEPOINT millstream").await?;
-        if range.len() > 1 {
-            split(range, refusal.at, &mut ranges);
-            continue;
-        }
+        let at = refusal.at.map(|at| range.start + at).filter(|at| *at < range.end);
+        let to_blame = if range.len() == 1 { Some(range.start) } else { at.filter(|_| refusal.by_itself) };
+        split(range, at, to_blame.is_some(), &mut ranges);
+        let Some(index) = to_blame else { continue };
         bad.push(BadRow {
-            index: range.start,
-            shown: server.shown(bulk, &rows.part(range)),
+            index,
+            shown: server.shown(bulk, &rows.part(index..index + 1)),
             column: refusal.column,
             reason: refusal.reason,
             kind: refusal.kind,
@@ -71,19 +71,23 @@ pub(crate) async fn load(
         }
     }
     session.execute("RELEASE SAVEPOINT millstream").await?;
+    bad.sort_by_key(|row| row.index);
     Ok(bad)
 }
 
-/// Adds the parts of a range in which there is a bad row, the first of them last; none of them is empty.
-fn split(range: Range<usize>, at: Option<usize>, ranges: &mut Vec<Range<usize>>) {
+/// Adds the parts of a range that are to be sent again, the first of them last; none of them is empty or the whole. The bad row
+/// may be `at`; if it is found it is none of them.
+fn split(range: Range<usize>, at: Option<usize>, is_found: bool, ranges: &mut Vec<Range<usize>>) {
     let Range { start, end } = range;
     let halves = |range: Range<usize>| {
         let middle = range.start + range.len() / 2;
         [middle..range.end, range.start..middle]
     };
-    let parts: Vec<Range<usize>> = match at.map(|at| start + at).filter(|at| *at < end) {
+    let parts: Vec<Range<usize>> = match at {
         // What follows may have many more: halves keep their search short.
+        Some(at) if is_found => halves(at + 1..end).into_iter().chain([start..at]).collect(),
         Some(at) => halves(at + 1..end).into_iter().chain([at..at + 1, start..at]).collect(),
+        None if is_found => vec![],
         None => halves(range).into(),
     };
     ranges.extend(parts.into_iter().filter(|part| !part.is_empty()));
@@ -95,12 +99,19 @@ mod tests {
 
     #[test]
     fn the_parts_are_the_whole_in_order() {
-        for at in [None, Some(0), Some(3), Some(6), Some(99)] {
+        for (at, is_found) in
+            [(None, false), (Some(10), false), (Some(13), false), (Some(16), false), (Some(10), true), (Some(13), true)]
+        {
             let mut ranges = Vec::new();
-            split(10..17, at, &mut ranges);
+            split(10..17, at, is_found, &mut ranges);
             ranges.reverse();
-            assert_eq!(ranges.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (10..17).collect::<Vec<_>>());
+            let whole = (10..17).filter(|row| !is_found || at != Some(*row));
+            assert_eq!(ranges.iter().flat_map(Clone::clone).collect::<Vec<_>>(), whole.collect::<Vec<_>>());
             assert!(ranges.iter().all(|range| (1..7).contains(&range.len())));
         }
+        let mut none = Vec::new();
+        split(3..4, None, true, &mut none);
+        split(3..4, Some(3), true, &mut none);
+        assert!(none.is_empty(), "{none:?}");
     }
 }

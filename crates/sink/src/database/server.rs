@@ -38,6 +38,8 @@ pub(crate) struct Refusal {
     pub(crate) hint: Option<&'static str>,
     /// How many rows of the statement come before the bad one, if the server tells.
     pub(crate) at: Option<usize>,
+    /// Whether that row would be refused whatever other rows there are.
+    pub(crate) by_itself: bool,
 }
 
 impl Failure {
@@ -115,6 +117,19 @@ pub(crate) struct Bulk {
     pub(crate) binary: bool,
 }
 
+impl Bulk {
+    /// The columns that the user knows: all but the order of arrival, which is the last.
+    pub(crate) fn known_columns(&self) -> impl Iterator<Item = &BulkColumn> {
+        self.columns.iter().filter(|column| column.name != ARRIVAL)
+    }
+
+    /// A row of text with tabs, for a message.
+    pub(crate) fn shown_text(&self, row: &[u8]) -> String {
+        let names: Vec<&str> = self.known_columns().map(|column| column.name.as_str()).collect();
+        super::text::shown(&names, row.strip_suffix(b"\n").unwrap_or(row))
+    }
+}
+
 /// A column of a bulk statement.
 #[derive(Debug, Clone)]
 pub(crate) struct BulkColumn {
@@ -178,6 +193,11 @@ pub(crate) trait Server: Debug + Send + Sync {
         self.quoted(&spec.table)
     }
 
+    /// The target as the server names it in messages: without its schema.
+    fn bare_table<'a>(&self, spec: &'a DatabaseSpec) -> &'a str {
+        &spec.table
+    }
+
     /// A table of ours beside the target, as SQL text.
     fn beside(&self, _spec: &DatabaseSpec, name: &str) -> String {
         self.quoted(name)
@@ -237,8 +257,7 @@ pub(crate) trait Server: Debug + Send + Sync {
 
     /// The values of one encoded row, for a message.
     fn shown(&self, bulk: &Bulk, row: &[u8]) -> String {
-        let names: Vec<&str> = bulk.columns.iter().map(|column| column.name.as_str()).collect();
-        super::text::shown(&names, row.strip_suffix(b"\n").unwrap_or(row))
+        bulk.shown_text(row)
     }
 
     /// The statement that deletes all rows of the target, as a part of the transaction that is open.

@@ -22,7 +22,7 @@ pub(crate) struct TableFacts {
     pub(crate) columns: Vec<ColumnFacts>,
     /// The columns of each unique key.
     pub(crate) unique: Vec<Vec<String>>,
-    /// What else the server checks in a row by itself: `CHECK (n < 5)`.
+    /// What else the server checks in a row by itself: `CONSTRAINT few CHECK (n < 5)`.
     pub(crate) checks: Vec<String>,
 }
 
@@ -63,7 +63,10 @@ pub(crate) enum Family {
     Text,
     Bytes,
     Date,
-    Time,
+    /// With digits behind the second.
+    Time {
+        digits: u8,
+    },
     /// A date and a time; with digits behind the second.
     Timestamp {
         zoned: bool,
@@ -73,6 +76,8 @@ pub(crate) enum Family {
         binary: bool,
     },
     Uuid,
+    /// One or some of a list of texts, of which a number would be the place.
+    Choice,
     Bits,
     /// Anything else: the server reads it from text.
     Other,
@@ -143,8 +148,13 @@ pub(crate) fn schema_faults(
     for (what, columns) in [("key", key), ("order", order_by)] {
         for column in columns {
             if !names.iter().any(|name| name.eq_ignore_ascii_case(column)) {
-                let what = format!("the {what} column `{column}` is not among the columns that are loaded");
-                faults.push(Error::job(what).text(column).hint(did_you_mean(column, "columns", &names)));
+                let told = format!("the {what} column `{column}` is not among the columns that are loaded");
+                let directed = column.rsplit_once(' ').filter(|(name, _)| names.contains(name));
+                let hint = match directed {
+                    Some((name, word)) => format!("`{word}` is no direction: `{name} desc` or `{name} asc`"),
+                    None => did_you_mean(column, "columns", &names),
+                };
+                faults.push(Error::job(told).text(column).hint(hint));
             }
         }
     }
@@ -382,7 +392,8 @@ fn fit(data_type: &DataType, family: Family) -> Fit {
             _ if is_text => Fit::Whole,
             _ => Fit::None,
         },
-        Family::Time => {
+        // What has more digits is refused value by value.
+        Family::Time { .. } => {
             if is_text || matches!(data_type, DataType::Time32(_) | DataType::Time64(_)) {
                 Fit::Whole
             } else {
@@ -402,7 +413,7 @@ fn fit(data_type: &DataType, family: Family) -> Fit {
                 Fit::None
             }
         }
-        Family::Uuid => {
+        Family::Uuid | Family::Choice => {
             if is_text {
                 Fit::Whole
             } else {

@@ -618,16 +618,18 @@ async fn tables_of_the_dead_are_dropped_and_of_the_living_are_not(kind: Kind) {
 }
 
 async fn a_commit_without_an_answer_is_found_out(kind: Kind) {
-    for (settings, text, new) in [
-        (json!({}), "COMMIT", false),
-        (json!({"connections": 2}), "COMMIT", false),
-        (json!({"mode": "merge", "key": ["id"]}), "COMMIT", false),
-        (json!({"mode": "replace", "key": ["id"]}), if kind == Kind::Mariadb { "RENAME" } else { "COMMIT" }, true),
+    let renaming = if kind == Kind::Mariadb { "RENAME" } else { "COMMIT" };
+    for (settings, swallowed, new) in [
+        (json!({}), Break::SwallowAnswer("COMMIT"), false),
+        (json!({"connections": 2}), Break::SwallowAnswer("COMMIT"), false),
+        (json!({"connections": 2}), Break::SwallowSilently("COMMIT"), false),
+        (json!({"mode": "merge", "key": ["id"]}), Break::SwallowAnswer("COMMIT"), false),
+        (json!({"mode": "replace", "key": ["id"]}), Break::SwallowAnswer(renaming), true),
+        (json!({"mode": "replace", "key": ["id"]}), Break::SwallowSilently(renaming), true),
     ] {
         let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
         database.query("INSERT INTO t VALUES (-1, 'there')");
-        let breaks = [Break::SwallowAnswer(text), Break::Nothing];
-        let proxy = Proxy::start(database.port(), &breaks);
+        let proxy = Proxy::start(database.port(), &[swallowed, Break::Nothing]);
         let mut all = settings.clone();
         all["retries"] = json!(2);
         let loaded = load(&sink(&database.behind(proxy.port()), all), &[many(0..100)]).await;

@@ -131,7 +131,7 @@ fn decimal(value: i128, scale: i8, out: &mut Vec<u8>) {
     out.insert(out.len() - scale, b'.');
 }
 
-fn bytes(value: &[u8], flavour: Flavour, out: &mut Vec<u8>) {
+pub(crate) fn bytes(value: &[u8], flavour: Flavour, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     if flavour == Flavour::Postgres {
         // The backslash of its `\x` is escaped.

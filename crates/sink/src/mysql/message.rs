@@ -22,6 +22,9 @@ mod code {
     pub(super) const VALUES: [u16; 12] = [1263, 1265, 1264, 1300, 1364, 1366, 1367, 1411, 1526, 3140, 3819, 4025];
 }
 
+/// A statement that a server which logs statements cannot repeat for certain on its replicas; it has done it.
+pub(super) const UNSAFE_STATEMENT: u16 = 1592;
+
 /// A statement that fails.
 pub(super) fn failure(place: &Place, fault: Fault) -> Failure {
     match fault {
@@ -51,7 +54,9 @@ fn server_failure(place: &Place, fault: &ServerError) -> Failure {
     }
     if is_about_rows(number, &fault.state) {
         let column = column_of(&cause);
-        return Failure::Rows(Refusal { column, kind: kind(number), hint: hint(number), reason: cause, at: None });
+        let (reason, at) = without_row(&cause);
+        let (kind, hint) = (kind(number), hint(number));
+        return Failure::Rows(Refusal { column, kind, hint, reason, at, by_itself: false });
     }
     let error = Error::refused(format!("{} refuses a statement", place.shown)).cause(cause);
     Failure::Other(match number {
@@ -70,13 +75,21 @@ fn is_about_rows(number: u16, state: &str) -> bool {
     code::VALUES.contains(&number) || ["22", "23", "44", "45"].iter().any(|class| state.starts_with(class))
 }
 
-/// Warnings of a statement that should have had none.
+/// Warnings of a statement that should have had none. The row that one names may be that of a statement in a trigger.
 pub(super) fn refusal(warnings: &[(u16, String)], otherwise: String) -> Refusal {
     let Some((number, first)) = warnings.first() else {
-        return Refusal { column: None, reason: otherwise, kind: RejectKind::Other, hint: None, at: None };
+        return Refusal {
+            column: None,
+            reason: otherwise,
+            kind: RejectKind::Other,
+            hint: None,
+            at: None,
+            by_itself: false,
+        };
     };
     let (kind, hint) = (kind(*number), hint(*number));
-    Refusal { column: column_of(first), reason: first.clone(), kind, hint, at: row_of(first) }
+    let (reason, at) = without_row(first);
+    Refusal { column: column_of(first), reason, kind, hint, at, by_itself: false }
 }
 
 /// A row that is too long for a statement by itself, with so many before it.
@@ -87,6 +100,7 @@ pub(super) fn too_long(packet: usize, before: usize) -> Refusal {
         kind: RejectKind::TooLong,
         hint: Some("raise it at the server; or allow LOAD DATA LOCAL (`local_infile`), which has no such limit"),
         at: Some(before),
+        by_itself: true,
     }
 }
 
@@ -127,10 +141,11 @@ fn column_of(text: &str) -> Option<String> {
     Some(if quote == '`' { last.unwrap_or(name) } else { name }.to_owned())
 }
 
-/// The row in `Data too long for column 'name' at row 1`, from 0.
-fn row_of(text: &str) -> Option<usize> {
-    let (_, number) = text.rsplit_once(" at row ")?;
-    number.trim().parse::<usize>().ok()?.checked_sub(1)
+/// `Data too long for column 'name' at row 1` without the row, which is that of a statement nobody has seen, and the row, from 0.
+fn without_row(text: &str) -> (String, Option<usize>) {
+    let split =
+        text.rsplit_once(" at row ").and_then(|(before, number)| Some((before, number.trim().parse::<usize>().ok()?)));
+    split.map_or((text.to_owned(), None), |(before, number)| (before.to_owned(), number.checked_sub(1)))
 }
 
 #[cfg(test)]
@@ -146,7 +161,8 @@ mod tests {
             ("Duplicate entry '5' for key 'PRIMARY'", None, None),
             ("Column 'id' cannot be null", Some("id"), None),
         ] {
-            assert_eq!((column_of(text).as_deref(), row_of(text)), (column, row), "{text}");
+            assert_eq!((column_of(text).as_deref(), without_row(text).1), (column, row), "{text}");
+            assert!(!without_row(text).0.contains(" at row "), "{text}");
         }
     }
 }

@@ -17,7 +17,7 @@ use mysql_async::{Conn, Row};
 use super::message;
 use super::table::around;
 use crate::database::group::Rows;
-use crate::database::server::{Bulk, Failure, Session};
+use crate::database::server::{Bulk, Failure, Refusal, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::text::NULL;
 
@@ -90,15 +90,21 @@ impl MysqlSession {
             return Ok(Some(()));
         }
         let otherwise = format!("the server wrote {} of {count} rows, skipped {}", told.affected, told.skipped);
-        Err(self.refusal(otherwise).await?)
+        self.refused(&told, count, otherwise).await.map(Some)
     }
 
-    /// What the warnings of the last statement say.
-    async fn refusal(&mut self, otherwise: String) -> Result<Failure, Failure> {
+    /// What the warnings of the last statement say; nothing if it is the statement and no row that they are about.
+    async fn refused(&mut self, told: &Told, count: u64, otherwise: String) -> Result<(), Failure> {
         let rows: Vec<(String, u16, String)> =
             self.connection.query("SHOW WARNINGS LIMIT 5").await.map_err(|fault| self.failure(fault))?;
-        let warnings: Vec<(u16, String)> = rows.into_iter().map(|(_, code, text)| (code, text)).collect();
-        Ok(Failure::Rows(message::refusal(&warnings, otherwise)))
+        let all = rows.len();
+        let rows = rows.into_iter().map(|(_, code, text)| (code, text));
+        let warnings: Vec<(u16, String)> = rows.filter(|(code, _)| *code != message::UNSAFE_STATEMENT).collect();
+        let of_statement = warnings.is_empty() && all == usize::from(told.warnings);
+        match of_statement && (Told { warnings: 0, ..*told }).is_clean(count) {
+            true => Ok(()),
+            false => Err(Failure::Rows(message::refusal(&warnings, otherwise))),
+        }
     }
 
     /// Sends rows in statements of many rows, each as large as the server takes.
@@ -106,14 +112,13 @@ impl MysqlSession {
         let names: Vec<String> = into.columns.iter().map(|column| super::table::quoted(&column.name)).collect();
         let head = format!("INSERT INTO {} ({}) VALUES ", into.table, names.join(", "));
         let mut statement = head.clone().into_bytes();
-        let mut count = 0;
-        let first = range.start;
-        for row in range {
+        let (first, mut count) = (range.start, 0);
+        for row in range.clone() {
             let before = statement.len();
             values(into, &rows.part(row..row + 1), count > 0, &mut statement);
             if statement.len() + PACKET_HEAD > self.packet && count > 0 {
                 let rest = statement.split_off(before);
-                self.insert_some(&statement, count).await?;
+                self.insert_some(&statement, row - first - count..row - first).await?;
                 statement.clear();
                 statement.extend_from_slice(head.as_bytes());
                 statement.extend_from_slice(&rest[1..]);
@@ -124,16 +129,29 @@ impl MysqlSession {
             }
             count += 1;
         }
-        self.insert_some(&statement, count).await
+        self.insert_some(&statement, range.len() - count..range.len()).await
     }
 
-    async fn insert_some(&mut self, statement: &[u8], count: u64) -> Result<(), Failure> {
-        self.connection.query_drop(statement).await.map_err(|fault| self.failure(fault))?;
-        let told = Told::read(&self.connection);
-        if told.affected == count && told.warnings == 0 {
-            return Ok(());
-        }
-        Err(self.refusal(format!("the server wrote {} of {count} rows", told.affected)).await?)
+    /// Runs the statement that inserts `rows` of those that were asked for.
+    async fn insert_some(&mut self, statement: &[u8], rows: Range<usize>) -> Result<(), Failure> {
+        let failure = match self.connection.query_drop(statement).await {
+            Err(fault) => self.failure(fault),
+            Ok(()) => {
+                let (told, count) = (Told::read(&self.connection), rows.len() as u64);
+                if told.is_clean(count) {
+                    return Ok(());
+                }
+                let otherwise = format!("the server wrote {} of {count} rows", told.affected);
+                match self.refused(&told, count, otherwise).await {
+                    Ok(()) => return Ok(()),
+                    Err(failure) => failure,
+                }
+            }
+        };
+        Err(match failure {
+            Failure::Rows(refusal) => Failure::Rows(Refusal { at: refusal.at.map(|at| rows.start + at), ..refusal }),
+            other => other,
+        })
     }
 }
 

@@ -245,8 +245,9 @@ pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<O
 /// The conditions on rows. Old servers have none, and know no such table.
 async fn checks(session: &mut dyn Session, name: &str) -> Result<Vec<String>, Failure> {
     let version = session.query("SELECT VERSION()").await?.into_iter().flatten().flatten().next().unwrap_or_default();
-    // MariaDB's names are those of a table, MySQL's those of a database.
-    let of_table = match version.to_lowercase().contains("mariadb") {
+    // MariaDB's names are those of a table, MySQL's those of a database: there another table cannot have them.
+    let is_mariadb = version.to_lowercase().contains("mariadb");
+    let of_table = match is_mariadb {
         true => format!("c.table_name = {name}"),
         false => format!(
             "c.constraint_name IN (SELECT t.constraint_name FROM information_schema.table_constraints t WHERE t.table_schema = \
@@ -254,10 +255,19 @@ async fn checks(session: &mut dyn Session, name: &str) -> Result<Vec<String>, Fa
         ),
     };
     let query = format!(
-        "SELECT c.check_clause FROM information_schema.check_constraints c WHERE c.constraint_schema = DATABASE() AND {of_table}"
+        "SELECT c.constraint_name, c.check_clause FROM information_schema.check_constraints c WHERE c.constraint_schema = DATABASE() AND {of_table}"
     );
+    let check = |row: Vec<Option<String>>| {
+        let mut cells = row.into_iter().flatten();
+        let (name, clause) = (cells.next()?, cells.next()?);
+        Some(if is_mariadb {
+            format!("CONSTRAINT {} CHECK ({clause})", quoted(&name))
+        } else {
+            format!("CHECK ({clause})")
+        })
+    };
     match session.query(&query).await {
-        Ok(rows) => Ok(rows.into_iter().flatten().flatten().map(|clause| format!("CHECK ({clause})")).collect()),
+        Ok(rows) => Ok(rows.into_iter().filter_map(check).collect()),
         Err(Failure::Other(_)) => Ok(Vec::new()),
         Err(other) => Err(other),
     }
@@ -266,8 +276,9 @@ async fn checks(session: &mut dyn Session, name: &str) -> Result<Vec<String>, Fa
 /// The tables that refer to this one.
 async fn dependents(session: &mut dyn Session, name: &str) -> Result<Vec<String>, Failure> {
     let query = format!(
-        "SELECT DISTINCT table_name FROM information_schema.referential_constraints WHERE constraint_schema = DATABASE() \
-         AND referenced_table_name = {name} AND table_name <> {name}"
+        "SELECT DISTINCT IF(constraint_schema = DATABASE(), table_name, CONCAT(constraint_schema, '.', table_name)) FROM \
+         information_schema.referential_constraints WHERE unique_constraint_schema = DATABASE() AND referenced_table_name = \
+         {name} AND NOT (constraint_schema = DATABASE() AND table_name = {name})"
     );
     let rows = session.query(&query).await?;
     Ok(rows.into_iter().flatten().flatten().map(|table| format!("a foreign key of table {table}")).collect())
@@ -341,12 +352,13 @@ pub(super) fn family(declared: &str) -> Family {
         "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => Family::Text,
         "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => Family::Bytes,
         "date" => Family::Date,
-        "time" => Family::Time,
+        "time" => Family::Time { digits: first.map_or(0, |digits| digits as u8) },
         "datetime" | "timestamp" => {
             Family::Timestamp { zoned: word == "timestamp", digits: first.map_or(0, |digits| digits as u8) }
         }
         "json" => Family::Json { binary: true },
         "uuid" => Family::Uuid,
+        "enum" | "set" => Family::Choice,
         "bit" => Family::Bits,
         _ => Family::Other,
     }

@@ -127,6 +127,16 @@ async fn values_that_the_server_would_change_are_refused() {
             column("v", Arc::new(TimestampSecondArray::from(vec![Some(1_700_000_000), None]))),
             "the column cannot be null, and the server would write the current time instead",
         ),
+        (
+            "v TIMESTAMP",
+            column("v", Arc::new(TimestampSecondArray::from(vec![1_700_000_000, 5_000_000_000]))),
+            "Out of range value",
+        ),
+        (
+            "v TIME(3)",
+            column("v", Arc::new(Time64MicrosecondArray::from(vec![1_000, 1_001]))),
+            "the time has more digits behind the second than the column keeps",
+        ),
         ("v TINYINT", column("v", Arc::new(Int8Array::from(vec![Some(1), None]))), ""),
         ("v INT CHECK (v < 5)", column("v", Arc::new(Int8Array::from(vec![1, 9]))), "CONSTRAINT"),
     ] {
@@ -166,6 +176,40 @@ async fn a_table_with_more_keeps_it_when_it_is_emptied() {
     database.query("CREATE TABLE child (id BIGINT, FOREIGN KEY (id) REFERENCES t (id))");
     let errors = checked(&database.sink(json!({"mode": "replace"})), &people(&[])).await;
     assert_eq!(errors[0].cause_text(), Some("a foreign key of table child depends on it"));
+    let other = Database::new(Kind::Mariadb, "");
+    let child = format!("CREATE TABLE far (id BIGINT, FOREIGN KEY (id) REFERENCES {}.t (id))", database.name);
+    database.query("DROP TABLE child");
+    other.query(&child);
+    let errors = checked(&database.sink(json!({"mode": "replace"})), &people(&[])).await;
+    let cause = format!("a foreign key of table {}.far depends on it", other.name);
+    assert_eq!(errors[0].cause_text(), Some(cause.as_str()));
+    other.query(
+        "DROP TABLE far; CREATE TABLE t (id BIGINT PRIMARY KEY); CREATE TABLE near (id BIGINT REFERENCES t (id))",
+    );
+    load(&database.sink(json!({"mode": "replace"})), &[many(5..7)]).await.expect("the other is of another table t");
+}
+
+/// A server that logs statements warns of some as such, which says nothing of their rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_logs_statements_takes_the_rows() {
+    for infile in ["--local-infile=1", "--local-infile=0"] {
+        let arguments = ["--log-bin=log", "--server-id=1", "--binlog-format=STATEMENT", infile].map(str::to_owned);
+        let server = MariaDb::start(MariaDbOptions { arguments: arguments.to_vec(), ..MariaDbOptions::default() });
+        let name = server.database();
+        server.query(&name, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20), more INT UNIQUE AUTO_INCREMENT)");
+        load(&sink(&server.url(&name), json!({})), &[many(0..5)]).await.expect("it loads");
+        assert_eq!(server.query(&name, "SELECT COUNT(*), SUM(more) FROM t"), ["5\t15"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_are_no_choices() {
+    let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, v ENUM('b', 'a'))");
+    let errors = checked(&database.sink(json!({})), &column("v", Arc::new(Int8Array::from(vec![1])))).await;
+    assert!(
+        whats(&errors)[0].ends_with("is enum('b','a'), and the rows have int8: another kind of value"),
+        "{errors:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

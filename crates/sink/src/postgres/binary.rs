@@ -51,13 +51,14 @@ pub(super) fn has_form(data_type: &DataType, family: Family) -> bool {
         (DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..), Family::Decimal(_)) => true,
         (_, Family::Text | Family::Json { .. }) if is_text => true,
         (nested, Family::Text | Family::Json { .. }) if nested.is_nested() => true,
+        (_, Family::Bytes) if is_text => true,
         (
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_),
             Family::Bytes,
         ) => true,
         (DataType::Date32 | DataType::Date64, Family::Date | Family::Timestamp { .. }) => true,
         (DataType::Timestamp(..), Family::Timestamp { .. }) => true,
-        (DataType::Time32(_) | DataType::Time64(_), Family::Time) => true,
+        (DataType::Time32(_) | DataType::Time64(_), Family::Time { .. }) => true,
         _ => false,
     }
 }
@@ -129,6 +130,11 @@ fn value(cells: &mut Cells, row: usize, family: Family, out: &mut Vec<u8>) -> Re
         (Cells::Single(values), _) => fixed(f64::from(values.value(row)).to_be_bytes(), out),
         (Cells::Double(values), _) => fixed(values.value(row).to_be_bytes(), out),
         (Cells::Decimal(values, scale), _) => numeric(values.value(row), *scale, out),
+        // The server would read escapes and hexadecimal digits in it.
+        (Cells::Text(values), Family::Bytes) => {
+            let bytes = values.value(row).as_bytes();
+            measured(out, |out| out.extend_from_slice(bytes))?;
+        }
         (Cells::Text(values), family) => text(values.value(row).as_bytes(), family, out)?,
         (Cells::Bytes(values), _) => {
             let bytes = values.value(row);
@@ -217,7 +223,7 @@ fn numeric(value: i128, scale: i8, out: &mut Vec<u8>) {
 pub(super) fn shown(bulk: &Bulk, row: &[u8]) -> String {
     let mut text = String::new();
     let mut rest = row.get(2..).unwrap_or_default();
-    for column in &bulk.columns {
+    for column in bulk.known_columns() {
         let Some((length, behind)) = rest.split_first_chunk::<4>() else { break };
         let separator = if text.is_empty() { "" } else { ", " };
         let _ = write!(text, "{separator}{}=", column.name);
@@ -244,7 +250,7 @@ fn shown_value(value: &[u8], family: Family) -> String {
         (Family::Decimal(_), 8..) => shown_numeric(value),
         (Family::Date, 4) => shown_date(integer() + i64::from(DAYS)),
         (Family::Timestamp { .. }, 8) => shown_timestamp(integer()),
-        (Family::Time, 8) => shown_time(integer()),
+        (Family::Time { .. }, 8) => shown_time(integer()),
         (Family::Bytes, length) => format!("{length} bytes"),
         (Family::Json { binary: true }, 1..) => format!("'{}'", String::from_utf8_lossy(&value[1..])),
         _ => format!("'{}'", String::from_utf8_lossy(value)),

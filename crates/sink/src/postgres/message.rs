@@ -60,8 +60,16 @@ fn refusal(told: &DbError, code: &str, reason: String) -> Refusal {
         kind: kind(code),
         hint: hint(code),
         at: told.where_().and_then(row_of),
+        by_itself: told.where_().is_some_and(|context| is_of_row_alone(code, context)),
         reason,
     }
+}
+
+/// Whether a row of a `COPY` is refused for its own values: their form, a null, a condition. A trigger, which may look at
+/// other rows, adds lines to the context.
+fn is_of_row_alone(code: &str, context: &str) -> bool {
+    let of_values = code.starts_with("22") || ["23502", "23514"].contains(&code);
+    of_values && context.starts_with("COPY ") && !context.contains('\n')
 }
 
 /// Why a row is refused, in one word.

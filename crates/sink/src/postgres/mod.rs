@@ -33,7 +33,6 @@ use crate::database::encode::RowEncoder;
 use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, SeenSession, Server, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::table::{ColumnFacts, Family, TableFacts};
-use crate::database::text;
 
 /// The registry's entry.
 pub const ENTRY: SinkEntry = SinkEntry {
@@ -85,6 +84,10 @@ impl Server for Postgres {
     fn table(&self, spec: &DatabaseSpec) -> String {
         let (_, table) = table::parts(&spec.table);
         self.beside(spec, table)
+    }
+
+    fn bare_table<'a>(&self, spec: &'a DatabaseSpec) -> &'a str {
+        table::parts(&spec.table).1
     }
 
     fn beside(&self, spec: &DatabaseSpec, name: &str) -> String {
@@ -166,11 +169,7 @@ impl Server for Postgres {
     }
 
     fn shown(&self, bulk: &Bulk, row: &[u8]) -> String {
-        if bulk.binary {
-            return binary::shown(bulk, row);
-        }
-        let names: Vec<&str> = bulk.columns.iter().map(|column| column.name.as_str()).collect();
-        text::shown(&names, row.strip_suffix(b"\n").unwrap_or(row))
+        if bulk.binary { binary::shown(bulk, row) } else { bulk.shown_text(row) }
     }
 
     fn empty(&self, target: &str, facts: Option<&TableFacts>) -> String {

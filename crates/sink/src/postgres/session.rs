@@ -112,6 +112,7 @@ impl Session for PostgresSession {
             kind: RejectKind::Constraint,
             hint: Some("a trigger of the table leaves rows out"),
             at: None,
+            by_itself: false,
         }))
     }
 }

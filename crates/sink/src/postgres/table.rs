@@ -93,7 +93,7 @@ pub(super) fn family(declared: &str) -> Family {
         "json" => Family::Json { binary: false },
         "jsonb" => Family::Json { binary: true },
         "uuid" => Family::Uuid,
-        "time" | "time without time zone" if !declared.contains("with time zone") => Family::Time,
+        "time" | "time without time zone" if !declared.contains("with time zone") => Family::Time { digits },
         "timestamp" | "timestamp without time zone" | "timestamp with time zone" => {
             Family::Timestamp { zoned: declared.contains("with time zone"), digits }
         }
@@ -218,7 +218,9 @@ pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<O
 
 /// The conditions on rows, as the server declares them.
 async fn checks(session: &mut dyn Session, oid: &str) -> Result<Vec<String>, Failure> {
-    let query = format!("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = {oid} AND contype = 'c'");
+    let query = format!(
+        "SELECT format('CONSTRAINT %I %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE conrelid = {oid} AND contype = 'c'"
+    );
     Ok(session.query(&query).await?.into_iter().flatten().flatten().collect())
 }
 
@@ -258,17 +260,19 @@ async fn dependents(session: &mut dyn Session, oid: &str) -> Result<Vec<String>,
 
 async fn columns(session: &mut dyn Session, oid: &str) -> Result<Vec<ColumnFacts>, Failure> {
     let query = format!(
-        "SELECT attname, format_type(atttypid, atttypmod), attnotnull, atthasdef OR attidentity <> '', attgenerated <> '' \
-         OR attidentity = 'a' FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+        "SELECT attname, format_type(atttypid, atttypmod), CASE typtype WHEN 'd' THEN format_type(typbasetype, typtypmod) ELSE \
+         format_type(atttypid, atttypmod) END, attnotnull, atthasdef OR attidentity <> '', attgenerated <> '' OR attidentity = \
+         'a' FROM pg_attribute JOIN pg_type t ON t.oid = atttypid WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped \
+         ORDER BY attnum"
     );
     let rows = session.query(&query).await?;
     let column = |row: Vec<Option<String>>| {
         let mut cells = row.into_iter().map(Option::unwrap_or_default);
         let mut next = || cells.next().unwrap_or_default();
-        let (name, declared) = (next(), next());
+        let (name, declared, base) = (next(), next(), next());
         let (required, given, generated) = (next() == "t", next() == "t", next() == "t");
         ColumnFacts {
-            family: family(&declared),
+            family: family(&base),
             name,
             declared,
             nullable: !required,
@@ -345,13 +349,12 @@ fn order(spec: &DatabaseSpec) -> String {
 
 /// Rows as the text that `COPY` reads.
 pub(super) struct CopyText {
-    /// Columns in which truth is a number.
-    numbers: Vec<bool>,
+    families: Vec<Family>,
 }
 
 impl CopyText {
     pub(super) fn new(bulk: &Bulk) -> Self {
-        CopyText { numbers: bulk.columns.iter().map(|column| column.family != Family::Bool).collect() }
+        CopyText { families: bulk.columns.iter().map(|column| column.family).collect() }
     }
 }
 
@@ -367,9 +370,16 @@ impl RowForm for CopyText {
             if index > 0 {
                 out.push(b'\t');
             }
-            let is_number = matches!(column.cells, Cells::Bool(_)) && self.numbers[index];
-            let flavour = if is_number { Flavour::Mysql } else { Flavour::Postgres };
-            text::write(column, row, flavour, out).map_err(|reason| (index, reason))?;
+            match (&column.cells, self.families[index]) {
+                (Cells::Bool(_), family) if family != Family::Bool => text::write(column, row, Flavour::Mysql, out),
+                // The server would read escapes and hexadecimal digits in it.
+                (Cells::Text(values), Family::Bytes) if !column.is_null(row) => {
+                    text::bytes(values.value(row).as_bytes(), Flavour::Postgres, out);
+                    Ok(())
+                }
+                _ => text::write(column, row, Flavour::Postgres, out),
+            }
+            .map_err(|reason| (index, reason))?;
         }
         if let Some(arrival) = arrival {
             out.push(b'\t');

@@ -144,6 +144,16 @@ async fn values_that_do_not_fit_are_refused_with_their_row() {
         ),
         ("v VARCHAR(3)", column("v", Arc::new(StringArray::from(vec!["abc", "abcd"]))), "value too long"),
         (
+            "v TIME(0)",
+            column("v", Arc::new(Time64MicrosecondArray::from(vec![1_000_000, 1_000_001]))),
+            "the time has more digits behind the second than the column keeps",
+        ),
+        (
+            "v DATE",
+            column("v", Arc::new(StringArray::from(vec!["2024-02-29", "2023-02-29"]))),
+            "date/time field value out of range",
+        ),
+        (
             "v VARCHAR(9) NOT NULL",
             column("v", Arc::new(StringArray::from(vec![Some("a"), None]))),
             "null value in column",
@@ -246,6 +256,78 @@ async fn a_trigger_that_leaves_rows_out_is_noticed() {
         (error.offending_text(), error.cause_text()),
         (Some("id=2, name='name 2'"), Some("the server wrote 0 of 1 rows"))
     );
+    for settings in [json!({"connections": 2}), json!({"mode": "truncate"})] {
+        let error = load(&database.sink(settings.clone()), &[many(0..5)]).await.expect_err("2 is missing");
+        assert!(error.what().ends_with("took 4 of 5 rows"), "{settings}: {error:?}");
+        assert_eq!((database.count(), database.tables()), (0, vec!["t".to_owned()]), "{settings}");
+    }
+}
+
+/// `bytea` reads text with escapes of its own: what is loaded are the bytes as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn text_becomes_bytes_as_it_is() {
+    for more in ["", ", span TEXT"] {
+        let database = database(&format!("CREATE TABLE t (id BIGINT PRIMARY KEY, v BYTEA{more})"));
+        let texts = ["\\x41", "a\\\\b", "\\101", "\\q", "tab\t nul\0 é"];
+        let mut batch = column("v", Arc::new(StringArray::from(texts.to_vec())));
+        if !more.is_empty() {
+            // What has no binary form sends all as text.
+            let span: ArrayRef = Arc::new(DurationSecondArray::from(vec![9; texts.len()]));
+            let columns =
+                [("id", batch.column(0).clone(), true), ("v", batch.column(1).clone(), true), ("span", span, true)];
+            batch = RecordBatch::try_from_iter_with_nullable(columns).expect("a batch");
+        }
+        load(&database.sink(json!({})), &[batch]).await.expect("it loads");
+        let digits = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let expected: Vec<String> = texts.iter().map(|text| digits(text)).collect();
+        assert_eq!(database.query("SELECT encode(v, 'hex') FROM t ORDER BY id"), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_domain_is_as_narrow_as_its_type() {
+    let database = database("CREATE DOMAIN price AS NUMERIC(10, 2); CREATE TABLE t (id BIGINT PRIMARY KEY, v price)");
+    let exact = Decimal128Array::from(vec![125_001]).with_precision_and_scale(20, 3).expect("fits");
+    let errors = checked(&database.sink(json!({})), &column("v", Arc::new(exact))).await;
+    assert!(whats(&errors)[0].contains("is price, and the rows have"), "{errors:?}");
+    let exact = Decimal128Array::from(vec![125_01]).with_precision_and_scale(10, 2).expect("fits");
+    load(&database.sink(json!({})), &[column("v", Arc::new(exact))]).await.expect("it loads");
+    assert_eq!(database.query("SELECT v FROM t"), ["125.01"]);
+}
+
+/// A database in another encoding has no place for every letter.
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_that_the_database_does_not_have_are_told() {
+    let mut database = database("");
+    let latin = format!("{}_latin", database.name);
+    database.query(&format!("CREATE DATABASE {latin} TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'"));
+    database.url = database.url.replace(&database.name, &latin);
+    let create =
+        json!({"mode": "append", "before": ["CREATE TABLE IF NOT EXISTS t (id BIGINT PRIMARY KEY, name TEXT)"]});
+    let error = load(&database.sink(create.clone()), &[people(&[(Some(1), "é"), (Some(2), "☃")])]).await;
+    let error = error.expect_err("no snowman");
+    assert_eq!(error.reject_kind(), millstream_core::RejectKind::Encoding);
+    assert!(error.offending_text().is_some_and(|text| text.starts_with("id=2")), "{error:?}");
+    load(&database.sink(create), &[people(&[(Some(1), "é")])]).await.expect("it loads");
+    Postgres::shared().query(&latin, "DROP TABLE t");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_load_of_another_user_left_stops_nobody() {
+    let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
+    database.query("CREATE TABLE _millstream_0123456789abcdef_rows (id INT)");
+    let user = format!("other{}", database.name);
+    database.query(&format!(
+        "CREATE USER {user} PASSWORD '{PASSWORD}'; GRANT ALL ON SCHEMA public TO {user}; GRANT SELECT, INSERT ON t TO {user}"
+    ));
+    let url = database.url.replace(USER, &user);
+    for settings in [json!({}), json!({"connections": 2})] {
+        load(&sink(&url, settings), &[many(0..1)]).await.expect("it loads");
+        database.query("DELETE FROM t");
+    }
+    assert_eq!(database.tables(), ["_millstream_0123456789abcdef_rows", "t"]);
+    load(&database.sink(json!({})), &[many(0..1)]).await.expect("its owner's next load");
+    assert_eq!(database.tables(), ["t"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use millstream_core::sink::{Refusals, Refused, RefusedRow, SHOWN_BAD_ROWS};
-use millstream_core::{Budget, Error, ErrorKind, Result, Step};
+use millstream_core::{Budget, Error, ErrorKind, RejectKind, Result, Step};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
 use tokio::sync::{mpsc, oneshot};
 
 use super::message::sqlite_error;
 use super::patience::Patience;
 use super::spec::SqliteSpec;
-use super::table;
+use super::table::{self, Destination};
 use super::values::{Cell, Column, Reader, ReaderOptions};
 use crate::database::spec::Mode;
 use crate::shared::{Charge, create_folders, path_error, remove_folders};
@@ -48,6 +48,7 @@ static OPEN: LazyLock<Mutex<OpenDatabases>> = LazyLock::new(Mutex::default);
 enum Request {
     Join { load: u64, loading: Box<Loading>, reply: oneshot::Sender<Result<bool>> },
     Rows { load: u64, batch: RecordBatch, charge: Charge },
+    Settle { reply: oneshot::Sender<Result<()>> },
     Prepare { load: u64, reply: oneshot::Sender<Result<()>> },
     Commit { load: u64, reply: oneshot::Sender<Result<Taken>> },
     Abort { reply: oneshot::Sender<()> },
@@ -89,13 +90,15 @@ pub(super) struct Loading {
     indexes: Vec<String>,
     /// Which columns are text that the table's column may make a number of; none if it is not known yet.
     watched: Vec<bool>,
+    /// Whether rows that are gathered are tried first, so that the table tells which of them it does not take.
+    tried: bool,
 }
 
 impl Loading {
     pub(super) fn new(spec: SqliteSpec, schema: SchemaRef, step: Arc<Step>) -> Self {
         let (mark, done_before) = (None, false);
         let (foreign, refusals, indexes) = (Vec::new(), None, Vec::new());
-        let watched = Vec::new();
+        let (watched, tried) = (Vec::new(), false);
         Loading {
             spec,
             schema,
@@ -108,6 +111,7 @@ impl Loading {
             refusals,
             indexes,
             watched,
+            tried,
         }
     }
 
@@ -121,9 +125,11 @@ impl Loading {
         Loading { refusals, ..self }
     }
 
-    /// Looks at the table, which is there, for columns that could make numbers of text.
+    /// Looks at the table, which is there: for columns that could make numbers of text, and for conditions on rows.
     pub(super) fn watch(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         self.watched = table::watched(connection, &self.spec, &self.schema)?;
+        self.tried =
+            self.refusals.is_some() && table::is_gathered(&self.spec) && table::checks_rows(connection, &self.spec)?;
         Ok(())
     }
 
@@ -183,6 +189,8 @@ impl Database {
             failure: Arc::clone(&failure),
             budget: Arc::clone(budget),
             cache: None,
+            room: 0,
+            unwritten: 0,
         };
         std::thread::Builder::new()
             .name("sqlite".to_owned())
@@ -212,6 +220,13 @@ impl Database {
             return Err(error);
         }
         self.send(Request::Rows { load, batch, charge }).await
+    }
+
+    /// Waits until the rows that were handed over are inserted.
+    pub(super) async fn settle(&self) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Settle { reply }).await?;
+        self.answer(answer).await?
     }
 
     /// Waits until all rows of the load are in and only the commit remains.
@@ -299,6 +314,10 @@ struct Worker {
     failure: Arc<Mutex<Option<Error>>>,
     budget: Arc<Budget>,
     cache: Option<Charge>,
+    /// Bytes that SQLite may hold before it writes pages out.
+    room: usize,
+    /// Bytes of rows since SQLite could write pages out.
+    unwritten: u64,
 }
 
 impl Worker {
@@ -313,6 +332,9 @@ impl Worker {
                     // A failure is told by the next call of whoever writes.
                     let _ = self.attempt(|worker| worker.insert(load, &batch));
                     drop(charge);
+                }
+                Request::Settle { reply } => {
+                    let _ = reply.send(self.attempt(|_| Ok(())));
                 }
                 Request::Prepare { load, reply } => {
                     let _ = reply.send(self.attempt(|worker| worker.prepare(load)));
@@ -438,7 +460,9 @@ impl Worker {
                     let begun = set_up(&mut connection, &patience, &self.budget);
                     if file.is_some() && inode(&self.path) == file {
                         self.connection = Some(connection);
-                        self.cache = Some(begun.map_err(self.told("write to", spec))?);
+                        let cache = begun.map_err(self.told("write to", spec))?;
+                        self.room = cache.bytes();
+                        self.cache = Some(cache);
                         return Ok(());
                     }
                 }
@@ -472,27 +496,35 @@ impl Worker {
         }
         let (start, rows) = (Instant::now(), batch.num_rows() as u64);
         let mut refused = Refused::default();
-        let inserted = match &loading.refusals {
-            None => insert_batch(connection, loading, &self.shown, batch),
-            Some(refusals) => insert_narrowed(
-                connection,
-                loading,
-                &self.shown,
-                batch,
-                0,
-                refusals.room(rows).max(SHOWN_BAD_ROWS - 1),
-                &mut refused,
-            ),
-        };
+        let room = loading.refusals.as_ref().map_or(0, |refusals| refusals.room(rows)).max(SHOWN_BAD_ROWS - 1);
+        let inserted = insert_narrowed(connection, loading, &self.shown, batch, 0, room, &mut refused);
         loading.step.add_busy(start.elapsed());
         let Inserted { bytes, left_out } = inserted?;
         loading.step.add_bytes(bytes);
-        if let (Some(refusals), false) = (&loading.refusals, refused.rows.is_empty()) {
-            refusals.refuse(&place(&self.shown, &loading.spec), &refused)?;
+        if !refused.rows.is_empty() {
+            let place = place(&self.shown, &loading.spec);
+            match &loading.refusals {
+                Some(refusals) => refusals.refuse(&place, &refused)?,
+                None => return Err(refused.into_error(&place)),
+            }
         }
         loading.taken.rows += rows - refused.rows.len() as u64;
         loading.taken.left_out += left_out;
+        self.unwritten += bytes;
+        self.write_out();
         Ok(())
+    }
+
+    /// Writes pages out where they fill the cache. While somebody reads the database that cannot be done, be it another
+    /// process or this job itself: what is held then is charged.
+    fn write_out(&mut self) {
+        let (Some(connection), Some(cache)) = (&self.connection, &mut self.cache) else { return };
+        if self.unwritten < self.room as u64 {
+            return;
+        }
+        self.unwritten = 0;
+        let held = if connection.cache_flush().is_ok() { 0 } else { cache.bytes() };
+        cache.force(held + self.room);
     }
 
     /// Marks a load as complete. With the last of them everything but the commit is done: the foreign keys are
@@ -531,7 +563,6 @@ impl Worker {
         let patience = self.patience.with_limit(loading.spec.busy_timeout.0);
         let start = Instant::now();
         let is_busy = |error: &rusqlite::Error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
-        // For this call SQLite does not wait by itself.
         let flushed = loading.step.writing(|| {
             let mut tries = 0;
             loop {
@@ -589,6 +620,8 @@ fn set_up(connection: &mut Connection, patience: &Patience, budget: &Arc<Budget>
     connection.pragma_update(None, "foreign_keys", false)?;
     let cache = give_cache(connection, budget)?;
     connection.execute_batch("BEGIN IMMEDIATE")?;
+    // Pages that cannot be written out since somebody reads are kept; waiting for that would stop the load at each of them.
+    connection.busy_handler(None::<fn(i32) -> bool>)?;
     Ok(cache)
 }
 
@@ -611,9 +644,13 @@ fn run_statements(connection: &Connection, statements: &[String], when: &str) ->
 /// Moves the rows that were gathered into the table.
 fn publish(connection: &Connection, loading: &mut Loading, shown: &str) -> Result<()> {
     let spec = &loading.spec;
-    let told = |error: rusqlite::Error| match is_refusal(&error) {
-        true => crate::database::load::moved_together(sqlite_error("write to", shown, spec, &error)),
-        false => sqlite_error("write to", shown, spec, &error),
+    let told = |error: rusqlite::Error| {
+        let told = sqlite_error("write to", shown, spec, &error);
+        match is_refusal(&error) {
+            true if told.reject_kind() == RejectKind::Duplicate => crate::database::load::moved_together(told),
+            true => told.hint("mend such rows, or filter them out; `max_rejects` at the sink finds them one by one"),
+            false => told,
+        }
     };
     let changed = connection.execute(&table::publish_statement(spec, &loading.schema), []).map_err(told)?;
     connection.execute_batch(&format!("DROP TABLE {}", table::gathering(spec))).map_err(told)?;
@@ -678,11 +715,12 @@ pub(super) struct Inserted {
 }
 
 /// Inserts the rows of a batch.
-pub(super) fn insert_batch(
+fn insert_batch(
     connection: &Connection,
     loading: &Loading,
     shown: &str,
     batch: &RecordBatch,
+    into: Destination,
 ) -> Result<Inserted> {
     let (spec, schema) = (&loading.spec, &loading.schema);
     let columns: Vec<Column> = schema
@@ -695,9 +733,9 @@ pub(super) fn insert_batch(
     let readers: Vec<Reader> = columns.iter().map(|column| column.reader(&options)).collect::<Result<_>>()?;
     let told = |error: rusqlite::Error| sqlite_error("write to", shown, spec, &error);
     let many_rows = table::rows_in_statement(schema);
-    let mut many = connection.prepare_cached(&table::insert_statement(spec, schema, many_rows)).map_err(told)?;
-    let mut one = connection.prepare_cached(&table::insert_statement(spec, schema, 1)).map_err(told)?;
-    let drops_rows = table::drops_rows(spec, schema) && !table::is_gathered(spec);
+    let mut many = connection.prepare_cached(&table::insert_statement(spec, schema, many_rows, into)).map_err(told)?;
+    let mut one = connection.prepare_cached(&table::insert_statement(spec, schema, 1, into)).map_err(told)?;
+    let drops_rows = table::may_insert_fewer(spec, schema, into);
     let inserted = Inserted::default();
     let mut insertion = Insertion { readers, spec, shown, watched: &loading.watched, drops_rows, inserted };
     let mut row = 0;
@@ -742,7 +780,7 @@ pub(super) fn insert_narrowed(
     let mut parts = vec![(first, batch.clone())];
     while let Some((first, part)) = parts.pop().filter(|_| !refused.more) {
         connection.execute_batch("SAVEPOINT part").map_err(told)?;
-        let error = match insert_batch(connection, loading, shown, &part) {
+        let error = match insert_tried(connection, loading, shown, &part) {
             Ok(inserted) => {
                 all.bytes += inserted.bytes;
                 all.left_out += inserted.left_out;
@@ -765,6 +803,17 @@ pub(super) fn insert_narrowed(
         parts.push((first, part.slice(0, half)));
     }
     Ok(all)
+}
+
+/// Inserts the rows of a batch behind the savepoint `part`. The table in which rows are gathered does not check them; so
+/// that is done while they are known one by one.
+fn insert_tried(connection: &Connection, loading: &Loading, shown: &str, batch: &RecordBatch) -> Result<Inserted> {
+    if loading.tried {
+        insert_batch(connection, loading, shown, batch, Destination::Trial)?;
+        let taken_back = connection.execute_batch("ROLLBACK TO part");
+        taken_back.map_err(|error| sqlite_error("write to", shown, &loading.spec, &error))?;
+    }
+    insert_batch(connection, loading, shown, batch, Destination::of(&loading.spec))
 }
 
 fn refused_row(row: u64, record: &RecordBatch, error: &Error) -> RefusedRow {
@@ -842,6 +891,7 @@ impl<'a> Insertion<'a> {
                 if self.spec.mode.needs_key() && self.spec.key.iter().any(|key| key.eq_ignore_ascii_case(name)) =>
             {
                 Error::data(format!("a row without a value in the key column `{name}` cannot be told from others"))
+                    .reject(RejectKind::Null)
                     .column(name)
                     .hint(format!("filter such rows out: {name} IS NOT NULL"))
             }

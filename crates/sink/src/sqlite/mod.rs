@@ -33,6 +33,7 @@ use serde_json::Value;
 use self::database::{Database, Joined, Loading};
 use self::patience::Patience;
 pub use self::spec::SqliteSpec;
+use self::table::Destination;
 use crate::database::spec::Mode;
 use crate::shared::{Charge, counted, folder_fault};
 
@@ -94,7 +95,7 @@ impl Sink for SqliteSink {
     }
 
     fn describe(&self, schema: SchemaRef) -> String {
-        let insert = table::insert_statement(&self.spec, &schema, 1);
+        let insert = table::insert_statement(&self.spec, &schema, 1, Destination::of(&self.spec));
         match self.spec.mode {
             _ if table::is_gathered(&self.spec) => table::publish_statement(&self.spec, &schema),
             Mode::Append | Mode::Merge | Mode::Ignore => insert,
@@ -270,6 +271,9 @@ impl Writer for SqliteWriter {
     }
 
     async fn close(&mut self) -> Result<()> {
-        Ok(())
+        let start = Instant::now();
+        let settled = self.database.settle().await;
+        self.step.add_waiting_output(start.elapsed());
+        settled
     }
 }

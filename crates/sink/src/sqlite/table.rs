@@ -165,21 +165,38 @@ pub(super) fn rows_in_statement(schema: &SchemaRef) -> usize {
     (MAX_VARIABLES / schema.fields().len().max(1)).clamp(1, MAX_ROWS)
 }
 
-/// The statement that inserts `rows` rows: into the table, or into the one in which they are gathered. `OR ABORT` outweighs an
-/// `ON CONFLICT IGNORE` of the table, which would drop rows silently.
-pub(super) fn insert_statement(spec: &SqliteSpec, schema: &SchemaRef, rows: usize) -> String {
+/// Where a statement inserts rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// Into the table.
+    Table,
+    /// Into the one in which they are gathered.
+    Gathering,
+    /// Into the table, to be taken back: what it checks in a row by itself is tried, and not which keys are there.
+    Trial,
+}
+
+impl Destination {
+    /// Where the rows of a load go.
+    pub(super) fn of(spec: &SqliteSpec) -> Self {
+        if is_gathered(spec) { Destination::Gathering } else { Destination::Table }
+    }
+}
+
+/// The statement that inserts `rows` rows. `OR ABORT` outweighs an `ON CONFLICT IGNORE` of the table, which would drop rows
+/// silently.
+pub(super) fn insert_statement(spec: &SqliteSpec, schema: &SchemaRef, rows: usize, into: Destination) -> String {
     let count = schema.fields().len();
     let values = format!("({})", vec!["?"; count].join(", "));
     let values = vec![values.as_str(); rows].join(", ");
-    let names = column_list(schema);
-    match is_gathered(spec) {
-        true => format!("INSERT INTO {} ({names}) VALUES {values}", gathering(spec)),
-        false => {
-            format!(
-                "INSERT OR ABORT INTO {} ({names}) VALUES {values}{}",
-                quoted(&spec.table),
-                on_conflict(spec, schema)
-            )
+    let (names, table) = (column_list(schema), quoted(&spec.table));
+    match into {
+        Destination::Gathering => format!("INSERT INTO {} ({names}) VALUES {values}", gathering(spec)),
+        Destination::Trial => {
+            format!("INSERT OR ABORT INTO {table} ({names}) VALUES {values} ON CONFLICT DO NOTHING")
+        }
+        Destination::Table => {
+            format!("INSERT OR ABORT INTO {table} ({names}) VALUES {values}{}", on_conflict(spec, schema))
         }
     }
 }
@@ -261,13 +278,22 @@ pub(super) fn evolving(
     Ok(add.collect())
 }
 
-/// Whether [`insert_statement`] leaves out rows that are there already: to ignore them is what was asked for, and a merge has
-/// nothing to change in them if they are nothing but keys.
-pub(super) fn drops_rows(spec: &SqliteSpec, schema: &SchemaRef) -> bool {
+/// Whether rows that are there already are left out: to ignore them is what was asked for, and a merge has nothing to change
+/// in them if they are nothing but keys.
+fn drops_rows(spec: &SqliteSpec, schema: &SchemaRef) -> bool {
     match spec.mode {
         Mode::Ignore => true,
         Mode::Merge => schema.fields().iter().all(|field| is_key(spec, field.name())),
         Mode::Append | Mode::Replace | Mode::Truncate => false,
+    }
+}
+
+/// Whether [`insert_statement`] may insert fewer rows than it has.
+pub(super) fn may_insert_fewer(spec: &SqliteSpec, schema: &SchemaRef, into: Destination) -> bool {
+    match into {
+        Destination::Table => drops_rows(spec, schema),
+        Destination::Gathering => false,
+        Destination::Trial => true,
     }
 }
 
@@ -354,6 +380,14 @@ pub(super) fn watched(connection: &Connection, spec: &SqliteSpec, schema: &Schem
         .iter()
         .map(|field| column_type(field.data_type()) == "TEXT" && is_numeric(field.name()))
         .collect())
+}
+
+/// Whether the table checks more in a row than its keys: a null, a condition, a type, a trigger.
+pub(super) fn checks_rows(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<bool> {
+    let query = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE lower(tbl_name) = lower(?1) AND (type = 'trigger' OR \
+                 (type = 'table' AND sql LIKE '%CHECK%'))) OR EXISTS (SELECT 1 FROM pragma_table_xinfo(?1) WHERE \"notnull\" \
+                 AND pk = 0) OR EXISTS (SELECT 1 FROM pragma_table_list(?1) WHERE strict)";
+    connection.query_row(query, [&spec.table], |row| row.get(0))
 }
 
 fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>> {

@@ -127,8 +127,12 @@ impl Load for StdoutLoad {
         Ok(format!("{} on standard output", counted(out.rows, "row")))
     }
 
-    /// What is out is out.
     async fn abort(&self) {}
+
+    /// What is out is out.
+    fn can_be_taken_back(&self) -> bool {
+        false
+    }
 }
 
 impl Shared {

@@ -1,0 +1,30 @@
+//! A commit, or a rename, whose answer does not come. A connection that is closed tells so; one that something in between keeps open never
+//! does. So while a commit is not answered it is looked now and then, over another connection, whether it is done.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use millstream_core::Error;
+
+use super::server::{Failure, Session};
+
+/// How long it may take before it is looked, and between two looks. Some take longer, where a server waits for others.
+const LOOK: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(30) };
+
+/// Runs the statement that makes rows visible. If `is_there` says that it is done, and no answer has come, the connection
+/// counts as lost.
+pub(crate) async fn unless_it_is_there<'a>(
+    session: &mut dyn Session,
+    statement: &str,
+    is_there: impl Fn() -> BoxFuture<'a, bool>,
+) -> Result<u64, Failure> {
+    let mut committing = session.execute(statement);
+    loop {
+        if let Ok(done) = tokio::time::timeout(LOOK, &mut committing).await {
+            return done;
+        }
+        if is_there().await {
+            return Err(Failure::Lost(Error::transient("the answer to a commit that is done never came")));
+        }
+    }
+}
