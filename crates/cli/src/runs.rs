@@ -46,7 +46,7 @@ fn list(output: Output, book: &RunBook, asked: &Runs) -> Result<()> {
         runs.truncate(usize::try_from(asked.most).unwrap_or(usize::MAX));
     }
     if output.json {
-        let runs: Vec<Value> = runs.iter().map(|run| json!(RunRecord { report: None, ..run.clone() })).collect();
+        let runs: Vec<Value> = runs.iter().map(|run| json!(RunRecord { report: None, ..to_show(run) })).collect();
         return output.json(&json!({"runs": runs}));
     }
     if runs.is_empty() {
@@ -63,10 +63,29 @@ fn job_path(asked: &Runs) -> Option<String> {
     Some(fs_err::canonicalize(path).map_or_else(|_| path.clone(), |path| path.display().to_string()))
 }
 
+/// A run without what nobody is to see.
+fn to_show(run: &RunRecord) -> RunRecord {
+    RunRecord { variables: shown(&run.variables), ..run.clone() }
+}
+
+/// Variables, one a line, without the values of those that are passwords by their names.
+fn shown(variables: &str) -> String {
+    let shown = variables.lines().map(|variable| match variable.split_once('=') {
+        Some((name, _)) if is_secret(name) => format!("{name}=***"),
+        _ => variable.to_owned(),
+    });
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["pass", "secret", "token", "key", "credential"].iter().any(|part| name.contains(part))
+}
+
 fn row(run: &RunRecord) -> Vec<String> {
     let job = match run.variables.is_empty() {
         true => run.job.clone(),
-        false => format!("{} {}", run.job, run.variables.replace('\n', " ")),
+        false => format!("{} {}", run.job, shown(&run.variables).replace('\n', " ")),
     };
     vec![
         run.run.clone(),
@@ -100,7 +119,7 @@ fn one(output: Output, book: &RunBook, asked: &Runs, name: &str) -> Result<()> {
     };
     let before = book.done_before(run)?;
     if output.json {
-        return output.json(&json!({"run": run, "before": before}));
+        return output.json(&json!({"run": to_show(run), "before": before.as_ref().map(to_show)}));
     }
     output.result(&described(run, before.as_ref()))
 }
@@ -180,6 +199,11 @@ mod tests {
             predicted: json!({"units": 3}),
             report: Some(json!({"bytes_read": 2_000_000})),
         }
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(shown("DAY=1\nDB_PASSWORD=a=b\nApiToken=x"), "DAY=1\nDB_PASSWORD=***\nApiToken=***");
     }
 
     #[test]

@@ -230,6 +230,7 @@ impl Place {
         if !sink.sink.adds_rows() {
             return Ok(Left::default());
         }
+        self.be_the_only_run()?;
         let of_sink = self.of_sink(sink);
         let own = format!("{of_sink}{}{AT_ONCE}", self.load());
         let goes_on = self.options.resume && self.resumes.is_none();

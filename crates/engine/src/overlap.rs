@@ -2,12 +2,13 @@
 //!
 //! It is told from the names alone, since what is there today says nothing about tomorrow. Of a sink with placeholders
 //! some of its names are held against the patterns of the sources; a value of a `split` may be any text, so one stands
-//! for all that no pattern can name except by a wildcard.
+//! for all that no pattern can name except by a wildcard. Of a database only the table that rows are added to counts: what
+//! replaces or merges its own rows is made for that, and what a query reads is not known.
 
 use std::path::PathBuf;
 
 use millstream_core::redact;
-use millstream_job::{Job, Lint, SinkStep};
+use millstream_job::{Job, Lint, SinkStep, SourceStep};
 use millstream_source::file::PathPattern;
 use millstream_source::pattern::{escape, expand};
 
@@ -31,7 +32,7 @@ pub fn lints(job: &Job) -> Vec<Lint> {
     for sink in &job.sinks {
         let Some(target) = Target::new(sink, &folder) else { continue };
         for source in &job.sources {
-            let meets = source.read.iter().find_map(|pattern| Some((pattern, target.met_by(&pattern.value)?)));
+            let meets = source.read.iter().find_map(|pattern| Some((pattern, target.met_by(source, &pattern.value)?)));
             let Some((pattern, meeting)) = meets else { continue };
             let (writer, reader) = (&sink.name.value, &source.name.value);
             lints.push(match meeting {
@@ -40,7 +41,13 @@ pub fn lints(job: &Job) -> Vec<Lint> {
                         "`{writer}` writes {}, which `{reader}` reads: the next run would read its own result",
                         redact::url(&written)
                     );
-                    let hint = format!("write elsewhere, or narrow the pattern {}", redact::url(&pattern.value));
+                    let hint = match target {
+                        Target::Table { .. } => {
+                            "add the rows to another table, or say what they do with those that are there: `mode`"
+                                .to_owned()
+                        }
+                        _ => format!("write elsewhere, or narrow the pattern {}", redact::url(&pattern.value)),
+                    };
                     job.text.error(sink.write.span, what).hint(hint)
                 }
                 Meeting::Possible(read) => {
@@ -66,6 +73,8 @@ enum Meeting {
 enum Target {
     /// This object.
     Remote(String),
+    /// Rows that are added to this table.
+    Table { database: String, table: String },
     /// Files of this machine.
     Local {
         folder: PathBuf,
@@ -92,6 +101,11 @@ enum Open {
 impl Target {
     fn new(sink: &SinkStep, folder: &std::path::Path) -> Option<Self> {
         let write = &sink.write.value;
+        if let Some(database) = database(write) {
+            let setting = |name: &str| sink.settings.get(name).and_then(serde_json::Value::as_str);
+            let adds = setting("mode").is_none_or(|mode| mode == "append");
+            return setting("table").filter(|_| adds).map(|table| Target::Table { database, table: table.to_owned() });
+        }
         if write.contains("://") {
             return Some(Target::Remote(write.clone()));
         }
@@ -100,7 +114,6 @@ impl Target {
                 let count = sink.settings.get("shards").and_then(|shards| shards.get("count"));
                 (sink.sink.target(), count.and_then(serde_json::Value::as_u64).unwrap_or(1))
             }
-            "sqlite" => (write.split_once(':')?.1.to_owned(), 1),
             _ => return None,
         };
         let digits = count.saturating_sub(1).to_string().len().max(SHARD_DIGITS);
@@ -126,13 +139,18 @@ impl Target {
         })
     }
 
-    /// How the source pattern `pattern`, its braces still in it, meets what is written.
-    fn met_by(&self, pattern: &str) -> Option<Meeting> {
+    /// How the pattern `pattern` of `source`, its braces still in it, meets what is written.
+    fn met_by(&self, source: &SourceStep, pattern: &str) -> Option<Meeting> {
         if pattern.starts_with('@') || pattern == "-" {
             return None;
         }
         let mut read = expand(pattern).ok()?.take(MOST_NAMES);
         match self {
+            Target::Table { database: written, table } => {
+                let blocks = ["mysql", "postgres", "sqlite"].into_iter().filter_map(|kind| source.settings.get(kind));
+                let reads = blocks.filter_map(|block| block.get("table")).any(|read| read == table.as_str());
+                (reads && database(pattern).as_ref() == Some(written)).then(|| Meeting::Sure(format!("table {table}")))
+            }
             Target::Remote(url) => read.find(|read| read == url).map(Meeting::Sure),
             Target::Local { .. } if pattern.contains("://") && !pattern.to_ascii_lowercase().starts_with("file:") => {
                 None
@@ -160,6 +178,25 @@ impl Target {
     }
 }
 
+/// The database in a URL, however it is written: `postgres://h/d`, `sqlite:x.db`; `None` if it is none.
+fn database(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once(':')?;
+    let (scheme, port) = match scheme.to_ascii_lowercase().as_str() {
+        "mysql" | "mariadb" => ("mysql", ":3306"),
+        "postgres" | "postgresql" => ("postgres", ":5432"),
+        "sqlite" => {
+            let path = rest.strip_prefix("//").unwrap_or(rest);
+            return Some(format!("sqlite:{}", std::path::absolute(path).ok()?.display()));
+        }
+        _ => return None,
+    };
+    let rest = rest.strip_prefix("//")?.split('?').next()?;
+    let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let host = host.strip_suffix(port).unwrap_or(host).to_ascii_lowercase();
+    Some(format!("{scheme}://{host}/{name}"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -169,12 +206,13 @@ mod tests {
     /// What is said of a job with that source and that sink.
     fn told(read: &str, sink: &str) -> Vec<String> {
         let text = format!(
-            "sources:\n  c:\n    read: {read}\nsinks:\n  o:\n    from: c\n    write: {}\n",
+            "sources:\n  c:\n    read: {}\nsinks:\n  o:\n    from: c\n    write: {}\n",
+            read.replace("; ", "\n    "),
             sink.replace("; ", "\n    ")
         );
         let loaded = load("job.yaml", &text, Variables { set: &BTreeMap::new(), environment: &|_| None }, true);
         assert_eq!(loaded.job.is_none(), loaded.lints.iter().any(millstream_job::Lint::is_error), "{:?}", loaded.lints);
-        loaded.lints.iter().map(|lint| format!("{}: {}", lint.line, lint.what)).collect()
+        loaded.lints.iter().map(|lint| format!("{}: {}", lint.line - read.matches("; ").count(), lint.what)).collect()
     }
 
     #[test]
@@ -198,7 +236,13 @@ mod tests {
             ("'csv/*'", "'csv/{value}.csv'; split: a", sure("csv/{value}.csv")),
             ("sales.csv", "'{value}.csv'; split: a", possible("sales.csv")),
             ("'sales-*.csv'", "'{value}.csv'; split: a", vec![]),
-            ("'csv/*'", "sqlite:csv/a.db; table: t", sure("csv/a.db")),
+            ("sqlite:a.db; sqlite: {table: t}", "sqlite:./a.db; table: t", sure("table t")),
+            ("sqlite:a.db; sqlite: {table: t}", "sqlite:a.db; table: t; mode: merge; key: [a]", vec![]),
+            ("sqlite:a.db; sqlite: {table: t}", "sqlite:b.db; table: t", vec![]),
+            ("mysql://u@h/d; mysql: {table: t}", "mariadb://v@H:3306/d; table: t", sure("table t")),
+            ("mysql://u@h/d; mysql: {table: t}", "mysql://u@h/d; table: s", vec![]),
+            ("mysql://u@h/d; mysql: {query: SELECT 1}", "mysql://u@h/d; table: t", vec![]),
+            ("postgres://u@h/d; postgres: {table: t}", "postgres://u@h/e; table: t", vec![]),
             ("https://host/a.csv", "csv/a.csv", vec![]),
             ("'-'", "'-'", vec![]),
         ] {

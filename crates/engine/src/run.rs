@@ -10,6 +10,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use millstream_core::sink::{Load, LoadContext, Refusals, Sink};
+use millstream_core::source::RowSource;
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
@@ -299,6 +300,12 @@ async fn take_back(begun: &[Begun<'_>]) {
     }
 }
 
+/// Takes all of it back before anything was committed: then nothing was written.
+async fn give_up(begun: &[Begun<'_>]) {
+    take_back(begun).await;
+    begun.iter().filter(|one| one.load.can_be_taken_back()).for_each(|one| one.step.take_back_rows());
+}
+
 /// All rows are where they go to, and nobody sees them yet: what was left out is durable, is not too much, and with it no
 /// record is missing.
 fn nothing_is_missing(begun: &[Begun<'_>], rejects: &Rejects) -> Result<()> {
@@ -311,17 +318,20 @@ fn nothing_is_missing(begun: &[Begun<'_>], rejects: &Rejects) -> Result<()> {
 async fn commit(begun: &[Begun<'_>], rejects: &Rejects) -> Result<Vec<SinkResult>> {
     for one in begun {
         if let Err(error) = one.load.prepare().await {
-            take_back(begun).await;
+            give_up(begun).await;
             return Err(error.in_step(&one.sink.name.value));
         }
     }
     if let Err(error) = nothing_is_missing(begun, rejects) {
-        take_back(begun).await;
+        give_up(begun).await;
         return Err(error);
     }
     fail_point::pass("publish.before");
     let mut results: Vec<SinkResult> = Vec::new();
     for (index, one) in begun.iter().enumerate() {
+        if index > 0 {
+            fail_point::pass("publish.next");
+        }
         match one.load.commit().await {
             Ok(summary) => {
                 let ignored = one.load.ignored();
@@ -380,7 +390,7 @@ impl<'a> Work<'_, 'a> {
             Err(error) => {
                 // They are to be seen; that they cannot be written is not why it failed.
                 let _ = rejects.flush();
-                take_back(&begun).await;
+                give_up(&begun).await;
                 let error = unfinished(job, ledgers::stopped(place, job, error, &ledgers).await);
                 let last = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
                 let errors = if last { vec![error] } else { unopened.into_iter().chain([error]).collect() };
@@ -388,11 +398,13 @@ impl<'a> Work<'_, 'a> {
             }
         };
         if !unopened.is_empty() {
-            take_back(&begun).await;
+            give_up(&begun).await;
             return Err(Failure { lints: Vec::new(), errors: unopened });
         }
         // From here on the run is seen through: what remains is short, and half of it would be worse than either end.
         committing.store(true, Ordering::Relaxed);
+        let places = job.sources.iter().flat_map(|source| &source.places);
+        places.filter_map(|(_, place)| place.rows()).for_each(RowSource::done);
         let mut results = commit(&begun, rejects).await?;
         ledgers::complete(&ledgers).await?;
         for one in &loaded {

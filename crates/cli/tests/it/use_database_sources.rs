@@ -117,3 +117,61 @@ fn faults_of_a_database_that_is_read_name_it_without_its_password() {
             .tells(&["both a table and a query are named", "hint: leave one of them out"]);
     }
 }
+
+/// The rows of a table go into another of the same database, and back into their own in its stead.
+#[test]
+fn one_database_is_read_and_written() {
+    for product in ["mysql", "postgres"] {
+        let (url, name) = filled(product);
+        let query = |sql: &str| match product {
+            "mysql" => MariaDb::shared().query(&name, sql),
+            _ => Postgres::shared().query(&name, sql),
+        };
+        let job = |sink: &str| {
+            format!(
+                "sources:\n  t: {{read: '{url}', {product}: {{table: t, connections: 3}}}}\n\
+                 transforms:\n  r: {{select: {{from: t, columns: [id, name, \"CAST(price * 2 AS DECIMAL(20, 2)) AS price\"]}}}}\n\
+                 sinks:\n  o: {{from: r, write: '{url}', lock_timeout: 5s, {sink}}}\n"
+            )
+        };
+        for (sink, of, times) in [
+            ("table: copy", "copy", 2),
+            ("table: copy, mode: merge, key: [id]", "copy", 2),
+            ("table: t, mode: replace, key: [id]", "t", 2),
+            ("table: t, mode: merge, key: [id]", "t", 4),
+            ("table: t, mode: truncate", "t", 8),
+        ] {
+            let lab = Lab::with_job(&job(sink));
+            if sink == "table: copy, mode: merge, key: [id]" {
+                query("CREATE UNIQUE INDEX k ON copy (id)");
+            }
+            lab.run(&["run", "job.yaml"]).ok();
+            let sums = query(&format!("SELECT COUNT(*), SUM(id), SUM(price) FROM {of}"));
+            let price = 50_002_500 * times;
+            assert!(sums[0].starts_with(&format!("20000\t200010000\t{price}.")), "{product}, {sink}: {sums:?}");
+        }
+        let lab = Lab::with_job(&job("table: t"));
+        let ran = lab.run(&["check", "--offline", "job.yaml"]);
+        ran.ended(2).tells(&["`o` writes table t, which `t` reads", "add the rows to another table"]);
+    }
+}
+
+/// Whoever reads a SQLite file keeps what is written to it from the disk: that may not stop the load.
+#[test]
+fn one_file_of_sqlite_is_read_and_written() {
+    let lab = Lab::with_job(
+        "sources:\n  t: {read: 'sqlite:x.db', sqlite: {table: t}}\n\
+         sinks:\n  o: {from: t, write: 'sqlite:x.db', table: copy}\n",
+    );
+    let connection = rusqlite::Connection::open(lab.path("x.db")).expect("a database");
+    let rows = "CREATE TABLE t (id INTEGER, name TEXT); WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < \
+                200000) INSERT INTO t SELECT i, 'a name that takes some room ' || i FROM n";
+    connection.execute_batch(rows).expect("rows");
+    drop(connection);
+    let begun = std::time::Instant::now();
+    lab.run(&["run", "job.yaml", "--memory", "64MiB"]).ok();
+    let sums = "SELECT count(*), sum(id), sum(length(name)) FROM ";
+    let both = ["t", "copy"].map(|table| crate::use_support::sqlite(&lab.path("x.db"), &format!("{sums}{table}")));
+    assert_eq!(both[0], both[1]);
+    assert!(begun.elapsed().as_secs() < 25, "it has not waited for itself: {:?}", begun.elapsed());
+}

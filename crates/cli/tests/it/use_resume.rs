@@ -741,6 +741,56 @@ fn all_at_once_killed_at_each_place(target: impl Fn(&Lab) -> Target) {
     }
 }
 
+/// Modes that say what becomes of the rows that are there are done again, and give the same rows.
+#[test]
+fn rows_that_replace_or_meet_others_are_there_once_whenever_the_run_is_killed() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        for mode in ["mode: replace", "mode: truncate", "mode: merge, key: [id]", "mode: ignore, key: [id]"] {
+            let (lab, target) = lab(make);
+            lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", &format!("table: t, {mode}}}")));
+            for place in ["publish.before", "rename.before", "rename.after", "publish.after", "state.before:2"] {
+                target.query("CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(40))");
+                if !mode.contains("key") {
+                    target.query("INSERT INTO t VALUES (-1, 'before')");
+                }
+                let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
+                assert!(status.signal() == Some(9) || place.starts_with("rename"), "{mode}, {place}");
+                run(&lab, &["--resume"]).ok();
+                assert_complete(&target);
+                start_over(&lab, &target);
+            }
+        }
+    }
+}
+
+/// Between the commits of two sinks one has its rows, and the other has none.
+#[test]
+fn two_sinks_killed_between_their_commits_have_their_rows_once() {
+    for make in [in_mariadb as fn(&Lab) -> Target, in_postgres] {
+        let (lab, target) = lab(make);
+        let both = format!(
+            "table: t, atomic: true}}\n  p: {{from: u, write: '{}', table: s, atomic: true}}\n  f: {{from: u, write: out.csv}}",
+            target.url()
+        );
+        lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", &both));
+        for place in ["publish.next", "publish.next:2"] {
+            for table in ["s", "t"] {
+                target.query(&format!("CREATE TABLE {table} (id BIGINT, name VARCHAR(40))"));
+            }
+            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
+            assert_eq!(status.signal(), Some(9), "{place}");
+            run(&lab, &["--resume"]).ok();
+            let rows = expected(0..FILES * RECORDS);
+            assert_rows(&target, &rows);
+            let others = target.query("SELECT count(*), count(DISTINCT id) FROM s");
+            assert_eq!(others, [format!("{0}\t{0}", rows.len())], "{place}");
+            assert_eq!(lab.read("out.csv").lines().count(), rows.len() + 1, "{place}");
+            target.query("DROP TABLE s");
+            start_over(&lab, &target);
+        }
+    }
+}
+
 /// Where MySQL has no table yet, a new one is renamed into place, which is no part of a transaction.
 #[test]
 fn mariadb_killed_while_a_new_table_becomes_visible() {

@@ -113,6 +113,9 @@ trait Database: Debug + Send + Sync {
         condition: Option<&str>,
         request: &ParseRequest,
     ) -> BoxStream<'static, Result<Rows>>;
+
+    /// Everything has been read: locks on what was read, by which it stays as it was, are let go.
+    fn done(&self) {}
 }
 
 /// A table or a query of a database.
@@ -197,6 +200,10 @@ impl RowSource for DatabaseSource {
             Ok(query) => self.database.read(context, url, &query, condition, request),
             Err(error) => futures::stream::once(async { Err(error) }).boxed(),
         }
+    }
+
+    fn done(&self) {
+        self.database.done();
     }
 }
 

@@ -211,6 +211,10 @@ impl Database for Mysql {
         }
     }
 
+    fn done(&self) {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn read(
         &self,
         context: &SourceContext,

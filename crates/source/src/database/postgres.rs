@@ -187,6 +187,10 @@ impl Database for Postgres {
         Ok(parts)
     }
 
+    fn done(&self) {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn read(
         &self,
         context: &SourceContext,
@@ -398,14 +402,14 @@ fn data_type(column: &Column) -> DataType {
     }
 }
 
-/// `numeric(p, s)`; one without digits, or with more than Arrow has, is text.
+/// `numeric(p, s)`; one without digits, or with more than 256 bits take in groups of four, is text.
 fn decimal_type(modifier: i32) -> DataType {
     let (precision, scale) = ((modifier - 4) >> 16, ((modifier - 4) & 0x7ff) << 21 >> 21);
     match (u8::try_from(precision), i8::try_from(scale)) {
         (Ok(precision @ 1..=38), Ok(scale)) if modifier >= 4 && (0..=precision as i8).contains(&scale) => {
             DataType::Decimal128(precision, scale)
         }
-        (Ok(precision @ 39..=76), Ok(scale)) if modifier >= 4 && (0..=precision as i8).contains(&scale) => {
+        (Ok(precision @ 39..=72), Ok(scale)) if modifier >= 4 && (0..=precision as i8).contains(&scale) => {
             DataType::Decimal256(precision, scale)
         }
         _ => TEXT,

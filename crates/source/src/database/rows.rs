@@ -13,6 +13,9 @@ use arrow::datatypes::{DataType, SchemaRef, TimeUnit, i256};
 use millstream_core::format::{BATCH_BYTES, ParseRequest, Rows, TEXT};
 use millstream_core::{Error, Result};
 
+/// The largest whole number below which a float has all: 2⁵³.
+const EXACT: u128 = 1 << 53;
+
 /// A value as a database gives it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Cell<'a> {
@@ -124,7 +127,9 @@ impl Column {
             (Column::Float32(to), Cell::Single(number)) => to.append_value(number),
             (Column::Float64(to), Cell::Double(number)) => to.append_value(number),
             (Column::Float64(to), Cell::Single(number)) => to.append_value(number.into()),
-            (Column::Float64(to), Cell::Integer(number)) => to.append_value(number as f64),
+            (Column::Float64(to), Cell::Integer(number)) if number.unsigned_abs() <= EXACT => {
+                to.append_value(number as f64);
+            }
             (Column::Decimal128(to), Cell::Decimal(number)) => match number.to_i128() {
                 Some(number) => to.append_value(number),
                 None => return false,
