@@ -149,6 +149,11 @@ pub trait Sink: Debug + Send + Sync {
         false
     }
 
+    /// Whether what rows were added to is not there any more. Asks the target.
+    async fn is_gone(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// The ledger of the load `load` in the target, for rows that become visible chunk by chunk. `None` if the target
     /// keeps none, or its settings ask for all rows at once. The name says which chunks belong together: those of a
     /// logical run, or of a job's sink for ever; runs that go on with each other's work use the same.

@@ -127,6 +127,11 @@ impl Step {
         self.rows.store(0, Ordering::Relaxed);
     }
 
+    /// So many of the rows were left out after all.
+    pub fn leave_out_rows(&self, rows: u64) {
+        self.rows.fetch_sub(rows, Ordering::Relaxed);
+    }
+
     /// Records that the step refused.
     pub fn add_rejected(&self, rows: u64) {
         self.rejected.fetch_add(rows, Ordering::Relaxed);

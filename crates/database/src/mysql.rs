@@ -10,6 +10,9 @@ use crate::tls;
 /// The protocol's port.
 pub const PORT: u16 = 3306;
 
+/// How long it may take to see whether anybody listens.
+const REACHING: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// Numbers of the server's errors: "MySQL Error Message Reference", "MariaDB Error Codes".
 mod code {
     pub(super) const ACCESS_DENIED: [u16; 3] = [1045, 1698, 1251];
@@ -33,9 +36,22 @@ pub async fn connect(place: &Place, timeout: Duration) -> Result<Conn> {
         .stmt_cache_size(0)
         .ssl_opts(encryption(place).await?);
     let connecting = tokio::time::timeout(timeout.0, Conn::new(options)).await;
-    connecting
-        .map_err(|_| place.unreachable(format!("no connection within {}", timeout)))?
-        .map_err(|fault| cannot_connect(place, fault))
+    match connecting {
+        Ok(connected) => connected.map_err(|fault| cannot_connect(place, fault)),
+        Err(_) => Err(unanswered(place, timeout).await),
+    }
+}
+
+/// Nothing came of connecting in time. A MySQL server speaks first.
+async fn unanswered(place: &Place, timeout: Duration) -> Error {
+    let address = (place.host.trim_matches(['[', ']']), place.port);
+    let reached = tokio::time::timeout(REACHING, tokio::net::TcpStream::connect(address)).await;
+    if matches!(reached, Ok(Ok(_))) {
+        return Error::refused(format!("{} does not answer", place.shown))
+            .cause(format!("something listens there, and has not greeted within {timeout}, as MySQL does"))
+            .hint(format!("check the port {}: is it that of a MySQL or MariaDB server, and is it busy?", place.port));
+    }
+    place.unreachable(format!("no connection within {timeout}"))
 }
 
 async fn encryption(place: &Place) -> Result<Option<SslOpts>> {

@@ -21,7 +21,7 @@ use crate::prepare::{Base, Prepared};
 use crate::rejects::{Rejects, replay};
 use crate::report::{SinkResult, Tally};
 use crate::run::RunOptions;
-use crate::runs::{JobKey, LiveRun, OnlyRun, Outcome, RunBook, RunRecord, default_folder};
+use crate::runs::{JobKey, LiveRun, OnlyRun, Outcome, Pen, RunBook, RunRecord, default_folder};
 
 /// A load of which nothing is in the target is forgotten when it is older than this, in seconds.
 const OLD: u64 = 24 * 60 * 60;
@@ -115,12 +115,23 @@ impl Place {
     /// Whether there is nothing to do, since the last run has added all rows. What replaces what was there is done again:
     /// nobody knows what has become of it, and no row is doubled. Rows of a job that is another one now, or has other files on
     /// this machine (elsewhere that is not asked for), are not added beside those that are there.
-    pub fn finds_nothing_new(&self, job: &Job, prepared: &Prepared<'_>) -> Result<bool> {
+    pub async fn finds_nothing_new(&self, job: &Job, prepared: &Prepared<'_>) -> Result<bool> {
         let adds_rows = job.sinks.iter().any(|sink| sink.sink.adds_rows());
         let Some(done) = self.done.as_ref().filter(|_| adds_rows) else { return Ok(false) };
         let is_another = done.fingerprint.as_ref().is_some_and(|before| *before != prepared.fingerprint(job));
         let predicted = serde_json::to_value(prepared.predicted()).unwrap_or_default();
         let files = |predicted: &Value| [predicted["units"].clone(), predicted["stored_bytes"].clone()];
+        for sink in job.sinks.iter().filter(|sink| sink.sink.adds_rows()) {
+            if sink.sink.is_gone().await.map_err(|error| error.in_step(&sink.name.value))? {
+                let what = format!(
+                    "the last run of this job has loaded everything, and its table in {} is gone since",
+                    sink.sink.target()
+                );
+                return Err(Error::refused(what)
+                    .in_step(&sink.name.value)
+                    .hint(format!("bring it back; or load everything anew: `millstream run {}`", job.path())));
+            }
+        }
         let what = match (is_another, files(&done.predicted) != files(&predicted)) {
             (false, false) => return Ok(true),
             (true, _) => "the job has changed",
@@ -174,6 +185,26 @@ impl Place {
         let Some(live) = live else { return Ok(()) };
         let predicted = serde_json::to_value(prepared.predicted()).unwrap_or_default();
         live.loading(&prepared.fingerprint(job), &predicted)
+    }
+
+    /// Refuses to go on with runs of which the ledgers know nothing any more, though they have loaded rows.
+    pub async fn find_traces(&self, ledgers: &[OpenLedger]) -> Result<()> {
+        let (Some(book), Some(logical)) = (&self.book, &self.resumes) else { return Ok(()) };
+        let rows = book.rows_of(logical)?;
+        if rows == 0 || ledgers.is_empty() || ledgers.iter().any(|one| one.incremental) {
+            return Ok(());
+        }
+        for one in ledgers {
+            if !one.ledger.written().await?.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(Error::refused("what the run that this one would go on with has loaded is not noted in its target any more")
+            .cause(format!(
+                "run {logical} has loaded {rows} rows; since then another run, of another machine or state folder, has brought \
+                 the load to its end, or the table `_millstream_ledger` was dropped"
+            ))
+            .hint("look whether all rows are there; `millstream run` without `--resume` loads all of them beside those that are"))
     }
 
     /// The ledger of `sink`, to which `legs` lead; `None` if there can be none.
@@ -376,7 +407,14 @@ impl Place {
 
 impl OpenLedger {
     /// The load of what `legs` read.
-    pub fn load(&self, base: &Base, legs: Vec<Leg>, step: Arc<Step>, place: &Place) -> ChunkLoad {
+    pub fn load(
+        &self,
+        base: &Base,
+        legs: Vec<Leg>,
+        step: Arc<Step>,
+        place: &Place,
+        pen: Option<Arc<Pen>>,
+    ) -> ChunkLoad {
         ChunkLoad {
             name: self.sink.clone(),
             legs,
@@ -388,6 +426,7 @@ impl OpenLedger {
             accept_changed: place.options.accept_changed,
             rejects: Arc::clone(&base.rejects),
             fingerprint: self.fingerprint.clone(),
+            pen,
         }
     }
 

@@ -129,7 +129,7 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
             checked = checked => checked?,
         };
         if place.is_after_the_end() {
-            if place.finds_nothing_new(job, &prepared)? {
+            if place.finds_nothing_new(job, &prepared).await? {
                 return Ok(Done { run: place.run.clone(), nothing_new: true, ..Done::default() });
             }
             let _ = live.set(place.enter()?);
@@ -340,6 +340,7 @@ async fn commit(begun: &[Begun<'_>], rejects: &Rejects) -> Result<Vec<SinkResult
                     ignored,
                     ..tally
                 });
+                one.step.leave_out_rows(ignored);
                 let (sink, target) = (one.sink.name.value.clone(), one.sink.sink.target());
                 results.push(SinkResult { sink, target, summary, tally })
             }
@@ -450,7 +451,10 @@ impl<'a> Work<'_, 'a> {
                 let opened =
                     self.unless_interrupted(self.place.open_ledger(sink, &legs, context.clone(), &fingerprint)).await;
                 if let Some(ledger) = opened.map_err(|error| error.in_step(name))? {
-                    chunk_loads.push((ledger.load(base, legs, context.step, self.place), Arc::clone(&ledger.rows)));
+                    chunk_loads.push((
+                        ledger.load(base, legs, context.step, self.place, self.live.map(LiveRun::pen)),
+                        Arc::clone(&ledger.rows),
+                    ));
                     ledgers.push(ledger);
                     continue;
                 }
@@ -488,6 +492,7 @@ impl<'a> Work<'_, 'a> {
             let load_exec = LoadExec::new(name, Arc::clone(&sink.sink), load, step, input);
             plans.push(Arc::new(load_exec.with_rejects(limit, keep_places)));
         }
+        self.place.find_traces(ledgers).await?;
         fail_point::pass("loading.before");
         self.place.loading(job, self.prepared, self.live)?;
         let chunk_loads = chunk_loads.into_iter().map(|(load, rows)| load.run(rows).boxed()).collect();

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fs_err::File;
 use millstream_core::{Error, ErrorKind, Result, fail_point};
@@ -35,6 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The columns of a record, in the order of [`record`].
 const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, rows_read, \
                        rows_written, rows_rejected, units, predicted, report";
+
+/// How often a run that lives notes its rows.
+const NOTING: Duration = Duration::from_secs(5);
 
 /// What tells a job from others: its file, and the variables that were set for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,6 +166,7 @@ pub struct LiveRun {
     book: Arc<RunBook>,
     /// Its name.
     pub run: String,
+    pen: Arc<Pen>,
     lock: PathBuf,
     _locked: File,
 }
@@ -186,7 +190,7 @@ impl RunBook {
             Error::io(format!("the state folder {} cannot be used", folder.display()), &cause)
                 .hint("name another one with `--state` or MILLSTREAM_STATE")
         };
-        for part in ["live", "jobs"] {
+        for part in ["live", "jobs", "rows"] {
             fs_err::create_dir_all(folder.join(part)).map_err(failed)?;
         }
         let told = |error| fault(folder, &error);
@@ -232,7 +236,8 @@ impl RunBook {
         if self.told(self.connection().execute(old, [signed(KEPT)]))? > 0 {
             self.forget_rejects();
         }
-        Ok(LiveRun { book: Arc::clone(self), run: run.to_owned(), lock, _locked: file })
+        let pen = Arc::new(Pen { path: self.rows_file(run), rows: Mutex::default() });
+        Ok(LiveRun { book: Arc::clone(self), run: run.to_owned(), pen, lock, _locked: file })
     }
 
     /// Removes the locks that runs which were killed have left. A young one still says that its run was of this machine, and
@@ -248,7 +253,7 @@ impl RunBook {
         }
     }
 
-    /// Removes the rejects of runs that are not in the book any more. What cannot be removed stays, to no harm.
+    /// Removes the rejects and the rows' files of runs that are not in the book any more. What cannot be removed stays, to no harm.
     fn forget_rejects(&self) {
         let known =
             self.list(None, u64::MAX).map(|runs| runs.into_iter().map(|run| run.logical).collect::<HashSet<_>>());
@@ -258,10 +263,19 @@ impl RunBook {
                 let _ = fs_err::remove_dir_all(folder.path());
             }
         }
+        let runs = self.list(None, u64::MAX).map(|runs| runs.into_iter().map(|run| run.run).collect::<HashSet<_>>());
+        let (Ok(runs), Ok(files)) = (runs, fs_err::read_dir(self.folder.join("rows"))) else { return };
+        for file in files.flatten().filter(|file| !runs.contains(file.file_name().to_string_lossy().as_ref())) {
+            let _ = fs_err::remove_file(file.path());
+        }
     }
 
     fn lock_file(&self, run: &str) -> PathBuf {
         self.folder.join("live").join(format!("{run}.lock"))
+    }
+
+    fn rows_file(&self, run: &str) -> PathBuf {
+        self.folder.join("rows").join(run)
     }
 
     /// Makes sure that no other run of `job` loads chunk by chunk.
@@ -307,6 +321,12 @@ impl RunBook {
         Ok(self.told(found)?.map(|record| self.alive(record)))
     }
 
+    /// How many rows the runs that go on with `logical` have made visible, as far as they could say.
+    pub fn rows_of(&self, logical: &str) -> Result<u64> {
+        let runs = self.list(None, u64::MAX)?;
+        Ok(runs.iter().filter(|run| run.logical == logical).map(|run| run.rows_written).sum())
+    }
+
     /// The last run before `run` of the same job that was done.
     pub fn done_before(&self, run: &RunRecord) -> Result<Option<RunRecord>> {
         let query = format!(
@@ -338,11 +358,42 @@ impl RunBook {
             Ok(file) => file.try_lock_shared().is_ok(),
             Err(_) => true,
         };
-        RunRecord { outcome: if free { Outcome::Killed } else { Outcome::Running }, ..record }
+        let noted = fs_err::read_to_string(self.rows_file(&record.run));
+        // A file that is empty was about to be written.
+        let rows_written = noted.map_or(record.rows_written, |rows| rows.parse().unwrap_or(1));
+        RunRecord { outcome: if free { Outcome::Killed } else { Outcome::Running }, rows_written, ..record }
+    }
+}
+
+/// Notes, while a run lives, that rows of it have become visible, now and then: what a run that is killed has done at least.
+/// They are in a file beside the book, which a run that is stopped in the middle of writing would keep from all others.
+#[derive(Debug)]
+pub struct Pen {
+    path: PathBuf,
+    /// Rows that are visible, and when that was last noted.
+    rows: Mutex<(u64, Option<Instant>)>,
+}
+
+impl Pen {
+    /// So many rows more are visible. The first are noted at once.
+    pub fn add_rows(&self, rows: u64) {
+        let mut known = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        known.0 += rows;
+        if known.0 == 0 || known.1.is_some_and(|last| last.elapsed() < NOTING) {
+            return;
+        }
+        known.1 = Some(Instant::now());
+        // What cannot be noted now is noted with later rows, or at the end.
+        let _ = fs_err::write(&self.path, known.0.to_string());
     }
 }
 
 impl LiveRun {
+    /// For those who make rows visible.
+    pub fn pen(&self) -> Arc<Pen> {
+        Arc::clone(&self.pen)
+    }
+
     /// Notes that loading begins, what the run's rows depend on, and what is expected of it.
     pub fn loading(&self, fingerprint: &str, predicted: &Value) -> Result<()> {
         let update = "UPDATE runs SET fingerprint = ?2, predicted = ?3 WHERE run = ?1";
@@ -377,6 +428,10 @@ impl LiveRun {
         fail_point::pass("state.before");
         let done = self.book.told(self.book.connection().execute(update, values)).map(drop);
         fail_point::pass("state.after");
+        if done.is_ok() {
+            // The book has it now; a file that stays is of no run that was killed.
+            let _ = fs_err::remove_file(&self.pen.path);
+        }
         done
     }
 }

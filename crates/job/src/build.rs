@@ -91,6 +91,13 @@ impl<'a> Builder<'a> {
         if self.found.lints[before..].iter().any(Lint::is_error) || node.has_unknown() {
             return None;
         }
+        let is_database = |one: &Located<String>| self.registry.source_for(&one.value).is_some_and(|kind| kind.rows);
+        if let (true, Some(allowed)) = (read.iter().any(is_database), node.get(MAX_REJECTS)) {
+            let what = "a database's rows are no records that could be left out";
+            let hint = "change or filter values that cannot be read in its `query`";
+            self.found.lints.push(self.text.error(allowed.span, what).hint(hint));
+            return None;
+        }
         let keys: SourceKeys = self.keys(node)?;
         Some(SourceStep {
             name: name_of(entry),

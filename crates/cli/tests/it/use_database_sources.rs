@@ -118,6 +118,34 @@ fn faults_of_a_database_that_is_read_name_it_without_its_password() {
     }
 }
 
+#[test]
+fn settings_that_a_database_has_no_use_for_are_told() {
+    let rejects = "sources:\n  t: {read: 'mysql://u@h/d', max_rejects: 5, mysql: {table: t}}\nsinks:\n  o: {from: t, write: o.csv}\n";
+    let lab = Lab::with_job(rejects);
+    lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&[
+        "a database's rows are no records",
+        "2 |",
+        "`query`",
+    ]);
+    for product in ["mysql", "postgres"] {
+        let (url, _) = filled(product);
+        for (name, what) in
+            [("nme", "`split_by` names no column of what is read"), ("name", "cannot be cut by this column")]
+        {
+            let job = format!(
+                "sources:\n  t: {{read: '{url}', {product}: {{query: SELECT * FROM t, split_by: {name}}}}}\nsinks:\n  o: \
+                 {{from: t, write: o.csv}}\n"
+            );
+            Lab::with_job(&job).run(&["check", "job.yaml"]).ended(2).tells(&[what]);
+        }
+    }
+    let (url, _) = filled("postgres");
+    let job = format!("sources:\n  s: {{read: in.csv}}\nsinks:\n  o: {{from: s, write: '{url}', table: far.t}}\n");
+    let lab = Lab::with_job(&job);
+    lab.file("in.csv", "a\n1\n");
+    lab.run(&["check", "job.yaml"]).tells(&["there is no schema far for the table far.t", "CREATE SCHEMA"]);
+}
+
 /// The rows of a table go into another of the same database, and back into their own in its stead.
 #[test]
 fn one_database_is_read_and_written() {

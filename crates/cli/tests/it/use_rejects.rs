@@ -217,6 +217,7 @@ fn keys_are_merged_or_ignored_and_what_cannot_be_is_left_out() {
             let tally = &report["results"][0]["tally"];
             let expected = json!({"read": 10, "written": written, "filtered": 0, "rejected": 3, "ignored": 7 - written, "before": 0});
             assert_eq!(tally, &expected, "{mode}");
+            assert_eq!(report["totals"]["rows_written"], written, "{mode}: what was ignored is not written: {report}");
             let found = rejects(&lab);
             let rejected = told(&found);
             assert_eq!(rejected[0], "in.csv - 10 o constraint");
@@ -694,6 +695,35 @@ fn servers_take_their_rejects_after_a_fix() {
         lab.run(&["rejects", "--replay"]).ok();
         assert_eq!(database.query("SELECT COUNT(*) FROM t"), [(before - FILES * stays).to_string()]);
         assert_eq!(database.tables(), ["t"]);
+    }
+}
+
+/// A replay takes rows by their key as the job does.
+#[test]
+fn rejects_are_merged_or_ignored_after_a_fix() {
+    for database in Database::both() {
+        for (mode, name) in [("merge", "long enough"), ("ignore", "there")] {
+            let lab = Lab::with_job(&format!(
+                "sources:\n  s: {{read: in.csv, max_rejects: 5, csv: {{columns: {{id: int64, name: utf8}}}}}}\nsinks:\n  o: {{from: \
+                 s, write: '{}', table: t, max_rejects: 5, mode: {mode}, key: [id]}}\n",
+                database.url
+            ));
+            lab.file("in.csv", "id,name\n1,Ann\n2,long enough\n3,longer still\nx,none\n");
+            database.query("DROP TABLE IF EXISTS t");
+            database.query("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(5) NOT NULL)");
+            run(&lab, &[]).ok();
+            assert_eq!(rejects(&lab).len(), 3);
+            database.query("DROP TABLE t");
+            database.query("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(50) NOT NULL)");
+            database.query("INSERT INTO t VALUES (1, 'Ann'), (2, 'there')");
+            for round in 0..2 {
+                let ran = lab.run(&["rejects", "--replay", "--json"]);
+                ran.ok();
+                assert_eq!(ran.json()["replayed"]["failed"], 1, "{round}");
+                let rows = ["1\tAnn".to_owned(), format!("2\t{name}"), "3\tlonger still".to_owned()];
+                assert_eq!(database.query("SELECT id, name FROM t ORDER BY id"), rows, "{mode}, {round}");
+            }
+        }
     }
 }
 

@@ -524,6 +524,25 @@ fn wakes_up_in_vain(lab: &Lab, mut sleeper: Running) {
 
 const ELSEWHERE: [&str; 2] = ["--state", "elsewhere"];
 
+/// A load that was brought to its end from another state folder is not begun once more by the run that had begun it.
+#[test]
+fn who_goes_on_after_another_has_brought_it_to_its_end_adds_nothing() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "commit.before:4")]).wait().expect("it ends");
+        assert_eq!(status.signal(), Some(9));
+        let runs = lab.run(&["runs", "--json"]);
+        assert!(runs.ok().json()["runs"][0]["rows_written"].as_u64() > Some(0), "{}", runs.stdout);
+        run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ok();
+        assert_complete(&target);
+        for _ in 0..2 {
+            let ran = run(&lab, &["--resume"]);
+            ran.ended(1).tells(&["is not noted in its target any more", "look whether all rows are there"]);
+            assert_complete(&target);
+        }
+    }
+}
+
 #[test]
 fn who_wakes_up_when_another_has_gone_on_does_no_harm() {
     // SQLite's writer holds the whole file while it sleeps.
@@ -902,6 +921,9 @@ fn what_has_changed_since_all_was_done_is_not_passed_over() {
         }
         fs_err::remove_file(lab.path("in/more.jsonl")).expect("it is there");
         run(&lab, &["--resume"]).ok().tells(&["nothing new"]);
+        target.query("DROP TABLE t");
+        run(&lab, &["--resume"]).ended(1).tells(&["its table in", "is gone since", "bring it back"]);
+        assert_eq!(target.tables(), Vec::<String>::new());
         // What replaces what was there is made again, whatever has become of it.
         lab.file("job.yaml", text.replace("table: t}", "table: t, mode: replace}"));
         run(&lab, &[]).ok();

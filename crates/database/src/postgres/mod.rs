@@ -74,6 +74,12 @@ fn cannot_connect(place: &Place, fault: &Fault) -> Error {
     if place.tls == Tls::Verify && (cause.contains("TLS") || cause.contains("certificate")) {
         return tls::refused(place, cause);
     }
+    // The library notices it when the server asks.
+    if cause.contains("password missing") {
+        return Error::refused(format!("{}: the server asks for a password", place.shown))
+            .cause(cause)
+            .hint("give it: `password: {secret: env:NAME}`");
+    }
     place.unreachable(cause)
 }
 

@@ -28,6 +28,7 @@ use crate::rejects::lenient::{LenientExec, TakeRow};
 use crate::rejects::log::committed;
 use crate::rejects::{Entry, Rejects};
 use crate::report::Tally;
+use crate::runs::Pen;
 use crate::stable::hash;
 
 /// Groups that are delivered at once: one on each of two connections, and one that is being encoded.
@@ -70,6 +71,8 @@ pub struct ChunkLoad {
     pub rejects: Arc<Rejects>,
     /// Noted with the first rows: what the job's rows depend on.
     pub fingerprint: Option<Chunk>,
+    /// Notes in the book of runs what has become visible, if there is a book.
+    pub pen: Option<Arc<Pen>>,
 }
 
 /// What a load has come to.
@@ -441,6 +444,7 @@ impl Loading {
                 Ok(Delivered::Written { rows, .. }) => {
                     self.load.step.add_rows(rows);
                     self.rows.fetch_add(rows, Ordering::Relaxed);
+                    self.load.pen.iter().for_each(|pen| pen.add_rows(rows));
                     break;
                 }
                 Ok(Delivered::AlreadyDone(chunks)) => {

@@ -102,7 +102,7 @@ impl Entry {
                 Err(Failure::Other(error)) => {
                     // A load that ended may have taken the empty ledger away.
                     if self.has_ledger(session).await.map_err(Failure::into_error)? {
-                        return Err(error);
+                        return Err(of_another_user(error));
                     }
                 }
                 Err(other) => return Err(self.blamed(session, other).await),
@@ -326,6 +326,10 @@ impl Entry {
     }
 
     async fn blamed(&self, session: &mut dyn Session, failure: Failure) -> Error {
+        of_another_user(self.blamed_itself(session, failure).await)
+    }
+
+    async fn blamed_itself(&self, session: &mut dyn Session, failure: Failure) -> Error {
         blamed(self.server.as_ref(), session, &[&self.table], failure).await
     }
 
@@ -345,6 +349,18 @@ impl Entry {
         }
         session.execute(unlock).await.map(drop)
     }
+}
+
+/// The ledger belongs to whoever has loaded first.
+fn of_another_user(error: Error) -> Error {
+    let is_denied = error.cause_text().is_some_and(|cause| cause.contains("denied") && cause.contains(TABLE));
+    if !is_denied {
+        return error;
+    }
+    error.hint(format!(
+        "the table {TABLE}, in which is noted what was loaded, is another user's: GRANT SELECT, INSERT, UPDATE, DELETE ON \
+         {TABLE} TO this one"
+    ))
 }
 
 /// `failure` as an error. Of a lock that was not given it names who may hold it: the transaction is given up for that.

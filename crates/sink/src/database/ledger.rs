@@ -716,7 +716,7 @@ async fn send(
         Some(lane) => lane,
         None => Lane { _permit: book.shared.lanes.permit().await?, session: book.shared.lanes.take().await? },
     };
-    let most = (left + 1).max(SHOWN_BAD_ROWS);
+    let most = left.saturating_add(1).max(SHOWN_BAD_ROWS);
     let mut tries = 0;
     loop {
         let session = lane.session.as_mut();

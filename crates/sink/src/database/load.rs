@@ -1178,7 +1178,7 @@ async fn try_send(
 ) -> Result<Result<()>, Failure> {
     session.execute(if shared.direct { narrow::REMEMBER } else { "BEGIN" }).await?;
     let room = shared.refusals.as_ref().map_or(0, |refusals| refusals.room(rows.count() as u64));
-    let most = (room.saturating_sub(own.len()) + 1).max(SHOWN_BAD_ROWS);
+    let most = room.saturating_sub(own.len()).saturating_add(1).max(SHOWN_BAD_ROWS);
     let mut bad = narrow::load(shared.server.as_ref(), session, &shared.bulk, rows, most).await?;
     bad.iter_mut().for_each(|row| row.reason = shared.of_target(&row.reason));
     let count = (own.len() + bad.len()) as u64;

@@ -111,6 +111,12 @@ impl Sink for DatabaseSink {
         self.spec.mode == Mode::Append
     }
 
+    async fn is_gone(&self) -> Result<bool> {
+        let mut session = lanes::connect(self.server.as_ref(), &self.spec).await?;
+        let facts = self.server.describe(session.as_mut(), &self.spec).await.map_err(server::Failure::into_error)?;
+        Ok(facts.is_none())
+    }
+
     async fn known_loads(&self, context: LoadContext) -> Result<Vec<KnownLoad>> {
         ledger::known_loads(Arc::clone(&self.server), self.spec.clone(), context).await
     }

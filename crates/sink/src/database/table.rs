@@ -200,7 +200,8 @@ pub(crate) fn compare(
             );
         }
     }
-    if spec.mode.needs_key() && !facts.has_unique_key(&spec.key) {
+    let has_key = |key: &String| schema.fields().iter().any(|field| field.name().eq_ignore_ascii_case(key));
+    if spec.mode.needs_key() && spec.key.iter().all(has_key) && !facts.has_unique_key(&spec.key) {
         faults.push(
             Error::refused(format!("{place} has no unique key of exactly the columns {}", spec.key.join(", ")))
                 .cause("rows are told from each other by a primary key or a unique index")

@@ -133,8 +133,9 @@ fn hint(number: u16) -> Option<&'static str> {
 
 /// The column in `Data too long for column 'name' at row 1`.
 fn column_of(text: &str) -> Option<String> {
-    let (_, rest) = text.split_once("olumn ")?;
-    let quote = rest.chars().next().filter(|quote| ['\'', '`'].contains(quote))?;
+    let at = ["olumn '", "olumn `"].iter().filter_map(|start| text.find(start)).min()?;
+    let rest = &text[at + "olumn ".len()..];
+    let quote = rest.chars().next()?;
     let name = rest[1..].split(quote).next()?;
     // MariaDB names database and table too: `test`.`t`.`name`
     let last = rest.split(' ').next().and_then(|whole| whole.rsplit('.').next()).map(|last| last.trim_matches('`'));
@@ -143,6 +144,8 @@ fn column_of(text: &str) -> Option<String> {
 
 /// `Data too long for column 'name' at row 1` without the row, which is that of a statement nobody has seen, and the row, from 0.
 fn without_row(text: &str) -> (String, Option<usize>) {
+    // What the server would have done, and has not.
+    let text = text.strip_prefix("Column set to default value; ").unwrap_or(text);
     let split =
         text.rsplit_once(" at row ").and_then(|(before, number)| Some((before, number.trim().parse::<usize>().ok()?)));
     split.map_or((text.to_owned(), None), |(before, number)| (before.to_owned(), number.checked_sub(1)))
@@ -160,6 +163,7 @@ mod tests {
             ("Incorrect integer value: 'x' for column `test`.`t`.`id` at row 12", Some("id"), Some(11)),
             ("Duplicate entry '5' for key 'PRIMARY'", None, None),
             ("Column 'id' cannot be null", Some("id"), None),
+            ("Column set to default value; NULL supplied to NOT NULL column 'name' at row 2", Some("name"), Some(1)),
         ] {
             assert_eq!((column_of(text).as_deref(), without_row(text).1), (column, row), "{text}");
             assert!(!without_row(text).0.contains(" at row "), "{text}");

@@ -23,6 +23,7 @@
 //! | interval, duration | `text` | text |
 
 use arrow::datatypes::{DataType, SchemaRef};
+use millstream_core::Error;
 
 use crate::database::cells::{Cells, Column};
 use crate::database::encode::RowForm;
@@ -192,7 +193,9 @@ pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<O
         schema_of(table),
         literal(name)
     );
-    let Some(row) = session.query(&query).await?.into_iter().next() else { return Ok(None) };
+    let Some(row) = session.query(&query).await?.into_iter().next() else {
+        return place_for(session, table).await.map(|()| None);
+    };
     let mut cells = row.into_iter().map(Option::unwrap_or_default);
     let (oid, kind) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
     let other = match kind.as_str() {
@@ -214,6 +217,28 @@ pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<O
         unique: unique_keys(session, &oid).await?,
         checks: checks(session, &oid).await?,
     }))
+}
+
+/// Whether a table could be made: there is a schema, and the user may make tables in it.
+async fn place_for(session: &mut dyn Session, table: &str) -> Result<(), Failure> {
+    let schema = schema_of(table);
+    let query = format!(
+        "SELECT n.nspname, has_schema_privilege(n.oid, 'CREATE') FROM pg_namespace n WHERE n.nspname = {schema}"
+    );
+    let found = session.query(&query).await?.into_iter().next();
+    let mut cells = found.into_iter().flatten().flatten();
+    let error = match (parts(table).0, cells.next(), cells.next().as_deref()) {
+        (_, Some(_), Some("t")) => return Ok(()),
+        (_, Some(schema), _) => Error::refused(format!("there is no table {table}, and the user may not make it"))
+            .cause(format!("permission denied for schema {schema}"))
+            .hint(format!("load into a table that is there; or GRANT CREATE ON SCHEMA {schema} TO the user")),
+        (Some(schema), None, _) => Error::refused(format!("there is no schema {schema} for the table {table}"))
+            .hint(format!("check its name; or CREATE SCHEMA {}", quoted(schema))),
+        (None, None, _) => Error::refused(format!("there is no schema for the table {table}"))
+            .cause("the search path of the user names none that is there")
+            .hint("name one: `table: schema.name`"),
+    };
+    Err(Failure::Other(error))
 }
 
 /// The conditions on rows, as the server declares them.

@@ -119,6 +119,12 @@ impl Sink for SqliteSink {
         self.spec.mode == Mode::Append
     }
 
+    async fn is_gone(&self) -> Result<bool> {
+        let sink = self.clone();
+        let found = tokio::task::spawn_blocking(move || sink.has_no_table()).await;
+        found.map_err(|cause| Error::internal("looking for a table broke off").cause(cause))?
+    }
+
     async fn known_loads(&self, _: LoadContext) -> Result<Vec<KnownLoad>> {
         let sink = self.clone();
         let found = tokio::task::spawn_blocking(move || ledger::look_for_loads(&sink.path, &sink.spec)).await;
@@ -156,6 +162,16 @@ impl SqliteSink {
             Err(error) => faults.push(error),
         }
         faults
+    }
+
+    fn has_no_table(&self) -> Result<bool> {
+        if !self.path.exists() {
+            return Ok(true);
+        }
+        let shown = self.path.display().to_string();
+        let opened = database::open(&self.path);
+        let connection = opened.map_err(|error| message::sqlite_error("read", &shown, &self.spec, &error))?;
+        Ok(table::existing(&connection, &shown, &self.spec)?.is_none())
     }
 
     /// What is wrong with the file and with the table in it.

@@ -192,7 +192,9 @@ impl Database for Mysql {
         let mut session = open(&self.spec, url).await?;
         let columns = session.columns(&query.statement("*", None, quoted)).await?;
         let field = |column: &Column| Field::new(column.name_str(), data_type(column), true);
-        Ok(Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>())))
+        let columns: Vec<Field> = columns.iter().map(field).collect();
+        parts::check(&mut session, &self.spec, query, &columns).await?;
+        Ok(Arc::new(Schema::new(columns)))
     }
 
     async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>> {

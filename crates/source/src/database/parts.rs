@@ -1,7 +1,9 @@
 //! A key cut into ranges of one width. It owns the arithmetic; how bounds are asked for and written is the databases'.
 
+use arrow::datatypes::Field;
 use async_trait::async_trait;
 use chrono::NaiveDateTime;
+use millstream_core::hint::did_you_mean;
 use millstream_core::{Error, Result};
 
 use super::query::Query;
@@ -63,6 +65,24 @@ pub(super) trait Keys: Send {
     fn quoted(&self, name: &str) -> String;
 }
 
+/// Refuses a `split_by` that is none of `columns`, or cannot be cut.
+pub(super) async fn check(session: &mut impl Keys, spec: &ServerRead, query: &Query, columns: &[Field]) -> Result<()> {
+    let Some(name) = &spec.split_by else { return Ok(()) };
+    let names: Vec<&str> = columns.iter().map(|column| column.name().as_str()).collect();
+    if !names.iter().any(|column| column.eq_ignore_ascii_case(name)) {
+        return Err(Error::job("`split_by` names no column of what is read")
+            .text(name)
+            .hint(did_you_mean(name, "columns", &names)));
+    }
+    session.key(query, name).await?.map(drop).ok_or_else(|| cannot_be_cut(name))
+}
+
+fn cannot_be_cut(name: &str) -> Error {
+    Error::job("rows cannot be cut by this column")
+        .column(name)
+        .hint("`split_by` names a number, a date or a time; without it all rows come over one connection")
+}
+
 /// The conditions by which the rows of `query` are cut as `spec` says, as `session` finds them; `None` if there is no key to
 /// cut them by.
 pub(super) async fn of_query(session: &mut impl Keys, spec: &ServerRead, query: &Query) -> Result<Option<Vec<String>>> {
@@ -74,9 +94,7 @@ pub(super) async fn of_query(session: &mut impl Keys, spec: &ServerRead, query: 
     let Some(name) = name else { return Ok(None) };
     let Some(key) = session.key(query, &name).await? else {
         return match spec.split_by {
-            Some(_) => Err(Error::job("rows cannot be cut by this column")
-                .column(name)
-                .hint("`split_by` names a number, a date or a time; without it all rows come over one connection")),
+            Some(_) => Err(cannot_be_cut(&name)),
             None => Ok(None),
         };
     };

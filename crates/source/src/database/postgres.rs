@@ -168,11 +168,13 @@ impl Database for Postgres {
     }
 
     async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef> {
-        let session = open(&self.spec, url, None).await?;
+        let mut session = open(&self.spec, url, None).await?;
         let statement = query.statement("*", None, table_name);
         let prepared = session.client.prepare(&statement).await.map_err(|fault| session.fault(&fault))?;
         let field = |column: &Column| Field::new(column.name(), data_type(column), true);
-        Ok(Arc::new(Schema::new(prepared.columns().iter().map(field).collect::<Vec<_>>())))
+        let columns: Vec<Field> = prepared.columns().iter().map(field).collect();
+        parts::check(&mut session, &self.spec, query, &columns).await?;
+        Ok(Arc::new(Schema::new(columns)))
     }
 
     async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>> {

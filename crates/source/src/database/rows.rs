@@ -11,6 +11,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit, i256};
 use millstream_core::format::{BATCH_BYTES, ParseRequest, Rows, TEXT};
+use millstream_core::types::type_name;
 use millstream_core::{Error, Result};
 
 /// The largest whole number below which a float has all: 2⁵³.
@@ -240,7 +241,7 @@ impl Gathering {
             _ => 8,
         };
         if !self.columns[self.at].push(cell) {
-            let what = format!("the value is {}, and the column is {}", cell.kind(), self.next_type());
+            let what = format!("the value is {}, and the column is {}", cell.kind(), type_name(self.next_type()));
             return Err(self.fault(&what).hint("CAST it in a `query`"));
         }
         self.at += 1;
