@@ -194,15 +194,23 @@ impl Place {
         if rows == 0 || ledgers.is_empty() || ledgers.iter().any(|one| one.incremental) {
             return Ok(());
         }
+        let mut is_empty = Vec::new();
         for one in ledgers {
-            if !one.ledger.written().await?.is_empty() {
-                return Ok(());
-            }
+            is_empty.push(one.ledger.written().await?.is_empty());
+        }
+        // Where one of several is complete, all had notes: one without was forgotten.
+        let mut is_forgotten = is_empty.iter().all(|empty| *empty);
+        for one in ledgers.iter().filter(|_| is_empty.contains(&true)) {
+            is_forgotten |= is_complete(one.ledger.as_ref(), &one.load).await?;
+        }
+        if !is_forgotten {
+            return Ok(());
         }
         Err(Error::refused("what the run that this one would go on with has loaded is not noted in its target any more")
             .cause(format!(
                 "run {logical} has loaded {rows} rows; since then another run, of another machine or state folder, has brought \
-                 the load to its end, or the table `_millstream_ledger` was dropped"
+                 the load to its end, or the table `_millstream_ledger` was dropped, or the server has lost what it \
+                 had committed"
             ))
             .hint("look whether all rows are there; `millstream run` without `--resume` loads all of them beside those that are"))
     }

@@ -29,8 +29,8 @@ const SHARD_DIGITS: usize = 3;
 pub fn lints(job: &Job) -> Vec<Lint> {
     let Ok(folder) = std::env::current_dir() else { return Vec::new() };
     let mut lints = Vec::new();
-    for sink in &job.sinks {
-        let Some(target) = Target::new(sink, &folder) else { continue };
+    for (sink, target) in job.sinks.iter().flat_map(|sink| Target::all(sink, &folder).map(move |target| (sink, target)))
+    {
         for source in &job.sources {
             let meets = source.read.iter().find_map(|pattern| Some((pattern, target.met_by(source, &pattern.value)?)));
             let Some((pattern, meeting)) = meets else { continue };
@@ -99,12 +99,25 @@ enum Open {
 }
 
 impl Target {
-    fn new(sink: &SinkStep, folder: &std::path::Path) -> Option<Self> {
+    /// The table and the files that a sink writes to.
+    fn all(sink: &SinkStep, folder: &std::path::Path) -> impl Iterator<Item = Self> {
+        Target::table(sink).into_iter().chain(Target::files(sink, folder))
+    }
+
+    /// The table that rows are added to, or that is empty before they come: where rows may be left out.
+    fn table(sink: &SinkStep) -> Option<Self> {
+        let database = database(&sink.write.value)?;
+        let setting = |name: &str| sink.settings.get(name).and_then(serde_json::Value::as_str);
+        let is_emptied = setting("mode") == Some("truncate") && sink.settings.get("max_rejects").is_some();
+        let adds = setting("mode").is_none_or(|mode| mode == "append");
+        let table = setting("table").filter(|_| adds || is_emptied)?;
+        Some(Target::Table { database, table: bare(table).to_owned() })
+    }
+
+    fn files(sink: &SinkStep, folder: &std::path::Path) -> Option<Self> {
         let write = &sink.write.value;
-        if let Some(database) = database(write) {
-            let setting = |name: &str| sink.settings.get(name).and_then(serde_json::Value::as_str);
-            let adds = setting("mode").is_none_or(|mode| mode == "append");
-            return setting("table").filter(|_| adds).map(|table| Target::Table { database, table: table.to_owned() });
+        if database(write).is_some_and(|database| !database.starts_with("sqlite:")) {
+            return None;
         }
         if write.contains("://") {
             return Some(Target::Remote(write.clone()));
@@ -114,6 +127,7 @@ impl Target {
                 let count = sink.settings.get("shards").and_then(|shards| shards.get("count"));
                 (sink.sink.target(), count.and_then(serde_json::Value::as_u64).unwrap_or(1))
             }
+            "sqlite" => (write.split_once(':')?.1.to_owned(), 1),
             _ => return None,
         };
         let digits = count.saturating_sub(1).to_string().len().max(SHARD_DIGITS);
@@ -148,7 +162,8 @@ impl Target {
         match self {
             Target::Table { database: written, table } => {
                 let blocks = ["mysql", "postgres", "sqlite"].into_iter().filter_map(|kind| source.settings.get(kind));
-                let reads = blocks.filter_map(|block| block.get("table")).any(|read| read == table.as_str());
+                let reads =
+                    blocks.filter_map(|block| block.get("table")).any(|read| read.as_str().map(bare) == Some(table));
                 (reads && database(pattern).as_ref() == Some(written)).then(|| Meeting::Sure(format!("table {table}")))
             }
             Target::Remote(url) => read.find(|read| read == url).map(Meeting::Sure),
@@ -176,6 +191,11 @@ impl Target {
             }
         }
     }
+}
+
+/// A table's name without the schema that PostgreSQL has by itself.
+fn bare(table: &str) -> &str {
+    table.strip_prefix("public.").unwrap_or(table)
 }
 
 /// The database in a URL, however it is written: `postgres://h/d`, `sqlite:x.db`; `None` if it is none.
@@ -236,7 +256,15 @@ mod tests {
             ("'csv/*'", "'csv/{value}.csv'; split: a", sure("csv/{value}.csv")),
             ("sales.csv", "'{value}.csv'; split: a", possible("sales.csv")),
             ("'sales-*.csv'", "'{value}.csv'; split: a", vec![]),
+            ("'csv/*'", "sqlite:csv/a.db; table: t", sure("csv/a.db")),
             ("sqlite:a.db; sqlite: {table: t}", "sqlite:./a.db; table: t", sure("table t")),
+            ("postgres://u@h/d; postgres: {table: public.t}", "postgres://u@h/d; table: t", sure("table t")),
+            ("postgres://u@h/d; postgres: {table: t}", "postgres://u@h/d; table: t; mode: truncate", vec![]),
+            (
+                "postgres://u@h/d; postgres: {table: t}",
+                "postgres://u@h/d; table: t; mode: truncate; max_rejects: 1",
+                sure("table t"),
+            ),
             ("sqlite:a.db; sqlite: {table: t}", "sqlite:a.db; table: t; mode: merge; key: [a]", vec![]),
             ("sqlite:a.db; sqlite: {table: t}", "sqlite:b.db; table: t", vec![]),
             ("mysql://u@h/d; mysql: {table: t}", "mariadb://v@H:3306/d; table: t", sure("table t")),

@@ -274,6 +274,13 @@ impl RunBook {
         self.folder.join("live").join(format!("{run}.lock"))
     }
 
+    /// What a run has noted of its rows.
+    fn noted_rows(&self, run: &str) -> Option<u64> {
+        let noted = fs_err::read_to_string(self.rows_file(run)).ok()?;
+        // A file that is empty was about to be written.
+        Some(noted.parse().unwrap_or(1))
+    }
+
     fn rows_file(&self, run: &str) -> PathBuf {
         self.folder.join("rows").join(run)
     }
@@ -321,10 +328,11 @@ impl RunBook {
         Ok(self.told(found)?.map(|record| self.alive(record)))
     }
 
-    /// How many rows the runs that go on with `logical` have made visible, as far as they could say.
+    /// How many rows the runs that go on with `logical` have made visible chunk by chunk, as far as they could say.
     pub fn rows_of(&self, logical: &str) -> Result<u64> {
         let runs = self.list(None, u64::MAX)?;
-        Ok(runs.iter().filter(|run| run.logical == logical).map(|run| run.rows_written).sum())
+        let rows = runs.iter().filter(|run| run.logical == logical).filter_map(|run| self.noted_rows(&run.run));
+        Ok(rows.sum())
     }
 
     /// The last run before `run` of the same job that was done.
@@ -358,9 +366,7 @@ impl RunBook {
             Ok(file) => file.try_lock_shared().is_ok(),
             Err(_) => true,
         };
-        let noted = fs_err::read_to_string(self.rows_file(&record.run));
-        // A file that is empty was about to be written.
-        let rows_written = noted.map_or(record.rows_written, |rows| rows.parse().unwrap_or(1));
+        let rows_written = self.noted_rows(&record.run).unwrap_or(record.rows_written);
         RunRecord { outcome: if free { Outcome::Killed } else { Outcome::Running }, rows_written, ..record }
     }
 }
@@ -385,6 +391,12 @@ impl Pen {
         known.1 = Some(Instant::now());
         // What cannot be noted now is noted with later rows, or at the end.
         let _ = fs_err::write(&self.path, known.0.to_string());
+    }
+
+    /// The target has lost rows that were visible: what is noted of them says nothing any more.
+    pub fn strike_out(&self) {
+        *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = (0, None);
+        let _ = fs_err::remove_file(&self.path);
     }
 }
 
@@ -428,8 +440,8 @@ impl LiveRun {
         fail_point::pass("state.before");
         let done = self.book.told(self.book.connection().execute(update, values)).map(drop);
         fail_point::pass("state.after");
-        if done.is_ok() {
-            // The book has it now; a file that stays is of no run that was killed.
+        if done.is_ok() && outcome == Outcome::Done {
+            // Nobody goes on with it.
             let _ = fs_err::remove_file(&self.pen.path);
         }
         done

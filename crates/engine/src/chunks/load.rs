@@ -392,6 +392,7 @@ impl Loading {
             return Ok(());
         }
         self.is_lost.store(true, Ordering::Relaxed);
+        self.load.pen.iter().for_each(|pen| pen.strike_out());
         let what = format!("{} has lost rows that it had committed", self.load.ledger.place());
         Err(Error::refused(what)
             .cause(format!("{noted} parts of the load were committed, and {found} of them are there"))

@@ -4,27 +4,28 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use millstream_core::Error;
 
 use super::server::{Failure, Session};
 
 /// How long it may take before it is looked, and between two looks. Some take longer, where a server waits for others.
 const LOOK: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(30) };
 
-/// Runs the statement that makes rows visible. If `is_there` says that it is done, and no answer has come, the connection
-/// counts as lost.
+/// Runs the statement that makes rows visible; how many rows it changed. `None` if no answer has come, and `is_there` says that
+/// it is done: the connection is of no use any more.
 pub(crate) async fn unless_it_is_there<'a>(
     session: &mut dyn Session,
     statement: &str,
     is_there: impl Fn() -> BoxFuture<'a, bool>,
-) -> Result<u64, Failure> {
+) -> Result<Option<u64>, Failure> {
     let mut committing = session.execute(statement);
     loop {
         if let Ok(done) = tokio::time::timeout(LOOK, &mut committing).await {
-            return done;
+            return done.map(Some);
         }
-        if is_there().await {
-            return Err(Failure::Lost(Error::transient("the answer to a commit that is done never came")));
+        tokio::select! {
+            biased;
+            done = &mut committing => return done.map(Some),
+            there = is_there() => if there { return Ok(None) },
         }
     }
 }

@@ -627,9 +627,11 @@ impl Delivery for TableDelivery {
             let committed =
                 commit::unless_it_is_there(lane.session.as_mut(), "COMMIT", || book.is_ours(&chunks, &attempt).boxed());
             match committed.await {
-                Ok(_) => {
+                Ok(answer) => {
                     fail_point::pass("commit.after");
-                    book.shared.lanes.give(lane.session);
+                    if answer.is_some() {
+                        book.shared.lanes.give(lane.session);
+                    }
                     Ok(Outcome::Ours)
                 }
                 Err(Failure::Lost(_)) => {

@@ -988,11 +988,15 @@ impl Proof {
 async fn seen_through(
     shared: &Shared,
     session: Box<dyn Session>,
-    done: Result<u64, Failure>,
+    done: Result<Option<u64>, Failure>,
     proof: &Proof,
 ) -> Result<Box<dyn Session>> {
     let lost = match done {
-        Ok(_) => return Ok(session),
+        Ok(Some(_)) => return Ok(session),
+        Ok(None) => {
+            drop(session);
+            return connect(shared.server.as_ref(), &shared.spec).await;
+        }
         Err(Failure::Lost(error)) => error,
         Err(other) => return Err(other.into_error()),
     };

@@ -33,6 +33,8 @@ pub(crate) struct ColumnFacts {
     /// The type as the server writes it.
     pub(crate) declared: String,
     pub(crate) family: Family,
+    /// Whether its type is one of the user's own, which a wider one would not replace.
+    pub(crate) is_domain: bool,
     /// Whether it may be null.
     pub(crate) nullable: bool,
     /// Whether it needs a value and has none by itself.
@@ -249,7 +251,7 @@ fn column_fault(
     };
     match fit(field.data_type(), column.family) {
         Fit::Whole => {}
-        Fit::Narrow if evolves && holds(wider, column.family) => {
+        Fit::Narrow if evolves && !column.is_domain && holds(wider, column.family) => {
             changes.widened.push((column.clone(), FieldRef::clone(field)));
         }
         Fit::Narrow if evolves => {

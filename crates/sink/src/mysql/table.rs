@@ -315,6 +315,7 @@ fn column(row: Vec<Option<String>>) -> ColumnFacts {
         rest.push_str(" AUTO_INCREMENT");
     }
     ColumnFacts {
+        is_domain: false,
         required: !nullable && default.is_none() && !counts && !generated,
         // `LOAD DATA` makes the current time of it, without a warning.
         replaces_null: !nullable && declared.to_lowercase().starts_with("timestamp"),

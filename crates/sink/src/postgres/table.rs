@@ -298,6 +298,7 @@ async fn columns(session: &mut dyn Session, oid: &str) -> Result<Vec<ColumnFacts
         let (required, given, generated) = (next() == "t", next() == "t", next() == "t");
         ColumnFacts {
             family: family(&base),
+            is_domain: base != declared,
             name,
             declared,
             nullable: !required,

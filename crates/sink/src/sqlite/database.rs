@@ -648,6 +648,7 @@ fn publish(connection: &Connection, loading: &mut Loading, shown: &str) -> Resul
         let told = sqlite_error("write to", shown, spec, &error);
         match is_refusal(&error) {
             true if told.reject_kind() == RejectKind::Duplicate => crate::database::load::moved_together(told),
+            true if loading.tried => told,
             true => told.hint("mend such rows, or filter them out; `max_rejects` at the sink finds them one by one"),
             false => told,
         }
@@ -789,7 +790,8 @@ pub(super) fn insert_narrowed(
             }
             Err(error) => error,
         };
-        if error.kind() != ErrorKind::Data {
+        // A trigger may have rolled everything back.
+        if error.kind() != ErrorKind::Data || connection.is_autocommit() {
             return Err(error);
         }
         connection.execute_batch("ROLLBACK TO part; RELEASE part").map_err(told)?;
@@ -876,7 +878,11 @@ impl<'a> Insertion<'a> {
 
     /// Runs a statement of one row; an error shows the row.
     fn single(&mut self, statement: &mut Statement, row: usize) -> Result<()> {
-        match self.rows(statement, row, 1)? {
+        let inserted = self.rows(statement, row, 1).map_err(|error| match error.offending_text() {
+            Some(_) => error,
+            None => error.text(self.shown_row(row)),
+        });
+        match inserted? {
             Ok(()) => Ok(()),
             Err(error) => Err(sqlite_error("write to", self.shown, self.spec, &error).text(self.shown_row(row))),
         }

@@ -78,8 +78,9 @@ async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Se
     let (client, mover) = connect(&place, spec.connect_timeout).await?;
     let session = Session { client, mover, place };
     let take = snapshot.map(|name| format!("; SET TRANSACTION SNAPSHOT '{name}'")).unwrap_or_default();
-    // Whatever limits there are for other people's statements; older servers do not know all of them.
-    let settings = "SET TimeZone = 'UTC'; SET datestyle = 'ISO'; SET client_min_messages = 'warning'; SELECT set_config(name, \
+    // Whatever limits there are for other people's statements (older servers do not know all of them), but for a lock that this
+    // job itself may hold.
+    let settings = "SET TimeZone = 'UTC'; SET lock_timeout = '10min'; SET datestyle = 'ISO'; SET client_min_messages = 'warning'; SELECT set_config(name, \
                     '0', false) FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout', 'statement_timeout', \
                     'transaction_timeout')";
     session.query(settings).await?;
