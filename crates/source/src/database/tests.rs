@@ -221,8 +221,14 @@ fn sqlite_types_are_those_of_its_values() {
         )
         .expect("statements");
     let error = fault(&url, json!({"table": "late"}));
-    assert_eq!(error.what(), "the value is text, and the column is Int64");
+    assert_eq!(error.what(), "the value is text, and the column is int64");
     assert_eq!((error.place().line, error.place().column.as_deref()), (Some(1501), Some("n")));
+    // A whole number that is none of the floats.
+    let large = "CREATE TABLE large (n); INSERT INTO large VALUES (0.5), (9007199254740992), (9007199254740993)";
+    database.execute_batch(large).expect("statements");
+    let error = fault(&url, json!({"table": "large"}));
+    assert_eq!(error.what(), "the value is a whole number, and the column is float64");
+    assert_eq!(error.place().line, Some(3));
 
     let missing = fault(&format!("sqlite:{}/none.db", tree.root().display()), json!({"table": "t"}));
     assert!(missing.what().starts_with("there is no file"), "{missing:?}");
