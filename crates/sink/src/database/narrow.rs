@@ -85,7 +85,7 @@ fn split(range: Range<usize>, at: Option<usize>, is_found: bool, ranges: &mut Ve
     };
     let parts: Vec<Range<usize>> = match at {
         // What follows may have many more: halves keep their search short.
-        Some(at) if is_found => halves(at + 1..end).into_iter().chain([start..at]).collect(),
+        Some(at) if is_found => halves(at + 1..end).into_iter().chain(std::iter::once(start..at)).collect(),
         Some(at) => halves(at + 1..end).into_iter().chain([at..at + 1, start..at]).collect(),
         None if is_found => vec![],
         None => halves(range).into(),

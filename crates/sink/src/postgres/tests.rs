@@ -290,7 +290,7 @@ async fn a_domain_is_as_narrow_as_its_type() {
     let exact = Decimal128Array::from(vec![125_001]).with_precision_and_scale(20, 3).expect("fits");
     let errors = checked(&database.sink(json!({})), &column("v", Arc::new(exact))).await;
     assert!(whats(&errors)[0].contains("is price, and the rows have"), "{errors:?}");
-    let exact = Decimal128Array::from(vec![125_01]).with_precision_and_scale(10, 2).expect("fits");
+    let exact = Decimal128Array::from(vec![12_501]).with_precision_and_scale(10, 2).expect("fits");
     load(&database.sink(json!({})), &[column("v", Arc::new(exact))]).await.expect("it loads");
     assert_eq!(database.query("SELECT v FROM t"), ["125.01"]);
 }
