@@ -163,6 +163,36 @@ fn a_killed_run_leaves_nothing_that_the_next_one_does_not_clean_up() {
     }
 }
 
+/// Statements and commands run in their order, around the load; one that fails is told with what it said.
+#[test]
+fn commands_run_before_and_behind_a_load() {
+    for url in Database::both().map(|database| database.url).into_iter().chain(["sqlite:out.db".to_owned()]) {
+        let settings = |before: &str, after: &str| {
+            format!(
+                "table: t, before: ['CREATE TABLE t (id BIGINT, name VARCHAR(99), amount DOUBLE PRECISION)', {{command: {before}}}], \
+                 after: ['UPDATE t SET name = NULL', {{command: {after}}}]"
+            )
+        };
+        let made = lab(&url, &settings("[sh, -c, 'echo begun > steps']", "[sh, -c, 'echo \"$0\" >> steps', ended]"));
+        made.run(&["run", "job.yaml"]).ok();
+        assert_eq!(made.read("steps"), "begun\nended\n", "{url}");
+        for (before, after, what) in [
+            (
+                "[sh, -c, 'echo first >&2; echo no room >&2; exit 3']",
+                "[\"true\"]",
+                ["a command of `before` failed", "exit status: 3: no room"],
+            ),
+            ("[no-such-program]", "[\"true\"]", ["a command of `before` failed", "it cannot be started"]),
+            ("[\"true\"]", "[\"false\"]", ["a command of `after` failed", "exit status: 1"]),
+        ] {
+            let lab = lab(&url, &settings(before, after).replace("CREATE TABLE t", "CREATE TABLE IF NOT EXISTS t"));
+            lab.run(&["run", "job.yaml"]).ended(1).tells(&what);
+        }
+        let lab = lab(&url, &settings("[]", "[' ']"));
+        lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&["the command names no program"]);
+    }
+}
+
 #[test]
 fn what_is_wrong_with_the_settings_is_told_at_once() {
     let lab =

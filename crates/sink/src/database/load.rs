@@ -24,6 +24,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
+use super::action::Action;
 use super::commit;
 use super::entry::blamed;
 use super::group::{BadRow, Group, Rows, numbered};
@@ -294,7 +295,7 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     if let Some(owner) = &owner {
         server.mark(session, owner).await.map_err(Failure::into_error)?;
     }
-    statements(session, &spec.before, "before").await?;
+    actions(session, &spec.before, "before").await?;
     let facts = fitting(server.as_ref(), session, &spec, &context.schema).await?;
     let names = Names::new(server.as_ref(), &spec, &context.run, &context.sink);
     clean(&server, session, &spec).await?;
@@ -456,9 +457,16 @@ pub(crate) fn bulk_columns(
     schema.fields().iter().map(column).collect()
 }
 
-/// Runs the user's own statements.
-async fn statements(session: &mut dyn Session, statements: &[String], when: &str) -> Result<()> {
-    for statement in statements {
+/// Runs the user's own statements and commands.
+async fn actions(session: &mut dyn Session, actions: &[Action], when: &str) -> Result<()> {
+    for action in actions {
+        let statement = match action {
+            Action::Statement(statement) => statement,
+            Action::Command(line) => {
+                line.run(when).await?;
+                continue;
+            }
+        };
         session.execute(statement).await.map_err(|failure| {
             let error = failure.into_error();
             let cause = error.cause_text().unwrap_or(error.what()).to_owned();
@@ -476,10 +484,10 @@ async fn run_after(session: &mut dyn Session, spec: &DatabaseSpec, note: Option<
     }
     fail_point::pass("after.before");
     let hint = match note {
-        Some(_) => "the rows were committed before; mend the statement, and `--resume` runs all of `after` again",
-        None => "the rows were committed before; mend the statement and run it by hand",
+        Some(_) => "the rows were committed before; mend it, and `--resume` runs all of `after` again",
+        None => "the rows were committed before; mend it and run it by hand",
     };
-    statements(session, &spec.after, "after").await.map_err(|error| error.hint(hint))?;
+    actions(session, &spec.after, "after").await.map_err(|error| error.hint(hint))?;
     fail_point::pass("after.after");
     if let Some(note) = note {
         // Otherwise they would only be run once more.

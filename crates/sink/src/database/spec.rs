@@ -6,6 +6,8 @@ use millstream_database::{Access, Tls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::action::{self, Action};
+
 /// A table of a database server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -66,12 +68,13 @@ pub struct DatabaseSpec {
     /// About the most bytes in one bulk statement.
     #[serde(default = "batch_bytes")]
     pub batch_bytes: Size,
-    /// SQL statements that run before the table is looked at, one after the other, each by itself.
+    /// SQL statements and commands (`{command: [program, argument]}`) that run before the table is looked at, one after the
+    /// other, each by itself.
     #[serde(default)]
-    pub before: Vec<String>,
-    /// SQL statements that run when the rows have been committed, one after the other, each by itself.
+    pub before: Vec<Action>,
+    /// SQL statements and commands that run when the rows have been committed, one after the other, each by itself.
     #[serde(default)]
-    pub after: Vec<String>,
+    pub after: Vec<Action>,
     /// How long a connection may take to be made.
     #[serde(default = "connect_timeout")]
     pub connect_timeout: Duration,
@@ -171,7 +174,7 @@ impl DatabaseSpec {
         if !BATCH_BYTES.contains(&self.batch_bytes.0) {
             faults.push(Fault::new("batch_bytes", "a bulk statement has from 1 kB to 1 GB"));
         }
-        faults.extend(statement_faults(&self.before, &self.after));
+        faults.extend(action::faults(&self.before, &self.after));
         faults
     }
 
@@ -227,15 +230,6 @@ pub(crate) fn order_faults(order_by: &[String], mode: Mode) -> Vec<Fault> {
         }
     }
     faults
-}
-
-/// Faults of the user's own statements.
-pub(crate) fn statement_faults(before: &[String], after: &[String]) -> Vec<Fault> {
-    let empty = |(name, statements): (&str, &[String])| {
-        let all = statements.iter().enumerate().filter(|(_, statement)| statement.trim().is_empty());
-        all.map(|(index, _)| Fault::new(&format!("{name}.{index}"), "the statement is empty")).collect::<Vec<_>>()
-    };
-    [("before", before), ("after", after)].into_iter().flat_map(empty).collect()
 }
 
 /// Faults of the key of any database's sink, in a mode that needs one or does not.

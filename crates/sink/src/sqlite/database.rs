@@ -27,6 +27,7 @@ use super::patience::Patience;
 use super::spec::SqliteSpec;
 use super::table::{self, Destination};
 use super::values::{Cell, Column, Reader, ReaderOptions};
+use crate::database::action::Action;
 use crate::database::spec::Mode;
 use crate::shared::{Charge, create_folders, path_error, remove_folders};
 
@@ -409,7 +410,7 @@ impl Worker {
             self.loads.insert(load, loading);
             return Ok(true);
         }
-        run_statements(connection, &spec.before, "before")?;
+        run_actions(connection, &spec.before, "before", &self.patience)?;
         let mut faults = table::schema_faults(spec, &loading.schema);
         faults.extend(table::table_faults(connection, &self.shown, spec, &loading.schema)?);
         if let Some(first) = faults.into_iter().next() {
@@ -544,7 +545,7 @@ impl Worker {
                     built.map_err(|error| sqlite_error("write to", &self.shown, &loading.spec, &error))?;
                 }
                 if !loading.done_before {
-                    run_statements(connection, &loading.spec.after, "after")?;
+                    run_actions(connection, &loading.spec.after, "after", &self.patience)?;
                 }
                 if let (Some(mark), false) = (&loading.mark, loading.done_before) {
                     let noted = super::ledger::mark_whole(connection, mark);
@@ -625,9 +626,16 @@ fn set_up(connection: &mut Connection, patience: &Patience, budget: &Arc<Budget>
     Ok(cache)
 }
 
-/// Runs the user's own statements in the transaction that is open, which they may not end.
-fn run_statements(connection: &Connection, statements: &[String], when: &str) -> Result<()> {
-    for statement in statements {
+/// Runs the user's own commands, and statements in the transaction that is open, which they may not end.
+fn run_actions(connection: &Connection, actions: &[Action], when: &str, patience: &Patience) -> Result<()> {
+    for action in actions {
+        let statement = match action {
+            Action::Statement(statement) => statement,
+            Action::Command(line) => {
+                line.run_blocking(when, || !patience.is_given_up())?;
+                continue;
+            }
+        };
         let failed =
             |cause: String| Error::refused(format!("a statement of `{when}` failed")).text(statement).cause(cause);
         connection.execute_batch(statement).map_err(|error| {

@@ -4,7 +4,8 @@ use millstream_core::spec::{Duration, Fault, Spec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::database::spec::{Mode, SchemaChange, key_faults, order_faults, statement_faults};
+use crate::database::action::{self, Action};
+use crate::database::spec::{Mode, SchemaChange, key_faults, order_faults};
 
 /// Settings of a SQLite sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -36,14 +37,14 @@ pub struct SqliteSpec {
     /// What happens if the table that is there lacks columns of the rows.
     #[serde(default)]
     pub schema: SchemaChange,
-    /// SQL statements that run before the table is looked at, in the transaction of the load. The rows become visible at once
-    /// then.
+    /// SQL statements, in the transaction of the load, and commands (`{command: [program, argument]}`) that run before the table
+    /// is looked at. The rows become visible at once then.
     #[serde(default)]
-    pub before: Vec<String>,
-    /// SQL statements that run when all rows are in the table, in the transaction of the load. The rows become visible at once
-    /// then.
+    pub before: Vec<Action>,
+    /// SQL statements, in the transaction of the load, and commands that run when all rows are in the table, before they are
+    /// committed. The rows become visible at once then.
     #[serde(default)]
-    pub after: Vec<String>,
+    pub after: Vec<Action>,
     /// How long to wait while another process holds the database.
     #[serde(default = "busy_timeout")]
     pub busy_timeout: Duration,
@@ -81,7 +82,7 @@ key: [country]
         let mode = if self.mode == Mode::Merge { "merge" } else { "ignore" };
         faults.extend(key_faults(&self.key, self.mode.needs_key(), mode));
         faults.extend(order_faults(&self.order_by, self.mode));
-        faults.extend(statement_faults(&self.before, &self.after));
+        faults.extend(action::faults(&self.before, &self.after));
         if self.defer_indexes && self.mode == Mode::Replace {
             faults.push(
                 Fault::new("defer_indexes", "`defer_indexes` with a table that is replaced")
