@@ -43,7 +43,7 @@ pub fn lints(job: &Job) -> Vec<Lint> {
                     );
                     let hint = match target {
                         Target::Table { .. } => {
-                            "add the rows to another table, or say what they do with those that are there: `mode`"
+                            "add the rows to another table, or `replace` or `merge` those that are there; to `truncate` it, leave out `max_rejects`"
                                 .to_owned()
                         }
                         _ => format!("write elsewhere, or narrow the pattern {}", redact::url(&pattern.value)),

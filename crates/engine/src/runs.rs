@@ -253,7 +253,8 @@ impl RunBook {
         }
     }
 
-    /// Removes the rejects and the rows' files of runs that are not in the book any more. What cannot be removed stays, to no harm.
+    /// Removes the rejects, and what is noted of rows, of runs that are not in the book any more. What cannot be removed stays,
+    /// to no harm.
     fn forget_rejects(&self) {
         let known =
             self.list(None, u64::MAX).map(|runs| runs.into_iter().map(|run| run.logical).collect::<HashSet<_>>());
@@ -389,7 +390,7 @@ impl Pen {
             return;
         }
         known.1 = Some(Instant::now());
-        // What cannot be noted now is noted with later rows, or at the end.
+        // What cannot be noted now is noted with later rows.
         let _ = fs_err::write(&self.path, known.0.to_string());
     }
 

@@ -71,7 +71,7 @@ pub struct ChunkLoad {
     pub rejects: Arc<Rejects>,
     /// Noted with the first rows: what the job's rows depend on.
     pub fingerprint: Option<Chunk>,
-    /// Notes in the book of runs what has become visible, if there is a book.
+    /// Notes beside the book of runs what has become visible, if there is a book.
     pub pen: Option<Arc<Pen>>,
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn faults(before: &[Action], after: &[Action]) -> Vec<Fault> {
     [("before", before), ("after", after)].into_iter().flat_map(empty).collect()
 }
 
-/// A command that runs; it is ended if nobody waits for it any more.
+/// A command that runs; it is ended if nobody waits for it any more, unless the process ends before that is seen.
 struct Running {
     child: Child,
     /// The end of what it has written to standard error.

@@ -1,5 +1,5 @@
-//! A commit, or a rename, whose answer does not come. A connection that is closed tells so; one that something in between keeps open never
-//! does. So while a commit is not answered it is looked now and then, over another connection, whether it is done.
+//! A commit, or a rename, whose answer does not come. A connection that is closed tells so; one that something in between
+//! keeps open never does. So while it is not answered it is looked now and then, over another connection, whether it is done.
 
 use std::time::Duration;
 

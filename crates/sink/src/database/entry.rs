@@ -332,11 +332,7 @@ impl Entry {
     }
 
     async fn blamed(&self, session: &mut dyn Session, failure: Failure) -> Error {
-        of_another_user(self.blamed_itself(session, failure).await)
-    }
-
-    async fn blamed_itself(&self, session: &mut dyn Session, failure: Failure) -> Error {
-        blamed(self.server.as_ref(), session, &[&self.table], failure).await
+        of_another_user(blamed(self.server.as_ref(), session, &[&self.table], failure).await)
     }
 
     async fn drop_empty(&self, session: &mut dyn Session) -> Result<(), Failure> {
