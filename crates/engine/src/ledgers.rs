@@ -10,10 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use millstream_core::sink::{Chunk, Delivered, KnownLoad, Ledger, LoadContext};
 use millstream_core::{Error, ErrorKind, Result, Step};
-use millstream_job::{Job, SinkStep};
+use millstream_job::{Job, Lint, SinkStep, SourceStep};
 use serde_json::Value;
 
-use crate::chunks::load::{ChunkLoad, fingerprint_note, is_complete, is_of_another_job, note_complete};
+use crate::chunks::load::{ChunkLoad, Commits, fingerprint_note, is_complete, is_of_another_job, note_complete};
 use crate::chunks::way::{Leg, legs};
 use crate::machine::Machine;
 use crate::plan::shared::Physical;
@@ -73,6 +73,7 @@ pub struct OpenLedger {
     pub rows: Arc<AtomicU64>,
     /// What has become of the records, once all have come.
     tally: Mutex<Option<Tally>>,
+    commits: Commits,
 }
 
 /// The name of a run: when it began, and in which process.
@@ -260,7 +261,8 @@ impl Place {
         let rows = Arc::default();
         let (sink, target) = (sink.name.value.clone(), sink.sink.target());
         let (fingerprint, tally) = ((!incremental).then(|| fingerprint_note(fingerprint)), Mutex::default());
-        Ok(Some(OpenLedger { ledger, load, sink, target, incremental, fingerprint, stale, rows, tally }))
+        let commits = Commits::default();
+        Ok(Some(OpenLedger { ledger, load, sink, target, incremental, fingerprint, stale, rows, tally, commits }))
     }
 
     /// What the load of `sink` notes when all of its rows become visible at once, and what earlier runs have left of such
@@ -435,6 +437,7 @@ impl OpenLedger {
             rejects: Arc::clone(&base.rejects),
             fingerprint: self.fingerprint.clone(),
             pen,
+            commits: self.commits.clone(),
         }
     }
 
@@ -503,24 +506,58 @@ pub fn ways(job: &Job, physical: &Physical) -> Result<Vec<Result<Vec<Leg>, Strin
 
 /// A source that is incremental leads to sinks that know what they have.
 fn check_incremental(job: &Job, sink: &SinkStep, way: &Result<Vec<Leg>, String>) -> Result<()> {
-    let incremental: Vec<&str> =
-        job.sources.iter().filter(|source| source.incremental).map(|source| source.name.value.as_str()).collect();
-    let used = |name: &str| is_used(job, &sink.from.value, name);
-    let Some(source) = incremental.iter().find(|name| used(name)) else { return Ok(()) };
-    let refused = |cause: String| {
-        Error::job(format!("`{source}` is incremental, and `{}` cannot be loaded file by file", sink.name.value))
-            .cause(cause)
-            .hint(
-                "write its rows, changed row by row only, into a table with `mode: append`, or leave out `incremental`",
-            )
+    let Some(source) = incremental_sources(job, sink).next() else { return Ok(()) };
+    let why = match way {
+        Err(why) => Some(why.clone()),
+        Ok(legs) => {
+            let other = legs.iter().find(|leg| !leg.read().reader().incremental);
+            other.map(|other| format!("`{}` is not incremental", other.read().source()))
+        }
     };
-    match way {
-        Err(why) => Err(refused(why.clone())),
-        Ok(legs) => match legs.iter().find(|leg| !leg.read().reader().incremental) {
-            Some(other) => Err(refused(format!("`{}` is not incremental", other.read().source()))),
-            None => Ok(()),
-        },
+    match why {
+        Some(why) => Err(Error::job(not_incremental(source, sink)).cause(why).hint(INCREMENTAL_HINT)),
+        None => Ok(()),
     }
+}
+
+/// The incremental sources whose rows go to `sink`.
+fn incremental_sources<'a>(job: &'a Job, sink: &'a SinkStep) -> impl Iterator<Item = &'a SourceStep> {
+    let is_used = |source: &&SourceStep| is_used(job, &sink.from.value, &source.name.value);
+    job.sources.iter().filter(|source| source.incremental).filter(is_used)
+}
+
+fn not_incremental(source: &SourceStep, sink: &SinkStep) -> String {
+    format!("`{}` is incremental, and `{}` cannot be loaded file by file", source.name.value, sink.name.value)
+}
+
+const INCREMENTAL_HINT: &str =
+    "write its rows, changed row by row only, into a table with `mode: append`, or leave out `incremental`";
+
+/// What `incremental` asks for that the settings of a job rule out, whatever its plan: a sink without a ledger, a source
+/// whose rows have no files.
+pub fn lints(job: &Job) -> Vec<Lint> {
+    let mut lints = Vec::new();
+    for sink in &job.sinks {
+        for source in incremental_sources(job, sink) {
+            let reads_rows = source.places.iter().filter(|(entry, _)| entry.rows).flat_map(|(entry, _)| entry.schemes);
+            let reads_rows: Vec<&str> = reads_rows.copied().collect();
+            let scheme = |pattern: &str| pattern.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+            let of_rows = source.read.iter().any(|read| reads_rows.contains(&scheme(&read.value).as_str()));
+            let (what, why) = if of_rows {
+                ("a database has no files", "its rows have no place of their own")
+            } else if source.read.iter().any(|read| read.value == "-") {
+                ("standard input has no files", "it cannot be read again")
+            } else if !sink.sink.may_keep_ledger() {
+                ("", "this target takes all rows at once, or its settings ask for that")
+            } else {
+                continue;
+            };
+            let lint = job.text.error(source.name.span, not_incremental(source, sink));
+            let why = if what.is_empty() { why.to_owned() } else { format!("{what}: {why}") };
+            lints.push(lint.hint(format!("{why}; {INCREMENTAL_HINT}")));
+        }
+    }
+    lints
 }
 
 /// Whether the rows of `step` come from `source`.
@@ -533,8 +570,13 @@ pub fn is_used(job: &Job, step: &str, source: &str) -> bool {
             .any(|one| one.uses.iter().any(|used| is_used(job, used, source)))
 }
 
-/// `error`, which stopped the run, and what of the run stays. A load that has nothing is forgotten.
+/// `error`, which stopped the run, and what of the run stays. Commits that are under way end first; a load that has nothing
+/// is forgotten.
 pub async fn stopped(place: &Place, job: &Job, error: Error, ledgers: &[OpenLedger]) -> Error {
+    ledgers.iter().for_each(|one| one.ledger.stop_waiting());
+    for one in ledgers {
+        one.commits.end().await;
+    }
     for one in ledgers.iter().filter(|one| !one.incremental && one.rows.load(Ordering::Relaxed) == 0) {
         // Whether that works does not matter: the next run does it.
         let _ = one.ledger.forget_unwritten(&one.load).await;

@@ -522,6 +522,34 @@ fn wakes_up_in_vain(lab: &Lab, mut sleeper: Running) {
     assert!(told.contains("another run has "), "{told}");
 }
 
+/// A commit that is under way when the user presses Ctrl-C ends first: what is reported as loaded is what is there, and
+/// SQLite leaves no journal that a reader would have to roll back.
+#[test]
+fn an_interrupted_load_ends_its_commits_and_counts_them() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        for place in ["bulk.after:3", "commit.before:2", "commit.after:4"] {
+            let (lab, target) = lab(make);
+            let mut sleeper = asleep(&lab, place);
+            kill_process(Pid::from_child(&sleeper), Signal::INT).expect("it is there");
+            go_on(&sleeper);
+            let ended = sleeper.wait().expect("it ends");
+            let told = lab.read("sleeper.log");
+            assert_eq!(ended.code(), Some(130), "{told}");
+            if let Target::Sqlite(path) = &target {
+                let read_only = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+                let database = rusqlite::Connection::open_with_flags(path, read_only).expect("a database");
+                let rows = database.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0));
+                rows.unwrap_or_else(|error| panic!("{place}: a reader fails: {error}"));
+                let journal = path.with_extension("db-journal");
+                assert!(!journal.exists(), "{place}: a journal is left");
+            }
+            let there = target.query("SELECT count(*) FROM t").concat();
+            assert!(told.contains(&format!("{there} rows are loaded")), "{place}: {there} rows are there: {told}");
+            resume(&lab, &target);
+        }
+    }
+}
+
 const ELSEWHERE: [&str; 2] = ["--state", "elsewhere"];
 
 /// A load that was brought to its end from another state folder is not begun once more by the run that had begun it.

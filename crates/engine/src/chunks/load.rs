@@ -11,10 +11,10 @@ use arrow::array::AsArray;
 use arrow::datatypes::UInt64Type;
 use datafusion::execution::TaskContext;
 use futures::{StreamExt, TryStreamExt};
-use millstream_core::sink::{Chunk, Delivered, Ledger, SHOWN_BAD_ROWS, WrittenChunks};
+use millstream_core::sink::{Accept, Chunk, Delivered, Delivery, Ledger, SHOWN_BAD_ROWS, WrittenChunks};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, Unit};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinError, JoinSet};
 
 use super::group::{ChunkRows, Group, cut};
@@ -73,6 +73,32 @@ pub struct ChunkLoad {
     pub fingerprint: Option<Chunk>,
     /// Notes beside the book of runs what has become visible, if there is a book.
     pub pen: Option<Arc<Pen>>,
+    /// The commits that are under way.
+    pub commits: Commits,
+}
+
+/// The longest that the end of a run waits for commits that are under way.
+const LONGEST_COMMIT: Duration = Duration::from_secs(60);
+
+/// The commits of a load. One that has begun ends and is counted, even if the run ends meanwhile: a task that is dropped in
+/// the middle of a commit would leave open whether the rows are there, and SQLite a journal that readers have to roll back.
+#[derive(Debug, Clone)]
+pub struct Commits(Arc<Semaphore>);
+
+impl Default for Commits {
+    fn default() -> Self {
+        Commits(Arc::new(Semaphore::new(DELIVERIES)))
+    }
+}
+
+impl Commits {
+    /// Waits until no commit is under way, and lets none begin any more.
+    pub async fn end(&self) {
+        // What takes longer is up to the target, which commits or rolls back when its connection ends.
+        let ended = self.0.acquire_many(DELIVERIES as u32);
+        let _ended = tokio::time::timeout(LONGEST_COMMIT, ended).await;
+        self.0.close();
+    }
 }
 
 /// What a load has come to.
@@ -442,12 +468,7 @@ impl Loading {
         let mut tries = 0;
         while !group.is_empty() {
             match self.try_deliver(&group).await {
-                Ok(Delivered::Written { rows, .. }) => {
-                    self.load.step.add_rows(rows);
-                    self.rows.fetch_add(rows, Ordering::Relaxed);
-                    self.load.pen.iter().for_each(|pen| pen.add_rows(rows));
-                    break;
-                }
+                Ok(Delivered::Written { .. }) => break,
                 Ok(Delivered::AlreadyDone(chunks)) => {
                     let left_out = Arc::get_mut(&mut group).and_then(|group| group.leave_out(&chunks));
                     let Some(rows) = left_out else {
@@ -473,7 +494,7 @@ impl Loading {
         Ok(())
     }
 
-    async fn try_deliver(&self, group: &Arc<Group>) -> Result<Delivered> {
+    async fn try_deliver(self: &Arc<Self>, group: &Arc<Group>) -> Result<Delivered> {
         let leg = &self.load.legs[group.leg];
         let attempt = Arc::new(Attempt::new(self, group));
         let room = self.load.rejects.of_sink(&self.load.name).map_or(0, |limit| limit.room(group.count()));
@@ -501,12 +522,12 @@ impl Loading {
             }
         }
         let asked = Arc::clone(&attempt);
-        let delivered = delivery.commit_if(Box::new(move |refused| asked.accept(refused))).await;
+        let accept: Accept = Box::new(move |refused| asked.accept(refused));
+        let delivered = self.commit(delivery, accept, notes).await;
         let Ok(Delivered::Written { rows, refused }) = &delivered else {
             attempt.take_back();
             return delivered;
         };
-        self.noted.fetch_add(notes, Ordering::Relaxed);
         let (sent, failed) = (attempt.sent_rows(), attempt.failed());
         if rows + refused.len() as u64 != sent {
             return Err(Error::internal(format!("of {sent} rows {rows} were written")));
@@ -519,6 +540,25 @@ impl Loading {
         self.came.rejected.fetch_add(failed + refused.len() as u64, Ordering::Relaxed);
         self.load.step.add_rejected(failed + refused.len() as u64);
         delivered
+    }
+
+    /// Commits a delivery with so many notes, and counts what has become visible, in a task that outlives the run's end.
+    async fn commit(self: &Arc<Self>, delivery: Box<dyn Delivery>, accept: Accept, notes: u64) -> Result<Delivered> {
+        let permit = Arc::clone(&self.load.commits.0).acquire_owned().await;
+        let permit = permit.map_err(|_| Error::new(ErrorKind::Interrupted, "the run ended before a commit began"))?;
+        let loading = Arc::clone(self);
+        let committing = async move {
+            let _until_counted = permit;
+            let delivered = delivery.commit_if(accept).await;
+            if let Ok(Delivered::Written { rows, .. }) = &delivered {
+                loading.noted.fetch_add(notes, Ordering::Relaxed);
+                loading.load.step.add_rows(*rows);
+                loading.rows.fetch_add(*rows, Ordering::Relaxed);
+                loading.load.pen.iter().for_each(|pen| pen.add_rows(*rows));
+            }
+            delivered
+        };
+        joined(self.load.workers.spawn(committing).await)
     }
 }
 

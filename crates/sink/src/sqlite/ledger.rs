@@ -50,6 +50,8 @@ struct Book {
     /// Whether the file was not there.
     created_file: bool,
     created_folders: Mutex<Vec<PathBuf>>,
+    /// How it waits for locks.
+    patience: Patience,
 }
 
 /// Opens the ledger of `load`. Blocks.
@@ -62,7 +64,8 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
     let created_file = !path.exists();
     let told = |error| sqlite_error("write to", &shown, spec, &error);
     let mut connection = database::open(path).map_err(told)?;
-    Patience::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
+    let patience = Patience::new(spec.busy_timeout.0);
+    patience.apply(&mut connection).map_err(told)?;
     // Rows are only added, so nothing of other tables can be deleted.
     connection.pragma_update(None, "foreign_keys", true).map_err(told)?;
     let cache = database::give_cache(&connection, &context.budget).map_err(told)?;
@@ -88,6 +91,7 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
         ready: AtomicBool::new(false),
         created_file,
         created_folders: Mutex::new(created_folders),
+        patience,
     })))
 }
 
@@ -410,6 +414,10 @@ impl Ledger for SqliteLedger {
             Ok(forgotten)
         })
         .await
+    }
+
+    fn stop_waiting(&self) {
+        self.0.patience.give_up();
     }
 
     fn place(&self) -> String {
