@@ -12,6 +12,7 @@ use arrow_json::writer::{JsonArray, WriterBuilder};
 use clap::CommandFactory;
 use millstream_core::{Error, ErrorKind, Result};
 use millstream_engine::fault::without_job;
+use millstream_engine::rejects::LeftOut;
 use millstream_engine::report::Report;
 use millstream_engine::run::{Interrupt, RunOptions, Watch};
 use millstream_engine::urls::Urls;
@@ -138,16 +139,17 @@ pub fn sound_job(global: &Global, output: Output, path: &str, running: bool) -> 
     }
 }
 
-/// The lints of a job that has errors, and those of the SQL in its sound entries.
+/// The lints of a job that has errors, and what is wrong with its sound entries as far as that is known without a network.
 fn all_faults(loaded: Loaded, machine: Machine) -> Failure {
-    let mut lints = loaded.lints;
+    let mut all = Failure { lints: loaded.lints, errors: Vec::new() };
     if let Some(sound) = &loaded.sound
         && let Err(more) = millstream_engine::check(sound, machine, true)
     {
-        lints.extend(more.lints);
-        tidy(&mut lints);
+        all.lints.extend(more.lints);
+        all.errors.extend(more.errors);
+        tidy(&mut all.lints);
     }
-    Failure { lints, errors: Vec::new() }
+    all
 }
 
 fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), Failure> {
@@ -261,9 +263,16 @@ fn show_rows(global: &Global, output: Output, preview: &arguments::Preview) -> R
     let machine = machine(global)?;
     let job = sound_job(global, output, &preview.path, true)?;
     let warn = |lints: &[Lint]| tell_lints(output, lints);
-    let (schema, batches) = millstream_engine::preview(&job, preview.step.as_deref(), preview.rows, machine, &warn)?;
-    let text = if output.json { rows_as_json(&batches)? } else { rows_as_table(&schema, &batches)? };
-    Ok(output.result(&text)?)
+    let shown = millstream_engine::preview(&job, preview.step.as_deref(), preview.rows, machine, &warn)?;
+    let text = if output.json { rows_as_json(&shown.batches)? } else { rows_as_table(&shown.schema, &shown.batches)? };
+    output.result(&text)?;
+    for LeftOut { entry, count, first } in &shown.left_out {
+        let records = if *count == 1 { "record" } else { "records" };
+        output.chat(&format!("{count} {records} left out by {entry}:\n"));
+        first.iter().for_each(|line| output.chat(&format!("  {line}\n")));
+        output.chat(if *count > first.len() as u64 { "  …\n" } else { "" });
+    }
+    Ok(())
 }
 
 /// One object a row.

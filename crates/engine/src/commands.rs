@@ -14,8 +14,8 @@ use millstream_core::{Error, Result};
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
 
 use crate::machine::Machine;
-use crate::prepare::{Base, Failure, Reach, prepare};
-use crate::rejects::Entry;
+use crate::prepare::{Base, Failure, Reach, prepare, prepare_with_sinks};
+use crate::rejects::{Entry, LeftOut};
 use crate::{fault, ledgers, overlap, sql};
 
 /// Variables for a job: those of the command line, then those of the environment.
@@ -36,7 +36,8 @@ pub fn load(path: &str, text: &str, variables: Variables<'_>, running: bool) -> 
         running,
     };
     let mut loaded = millstream_job::load(path, text, &crate::registry(), &options);
-    loaded.lints.extend(loaded.job.as_ref().or(loaded.sound.as_ref()).map(overlap::lints).unwrap_or_default());
+    let job = loaded.job.as_ref().or(loaded.sound.as_ref());
+    loaded.lints.extend(job.into_iter().flat_map(|job| overlap::lints(job).into_iter().chain(ledgers::lints(job))));
     millstream_job::lint::tidy(&mut loaded.lints);
     if loaded.lints.iter().any(Lint::is_error) {
         loaded.sound = loaded.job.take().or(loaded.sound);
@@ -62,11 +63,11 @@ pub fn check(job: &Job, machine: Machine, offline: bool) -> Result<Checked, Fail
     let base = Base::new(machine)?;
     let reach = if offline { Reach::Offline } else { Reach::Online };
     base.runtimes.workers().block_on(async {
-        let prepared = prepare(&base, job, reach).await?;
-        if !offline {
-            prepared.check_sinks(job).await?;
-        }
+        let prepared = prepare_with_sinks(&base, job, reach).await?;
         Failure::of(prepared.unopened())?;
+        if prepared.unknown.is_empty() {
+            ledgers::ways(job, &prepared.plan_sinks(job).await?)?;
+        }
         Ok(Checked { unknown: prepared.unknown, warnings: prepared.warnings })
     })
 }
@@ -161,16 +162,28 @@ pub fn columns_text(schema: &Schema) -> String {
     columns.join(", ")
 }
 
+/// The first rows of a step.
+#[derive(Debug)]
+pub struct FirstRows {
+    /// Its columns.
+    pub schema: SchemaRef,
+    /// The rows.
+    pub batches: Vec<RecordBatch>,
+    /// What was left out of what was read for them, since `max_rejects` allows it.
+    pub left_out: Vec<LeftOut>,
+}
+
 /// The first `rows` rows of the step `name`; of what the first sink writes, if none is named. `warn` is told what is
-/// strange and no error.
+/// strange and no error. As in a run, `max_rejects` says what may be left out; nothing is kept of it.
 pub fn preview(
     job: &Job,
     name: Option<&str>,
     rows: usize,
     machine: Machine,
     warn: &Warn,
-) -> Result<(SchemaRef, Vec<RecordBatch>), Failure> {
+) -> Result<FirstRows, Failure> {
     let base = Base::new(machine)?;
+    base.rejects.only_count();
     let _governor = base.govern()?;
     base.runtimes.workers().block_on(async {
         let prepared = prepare(&base, job, Reach::Online).await?;
@@ -189,6 +202,6 @@ pub fn preview(
             batches.push(batch.map_err(fault::unwrap)?);
         }
         Failure::of(prepared.unopened())?;
-        Ok((schema, batches))
+        Ok(FirstRows { schema, batches, left_out: base.rejects.left_out() })
     })
 }

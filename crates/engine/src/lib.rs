@@ -31,7 +31,7 @@ pub mod tee;
 pub mod urls;
 pub mod verdict;
 
-pub use commands::{Checked, Variables, Warn, check, explain, load, preview};
+pub use commands::{Checked, FirstRows, Variables, Warn, check, explain, load, preview};
 pub use machine::{Asked, Machine};
 pub use prepare::{Base, Failure};
 pub use registry::registry;

@@ -200,6 +200,23 @@ pub enum Reach {
 
 /// Looks at the sources and plans the steps of `job`. What is wrong with any of them comes at once.
 pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prepared<'a>, Failure> {
+    let (prepared, failure) = look(base, job, reach).await;
+    failure.none()?;
+    Ok(prepared)
+}
+
+/// The same, and looks at the targets, also where a source or a transform is wrong: all that keeps `job` from running, as far
+/// as that is known before it runs, at once.
+pub async fn prepare_with_sinks<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prepared<'a>, Failure> {
+    let (prepared, mut failure) = look(base, job, reach).await;
+    if reach == Reach::Online {
+        failure.add(prepared.check_sinks(job).await);
+    }
+    failure.none()?;
+    Ok(prepared)
+}
+
+async fn look<'a>(base: &'a Base, job: &Job, reach: Reach) -> (Prepared<'a>, Failure) {
     let mut prepared = Prepared {
         base,
         readers: Vec::new(),
@@ -220,8 +237,7 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prep
         }
     }
     prepared.add_transforms(job, &mut failure).await;
-    failure.none()?;
-    Ok(prepared)
+    (prepared, failure)
 }
 
 /// Whether the columns of `source` cannot be told without the network. A list may hold anything.
@@ -353,7 +369,11 @@ impl Prepared<'_> {
 
     /// The plan of a transform, which has the order that it says.
     async fn plan_step(&self, job: &Job, step: &TransformStep) -> Result<LogicalPlan, Failure> {
-        let plan = self.plan_transform(&step.transform).await.map_err(|fault| Failure::from(lint(job, fault)))?;
+        let planned = self.plan_transform(&step.transform).await;
+        let plan = planned.map_err(|faults| {
+            let lints = faults.into_iter().map(|fault| lint(job, fault)).collect();
+            Failure { lints, errors: Vec::new() }
+        })?;
         if step.sorted_by.is_empty() {
             return Ok(plan);
         }
@@ -362,11 +382,11 @@ impl Prepared<'_> {
         Ok(RowsInOrder::plan(plan, step.sorted_by.iter().map(sorted_by).collect(), &step.name.value))
     }
 
-    async fn plan_transform<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, StepFault<'job>> {
+    async fn plan_transform<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, Vec<StepFault<'job>>> {
         let state = self.base.session.state();
         let planner = StepPlanner { state: &state, tables: &self.tables };
         let plan = planner.plan(transform).await?;
-        planner.check_constants(transform, &plan)?;
+        planner.check_constants(transform, &plan).map_err(|fault| vec![fault])?;
         Ok(plan)
     }
 
@@ -432,7 +452,7 @@ impl Prepared<'_> {
     }
 
     /// Everything that keeps the sinks from taking the rows, at once.
-    pub async fn check_sinks(&self, job: &Job) -> Result<(), Failure> {
+    async fn check_sinks(&self, job: &Job) -> Failure {
         let mut failure = Failure::default();
         for sink in &job.sinks {
             let Some(columns) = self.sink_columns(sink) else { continue };
@@ -443,7 +463,7 @@ impl Prepared<'_> {
             let errors = checked.err().into_iter().flatten();
             failure.errors.extend(errors.map(|error| error.in_step(&sink.name.value)));
         }
-        failure.none()
+        failure
     }
 
     /// Physical plans for all sinks of `job`.
@@ -561,8 +581,9 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         },
         opened: Opened::default(),
     };
-    for pattern in &reader.patterns {
-        reader.steps.fetch.add_detail(reader.source_of(pattern.trim_start_matches('@'))?.name());
+    // Where the entries of a list are, the list tells when it is read.
+    for pattern in reader.patterns.iter().filter(|pattern| !pattern.starts_with('@')) {
+        reader.steps.fetch.add_detail(reader.source_of(pattern)?.name());
     }
     let reader = Arc::new(reader);
     let reader = match given {

@@ -24,7 +24,7 @@ use crate::ledgers::{self, OpenLedger, Place};
 use crate::load::LoadExec;
 use crate::memory;
 use crate::plan::shared::Physical;
-use crate::prepare::{Base, Failure, Prepared, Reach, prepare};
+use crate::prepare::{Base, Failure, Prepared, Reach, prepare_with_sinks};
 use crate::read::exec::ReadExec;
 use crate::rejects::log::Line;
 use crate::rejects::replay::Replay;
@@ -117,9 +117,8 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
     let committing = AtomicBool::new(false);
     let work = async {
         let checked = async {
-            let prepared = prepare(&base, job, Reach::Online).await?;
+            let prepared = prepare_with_sinks(&base, job, Reach::Online).await?;
             (watch.warn)(&prepared.warnings);
-            prepared.check_sinks(job).await?;
             place.accept(job, &prepared)?;
             Ok::<_, Failure>(prepared)
         };

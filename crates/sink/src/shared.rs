@@ -100,9 +100,21 @@ pub(crate) fn folder_fault(folder: &Path) -> Option<Error> {
         ),
         Ok(_) => {
             let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-            let cause = rustix::fs::access(existing, access).err()?;
-            Some(path_error("write to the folder", existing, &io::Error::from(cause)))
+            let cause = rustix::fs::access(existing, access).map_err(io::Error::from).and_then(|()| try_file(existing));
+            Some(path_error("write to the folder", existing, &cause.err()?))
         }
+    }
+}
+
+/// Whether a file can be made in `folder`, which leaves nothing there: some file systems grant rights that they do not have
+/// (`/proc`, `/sys`), and a disk may have no more inodes.
+fn try_file(folder: &Path) -> io::Result<()> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from) {
+        Ok(_) => Ok(()),
+        // Not every file system has files without a name.
+        Err(_) => tempfile::Builder::new().prefix(".millstream-").tempfile_in(folder).map(drop),
     }
 }
 

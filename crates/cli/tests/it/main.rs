@@ -9,6 +9,7 @@ mod bad_targets;
 mod transcript;
 mod use_archives;
 mod use_buckets;
+mod use_check;
 mod use_commands;
 mod use_database_sources;
 mod use_databases;

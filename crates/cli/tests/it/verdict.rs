@@ -80,6 +80,25 @@ fn a_slow_server() {
     assert_limit(&report, "source", "network");
 }
 
+/// Where the entries of a list are says what is slow, not where the list is.
+#[test]
+fn a_slow_server_that_a_list_names() {
+    let tree = TempTree::new();
+    tree.file("served/numbers.csv", (0..40_000).fold("n\n".to_owned(), |text, number| text + &format!("{number}\n")));
+    let server = Nginx::start_with(&tree.path("served"), "limit_rate 80k;");
+    tree.file("urls.txt", format!("{}\n", server.url("/numbers.csv")));
+    tree.file(
+        "job.yaml",
+        "sources:\n  slow: {read: \"@urls.txt\", csv: {columns: {n: int64}}}\nsinks:\n  out: {from: slow, write: out.csv}\n",
+    );
+    let report = report_of(&tree, &[]);
+    assert_eq!(report["rows_written"], 40_000);
+    assert_limit(&report, "source", "network");
+    let steps = report["steps"].as_array().expect("steps");
+    let fetch = steps.iter().find(|step| step["kind"] == "fetch").expect("a step");
+    assert_eq!(fetch["detail"], "http");
+}
+
 #[test]
 fn a_slow_target() {
     let tree = TempTree::new();

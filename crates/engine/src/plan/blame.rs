@@ -17,6 +17,7 @@ use millstream_core::ErrorKind;
 use super::shared::LogicalStep;
 use crate::fault;
 use crate::rejects::{Entry, allowing};
+use crate::sql::LATE_CAST;
 
 /// What a step does that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +132,7 @@ fn deeds_of_expression(expression: &Expr, schema: &DFSchema) -> &'static [Deed] 
             Operator::Plus | Operator::Minus | Operator::Multiply => &[Deed::Compute],
             _ => &[],
         },
+        Expr::ScalarFunction(call) if call.name() == LATE_CAST => &[Deed::Convert],
         Expr::ScalarFunction(_) | Expr::AggregateFunction(_) | Expr::WindowFunction(_) | Expr::Negative(_) => {
             &[Deed::Call, Deed::Compute]
         }

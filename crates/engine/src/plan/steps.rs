@@ -40,9 +40,54 @@ pub struct StepPlanner<'a> {
     pub tables: &'a std::collections::HashMap<String, Arc<dyn datafusion::catalog::TableProvider>>,
 }
 
+/// A text may name so many columns that do not exist before the search for more of them ends.
+const MOST_UNKNOWN: usize = 20;
+
 impl StepPlanner<'_> {
-    /// The logical plan of `transform`.
-    pub async fn plan<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, StepFault<'job>> {
+    /// The logical plan of `transform`, or what is wrong with it: of columns that do not exist, all.
+    pub async fn plan<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, Vec<StepFault<'job>>> {
+        match self.plan_or_first_fault(transform).await {
+            Ok(plan) => Ok(plan),
+            Err(first) => Err(self.with_unknown_columns(transform, first).await),
+        }
+    }
+
+    /// `first`, and all columns that the texts of `transform` name and that do not exist. The planner stops at the first of
+    /// them, so it is asked again with a null in its place, until it finds no other.
+    async fn with_unknown_columns<'job>(
+        &self,
+        transform: &'job Transform,
+        first: StepFault<'job>,
+    ) -> Vec<StepFault<'job>> {
+        let input = input_of(transform).and_then(|from| self.scan(from).ok());
+        let mut faults = vec![first];
+        for text in texts_of(transform) {
+            let mut unknown = Unknown::new(&text.value);
+            while unknown.places.len() < MOST_UNKNOWN {
+                let now = unknown.text();
+                let planned = match (transform, &input) {
+                    (Transform::Sql(_), _) => match sql::parse(&now) {
+                        Ok(statement) => self.state.statement_to_plan(statement).await.map(drop),
+                        Err(_) => break,
+                    },
+                    (_, Some(input)) => self.state.create_logical_expr(&now, input.schema()).map(drop),
+                    (_, None) => break,
+                };
+                let Some(error) = planned.err().filter(sql::is_unknown_column) else { break };
+                let fault = unknown.in_original(sql::plan_fault(&now, &error));
+                if !unknown.add(&fault) {
+                    break;
+                }
+                let is_known = |known: &StepFault<'_>| std::ptr::eq(known.text, text) && known.fault.is_where(&fault);
+                if !faults.iter().any(is_known) {
+                    faults.push(StepFault { text, fault });
+                }
+            }
+        }
+        faults
+    }
+
+    async fn plan_or_first_fault<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, StepFault<'job>> {
         match transform {
             Transform::Sql(text) => self.query(text).await,
             Transform::Filter { from, r#where: condition } => {
@@ -322,6 +367,72 @@ fn constant_hint(what: &str) -> &'static str {
         "times are written '2026-02-01 12:30:00'; another form is read by to_timestamp('01.02.2026 12:30', '%d.%m.%Y %H:%M')"
     } else {
         "no row has a part in this: correct what stands here"
+    }
+}
+
+/// A text in which columns that do not exist are replaced by nulls.
+struct Unknown<'a> {
+    original: &'a str,
+    /// Line, column and characters in the original, in order.
+    places: Vec<(usize, usize, usize)>,
+}
+
+/// What stands in place of a column.
+const NULL: &str = "NULL";
+
+impl<'a> Unknown<'a> {
+    fn new(original: &'a str) -> Self {
+        Unknown { original, places: Vec::new() }
+    }
+
+    /// The text with the nulls.
+    fn text(&self) -> String {
+        let mut lines: Vec<String> = self.original.split('\n').map(str::to_owned).collect();
+        for (line, column, length) in self.places.iter().rev() {
+            let Some(text) = lines.get_mut(line - 1) else { continue };
+            let rest: String = text.chars().skip(column - 1 + length).collect();
+            *text = text.chars().take(column - 1).chain(NULL.chars()).collect::<String>() + &rest;
+        }
+        lines.join("\n")
+    }
+
+    /// `fault`, found in [`Unknown::text`], with its place in the original.
+    fn in_original(&self, mut fault: sql::PlanFault) -> sql::PlanFault {
+        let (line, mut column) = (fault.fault.line, fault.fault.column);
+        for (_, at, length) in self.places.iter().filter(|(of, ..)| *of == line) {
+            if column > *at {
+                column = (column + length).saturating_sub(NULL.len()).max(*at);
+            }
+        }
+        fault.fault.column = column;
+        fault
+    }
+
+    /// Replaces what is at `fault`; whether that is something new.
+    fn add(&mut self, fault: &sql::PlanFault) -> bool {
+        let place = (fault.fault.line, fault.fault.column, fault.length);
+        let line = self.original.split('\n').nth(place.0.wrapping_sub(1)).unwrap_or_default();
+        let text: String = line.chars().skip(place.1.saturating_sub(1)).take(place.2).collect();
+        // Only what is a name as a whole: a place that the planner does not know is that of the whole text.
+        let is_name = !text.is_empty()
+            && text.chars().all(|one| one.is_alphanumeric() || matches!(one, '_' | '.' | '"' | ' ' | '$'));
+        let is_new = !self.places.iter().any(|known| (known.0, known.1) == (place.0, place.1));
+        if is_name && is_new {
+            self.places.push(place);
+            self.places.sort_unstable();
+        }
+        is_name && is_new
+    }
+}
+
+/// The entry that the expressions of a transform are about.
+fn input_of(transform: &Transform) -> Option<&Located<String>> {
+    match transform {
+        Transform::Sql(_) | Transform::Union { .. } => None,
+        Transform::Filter { from, .. }
+        | Transform::Select { from, .. }
+        | Transform::Sort { from, .. }
+        | Transform::Dedupe { from, .. } => Some(from),
     }
 }
 

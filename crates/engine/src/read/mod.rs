@@ -275,7 +275,10 @@ impl Reader {
         let reader = Arc::clone(self);
         futures::stream::iter(locations)
             .flat_map(move |location| match reader.source_of(&location) {
-                Ok(source) => source.list(&reader.context, &location),
+                Ok(source) => {
+                    reader.steps.fetch.add_detail(source.name());
+                    source.list(&reader.context, &location)
+                }
                 Err(error) => futures::stream::once(async { Err(error) }).boxed(),
             })
             .boxed()

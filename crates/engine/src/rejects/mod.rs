@@ -65,6 +65,19 @@ pub struct Rejects {
     replay: OnceLock<Arc<Replay>>,
     /// What cuts raw records, by the source.
     cutters: RwLock<HashMap<String, Cutter>>,
+    /// Whether rejects are counted and not kept.
+    only_counted: OnceLock<()>,
+}
+
+/// What an entry has left out so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The entry: `sink out`, `places`.
+    pub entry: String,
+    /// How many records or rows.
+    pub count: u64,
+    /// Place and reason of the first of them, each in a line.
+    pub first: Vec<String>,
 }
 
 /// An entry of a job that can refuse something.
@@ -225,10 +238,29 @@ impl Rejects {
         self.add(lines.map(|line| Line::Reject(Box::new(self.as_kept(line)))), false)
     }
 
+    /// Counts rejects without keeping them: what only looks at a job leaves nothing behind.
+    pub fn only_count(&self) {
+        let _ = self.only_counted.set(());
+    }
+
+    /// What has been left out so far, by entry.
+    pub fn left_out(&self) -> Vec<LeftOut> {
+        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut some: Vec<_> = limits.iter().filter(|(_, limit)| limit.rejected() > 0).collect();
+        some.sort_by_key(|(entry, _)| *entry);
+        let left_out = |(entry, limit): (&Entry, &Arc<RejectLimit>)| LeftOut {
+            entry: entry.shown(),
+            count: limit.rejected(),
+            first: first.get(entry.name()).into_iter().flatten().map(one_line).collect(),
+        };
+        some.into_iter().map(left_out).collect()
+    }
+
     /// Adds lines to the file.
     pub fn add(&self, lines: impl Iterator<Item = Line>, now: bool) -> Result<()> {
         let mut lines = lines.peekable();
-        if lines.peek().is_none() {
+        if lines.peek().is_none() || self.only_counted.get().is_some() {
             return Ok(());
         }
         self.known_log()?.add(lines, now)
@@ -334,10 +366,11 @@ impl Rejects {
             error = place.uri.iter().fold(error, |error, uri| error.in_unit(uri, place.member.as_deref()));
             error = place.line.into_iter().fold(error, Error::line);
         }
-        let run = self.run.get().map_or("", String::as_str);
-        error.hint(format!(
-            "`millstream rejects {run}` shows all of them; mend the data or the job, or raise `max_rejects` of {entry}"
-        ))
+        let hint = format!("mend the data or the job, or raise `max_rejects` of {entry}");
+        error.hint(match self.run.get() {
+            Some(run) => format!("`millstream rejects {run}` shows all of them; {hint}"),
+            None => hint,
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 //! Positions are a line and a column inside the SQL text, both from 1; the job crate maps them into the YAML.
 
 mod arithmetic;
+mod casts;
 mod constants;
 mod habits;
 mod sum;
@@ -24,14 +25,17 @@ use millstream_job::SqlFault;
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::prelude::SessionContext;
 
+pub use casts::LATE_CAST;
 pub use constants::constant_fault;
 pub use habits::calls;
 use words::lower_first;
 pub use words::{Words, first_line, reword};
 
-/// `context` with arithmetic that fails where DataFusion's own gives wrong numbers.
+/// `context` with arithmetic that fails where DataFusion's own gives wrong numbers, and with constants that fail only where
+/// a row needs them.
 pub fn checked(context: SessionContext) -> SessionContext {
     context.add_analyzer_rule(Arc::new(arithmetic::CheckedArithmetic));
+    context.add_analyzer_rule(Arc::new(casts::LateCasts));
     context.register_udaf(AggregateUDF::from(sum::CheckedSum::default()));
     context
 }
@@ -43,6 +47,18 @@ pub struct PlanFault {
     pub fault: SqlFault,
     /// Characters at fault.
     pub length: usize,
+}
+
+impl PlanFault {
+    /// Whether `other` begins at the same place.
+    pub fn is_where(&self, other: &PlanFault) -> bool {
+        (self.fault.line, self.fault.column) == (other.fault.line, other.fault.column)
+    }
+}
+
+/// Whether `error` is about a column that does not exist.
+pub fn is_unknown_column(error: &DataFusionError) -> bool {
+    matches!(root(error), DataFusionError::SchemaError(schema, _) if matches!(**schema, SchemaError::FieldNotFound { .. }))
 }
 
 fn at_start(what: impl Into<String>) -> SqlFault {

@@ -223,6 +223,52 @@ pub(crate) async fn examine(
     Ok((Some(facts), changes))
 }
 
+/// Whether the user may change the target, which is there. The server is asked to explain statements of the kinds that the load
+/// will run: it checks the rights and changes nothing.
+pub(crate) async fn may_write(
+    server: &dyn Server,
+    session: &mut dyn Session,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+    facts: &TableFacts,
+) -> Result<(), Vec<Error>> {
+    // A table that takes the place of the target is the user's own.
+    if spec.mode == Mode::Replace {
+        return Ok(());
+    }
+    let table = server.table(spec);
+    let is_there = |name: &str| facts.columns.iter().any(|column| column.name.eq_ignore_ascii_case(name));
+    let columns: Vec<String> = schema
+        .fields()
+        .iter()
+        .filter(|field| is_there(field.name()))
+        .map(|field| server.quoted(field.name()))
+        .collect();
+    let Some(first) = columns.first() else { return Ok(()) };
+    let nulls = vec!["NULL"; columns.len()].join(", ");
+    // Without a table MySQL knows no WHERE.
+    let nothing = format!("SELECT {nulls} FROM (SELECT 1 AS one) AS nothing WHERE 1 = 0");
+    let mut statements = vec![format!("INSERT INTO {table} ({}) {nothing}", columns.join(", "))];
+    match spec.mode {
+        Mode::Merge => statements.push(format!("UPDATE {table} SET {first} = NULL WHERE 1 = 0")),
+        Mode::Truncate if server.empty(&table, Some(facts)).starts_with("DELETE") => {
+            statements.push(format!("DELETE FROM {table} WHERE 1 = 0"));
+        }
+        _ => {}
+    }
+    let mut faults = Vec::new();
+    for statement in statements {
+        let explained = session.query(&format!("EXPLAIN {statement}")).await;
+        faults.extend(explained.err().map(|failure| {
+            let error = failure.into_error();
+            let cause = error.cause_text().unwrap_or(error.what()).to_owned();
+            let refused = Error::refused(format!("the user may not write to {}", place(server, spec))).cause(cause);
+            refused.hint("GRANT the user what is missing")
+        }));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
 /// The target as it is when it fits the rows, changed if that is allowed; `None` if there is none.
 async fn fitting(
     server: &dyn Server,

@@ -73,7 +73,12 @@ impl Sink for DatabaseSink {
             if !self.spec.before.is_empty() {
                 return Ok(());
             }
-            load::examine(self.server.as_ref(), session.as_mut(), &self.spec, &schema).await.map(drop)
+            let server = self.server.as_ref();
+            let (facts, _) = load::examine(server, session.as_mut(), &self.spec, &schema).await?;
+            match facts {
+                Some(facts) => load::may_write(server, session.as_mut(), &self.spec, &schema, &facts).await,
+                None => Ok(()),
+            }
         };
         faults.extend(looked.await.err().into_iter().flatten());
         if faults.is_empty() { Ok(()) } else { Err(faults) }

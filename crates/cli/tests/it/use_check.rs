@@ -1,0 +1,193 @@
+//! `check`, `preview` and `run` agree: what keeps a job from running is said by all of them, before anything is written.
+
+use millstream_testkit::{MariaDb, PASSWORD, Postgres, USER};
+
+use crate::use_support::{Lab, Ran};
+
+const ROWS: &str = "id,name\n1,a\n2,b\nx,c\n4,d\n";
+
+fn lab(job: &str) -> Lab {
+    let lab = Lab::with_job(job);
+    lab.file("a.csv", ROWS);
+    lab
+}
+
+/// The errors that a command tells.
+fn errors(ran: &Ran) -> &str {
+    ran.stderr.find("error: ").map_or("", |at| &ran.stderr[at..])
+}
+
+/// `check` and `run` must refuse the job with `code`, and with the same words, which hold `parts`.
+#[track_caller]
+fn both_refuse(lab: &Lab, code: i32, parts: &[&str]) {
+    let checked = lab.run(&["check", "job.yaml"]);
+    checked.ended(code).tells(parts);
+    let ran = lab.run(&["run", "job.yaml", "--quiet"]);
+    ran.ended(code);
+    assert_eq!(errors(&checked), errors(&ran), "the same fault, the same message");
+}
+
+#[test]
+fn a_preview_leaves_out_what_a_run_would() {
+    let reject = |at: &str, columns: &str, sql: &str| {
+        lab(&format!(
+            "sources:\n  s: {{read: a.csv, csv: {{columns: {columns}}}{}}}\ntransforms:\n  t: {{sql: '{sql}'{}}}\nsinks:\n  \
+             o: {{from: t, write: out.csv}}\n",
+            if at == "s" { ", max_rejects: 1" } else { "" },
+            if at == "t" { ", max_rejects: 1" } else { "" },
+        ))
+    };
+    let by_parser = reject("s", "{id: int64, name: utf8}", "SELECT id, name FROM s");
+    let by_expression = reject("t", "{id: utf8, name: utf8}", "SELECT CAST(id AS int) AS id, name FROM s");
+    for (lab, entry) in [(&by_parser, "s"), (&by_expression, "t")] {
+        let shown = lab.run(&["preview", "job.yaml", "--json"]);
+        shown.ok().tells(&[&format!("1 record left out by `{entry}`:\n"), "`x`"]);
+        let rows = shown.json();
+        let ids: Vec<i64> = rows.as_array().expect("rows").iter().filter_map(|row| row["id"].as_i64()).collect();
+        assert_eq!(ids, [1, 2, 4]);
+        assert!(!lab.path(".state").exists(), "a preview keeps nothing");
+        lab.run(&["run", "job.yaml"]).ok();
+        assert_eq!(lab.read("out.csv"), "id,name\n1,a\n2,b\n4,d\n");
+    }
+    by_parser.file("a.csv", ROWS.to_owned() + "y,e\n");
+    let shown = by_parser.run(&["preview", "job.yaml"]);
+    shown
+        .ended(3)
+        .tells(&["2 records were rejected, and `max_rejects` of `s` allows 1", "hint: mend the data or the job"]);
+}
+
+#[test]
+fn what_cannot_be_loaded_file_by_file_is_said_before_the_run() {
+    const FILES: &str = "read: a.csv, csv: {columns: {id: utf8, name: utf8}}";
+    let job = |source: &str, transforms: &str, sinks: &str| {
+        let lab = lab(&format!(
+            "sources:\n  s: {{{source}, incremental: true}}\n  r: {{{FILES}}}\n{transforms}sinks:\n{sinks}  rest: {{from: r, write: \
+             rest.csv}}\n"
+        ));
+        let database = rusqlite::Connection::open(lab.path("in.db")).expect("a database");
+        database.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT)").expect("a table");
+        lab
+    };
+    let into = |from: &str, rest: &str| format!("  o: {{from: {from}, write: {rest}}}\n");
+    let table = "'sqlite:o.db', table: t";
+    let merge = format!("{table}, mode: merge, key: [id]");
+    let two = format!("{}  p: {{from: s, write: 'sqlite:p.db', table: t}}\n", into("s", table));
+    let join = "transforms:\n  j: {sql: 'SELECT s.id FROM s JOIN r ON s.id = r.id'}\n";
+    for (source, transforms, sinks, code, why) in [
+        (FILES, "", into("s", &merge), 2, "this target takes all rows at once"),
+        (FILES, "", into("s", "o.csv"), 2, "this target takes all rows at once"),
+        ("read: 'sqlite:in.db', sqlite: {table: t}", "", into("s", table), 2, "a database has no files"),
+        ("read: '-', csv: {columns: {id: utf8}}", "", into("s", table), 2, "standard input has no files"),
+        (FILES, "", two, 2, "a step with several users runs once"),
+        (FILES, join, into("j", table), 2, "a join puts rows together"),
+    ] {
+        let lab = job(source, transforms, &sinks);
+        both_refuse(&lab, code, &["`s` is incremental, and `o` cannot be loaded file by file", why]);
+        assert!(!lab.path("o.db").exists() && !lab.path("o.csv").exists());
+    }
+    let lab = job(FILES, "", &into("s", table));
+    lab.run(&["check", "job.yaml"]).ok();
+    lab.run(&["run", "job.yaml"]).ok();
+}
+
+#[test]
+fn a_target_that_cannot_be_written_is_said_before_the_run() {
+    let job = |sink: &str| {
+        lab(&format!(
+            "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\nsinks:\n  o: {{from: s, {sink}}}\n"
+        ))
+    };
+    for (sink, what) in [
+        ("write: /proc/o.csv", "cannot write to the folder /proc"),
+        ("write: /sys/deep/o.csv", "cannot write to the folder /sys"),
+        ("write: 'sqlite:/proc/o.db', table: t", "cannot write to the folder /proc"),
+    ] {
+        both_refuse(&job(sink), 1, &[what]);
+    }
+    let lab = job("write: out/o.csv");
+    lab.0.folder("out");
+    lab.run(&["check", "job.yaml"]).ok();
+    assert_eq!(crate::use_support::names(&lab.path("out")), Vec::<String>::new(), "a check leaves nothing");
+}
+
+#[test]
+fn rights_that_a_user_of_a_server_lacks_are_said_before_the_run() {
+    const TABLE: &str = "CREATE TABLE t (id VARCHAR(9) PRIMARY KEY, name VARCHAR(9))";
+    let mariadb = MariaDb::shared();
+    let (name, user) = (mariadb.database(), "only_reads");
+    mariadb.query(&name, TABLE);
+    mariadb.query(&name, &format!("CREATE USER '{user}_{name}'@'%' IDENTIFIED BY '{PASSWORD}'"));
+    let in_mariadb = |sql: &str| mariadb.query(&name, &sql.replace("USER", &format!("'{user}_{name}'@'%'")));
+    let postgres = Postgres::shared();
+    let other = postgres.database();
+    postgres.query(&other, TABLE);
+    postgres.query(&other, &format!("CREATE USER {user}_{other} PASSWORD '{PASSWORD}'"));
+    let in_postgres = |sql: &str| postgres.query(&other, &sql.replace("USER", &format!("{user}_{other}")));
+    let servers: [(&dyn Fn(&str) -> Vec<String>, String); 2] = [
+        (&in_mariadb, mariadb.url(&name).replace(USER, &format!("{user}_{name}"))),
+        (&in_postgres, postgres.url(&other).replace(USER, &format!("{user}_{other}"))),
+    ];
+    for (grant, url) in servers {
+        grant("GRANT SELECT ON t TO USER");
+        let lab = lab(&format!(
+            "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\nsinks:\n  o: {{from: s, write: '{url}', \
+             table: t, key: [id], mode: MODE}}\n"
+        ));
+        let text = lab.read("job.yaml");
+        let mode = |mode: &str| drop(lab.file("job.yaml", text.replace("MODE", mode)));
+        for all in ["append", "truncate", "merge", "ignore"] {
+            mode(all);
+            both_refuse(&lab, 1, &["the user may not write to table t of", "denied"]);
+        }
+        grant("GRANT INSERT ON t TO USER");
+        mode("append");
+        lab.run(&["check", "job.yaml"]).ok();
+        mode("merge");
+        both_refuse(&lab, 1, &["the user may not write to table t of", "denied"]);
+        assert_eq!(grant("SELECT count(*) FROM t"), ["0"]);
+    }
+}
+
+/// Faults of several entries come together, whatever stage of the check finds them.
+#[test]
+fn what_can_be_known_together_is_said_together() {
+    let lab = lab(
+        "sources:\n  s: {read: a.csv}\n  gone: {read: gone.csv}\ntransforms:\n  t:\n    sql: SELECT idd, nam, upper(amount) AS u FROM s \
+         WHERE oher > 1\n  u: {filter: {from: nowhere, where: id > 1}}\nsinks:\n  o: {from: t, write: /proc/o.csv}\n  p: {from: s, \
+         write: p/}\n",
+    );
+    for command in [&["check", "job.yaml"][..], &["run", "job.yaml"]] {
+        lab.run(command).ended(2).tells(&[
+            "there is no column `idd`",
+            "there is no column `nam`",
+            "there is no column `oher`",
+            "there is no column `amount`",
+            "`nowhere`",
+            "gone.csv",
+            "`p/` is a folder",
+        ]);
+    }
+    let sound = "sources:\n  s: {read: a.csv}\n  gone: {read: gone.csv}\ntransforms:\n  t: {sql: 'SELECT idd FROM s'}\nsinks:\n  o: \
+                 {from: t, write: o.csv}\n  p: {from: s, write: /proc/p.csv}\n  q: {from: gone, write: q.csv}\n";
+    lab.file("job.yaml", sound);
+    for command in [&["check", "job.yaml"][..], &["run", "job.yaml"]] {
+        lab.run(command).ended(2).tells(&["there is no column `idd`", "gone.csv", "cannot write to the folder /proc"]);
+    }
+}
+
+#[test]
+fn a_constant_that_no_row_needs_stops_nobody() {
+    let job = |sql: &str| {
+        lab(&format!(
+            "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\ntransforms:\n  t:\n    sql: |\n      {sql}\n\
+             sinks:\n  o: {{from: t, write: out.csv}}\n"
+        ))
+    };
+    let never = job("SELECT CASE WHEN id = 'never' THEN CAST('abc' AS int) ELSE 0 END AS v FROM s");
+    never.run(&["run", "job.yaml"]).ok();
+    assert_eq!(never.read("out.csv"), "v\n0\n0\n0\n0\n");
+    let once = job("SELECT CASE WHEN id = 'x' THEN CAST('abc' AS int) ELSE 0 END AS v FROM s");
+    once.run(&["run", "job.yaml"]).ended(1).tells(&["the text cannot be converted to int32\n  step t\n  text `abc`"]);
+    let always = job("SELECT CAST('abc' AS int) AS v FROM s");
+    both_refuse(&always, 2, &["job.yaml:6:19", "the text cannot be converted to int32"]);
+}
