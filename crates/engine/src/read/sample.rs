@@ -180,6 +180,10 @@ pub async fn units(reader: &Arc<Reader>, limit: usize) -> Result<Vec<Unit>> {
 /// how long a record is; `None` if nothing is told.
 pub async fn estimate(reader: &Arc<Reader>) -> Result<Option<Estimate>> {
     let units = units(reader, ESTIMATE_UNITS).await?;
+    // What a list names may be elsewhere: a look at it would cost as much as reading it.
+    if units.iter().any(|unit| reader.source_of(&unit.uri).is_ok_and(|source| source.name() != "file")) {
+        return Ok(None);
+    }
     let mut estimate = Estimate { is_cut: units.len() == ESTIMATE_UNITS, ..Estimate::default() };
     let (ratio, record_bytes) = growth(reader, &units).await.unwrap_or((UNPACKED_RATIO, None));
     estimate.record_bytes = record_bytes;
