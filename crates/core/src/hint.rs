@@ -17,11 +17,27 @@ fn similarity(word: &str, choice: &str) -> f64 {
     if word.len() >= 3 && strsim::osa_distance(word, choice) == 1 { similar.max(0.9) } else { similar }
 }
 
+/// What other tools call a choice of ours.
+const SYNONYMS: &[(&[&str], &str)] = &[
+    (&["upsert", "update", "insert_or_update", "insert_update"], "merge"),
+    (&["insert", "add"], "append"),
+    (&["overwrite", "recreate", "drop", "full_refresh", "full-refresh"], "replace"),
+    (&["skip", "insert_ignore", "insert-ignore", "do_nothing"], "ignore"),
+    (&["delete", "truncate_insert", "truncate-insert"], "truncate"),
+];
+
+/// The one of `choices` that other tools call `word`.
+fn synonym<'a>(word: &str, choices: &[&'a str]) -> Option<&'a str> {
+    let lower = word.to_lowercase();
+    let (_, ours) = SYNONYMS.iter().find(|(words, _)| words.contains(&lower.as_str()))?;
+    choices.iter().copied().find(|choice| choice == ours)
+}
+
 /// A hint for a `word` that is none of `choices`: the nearest one, then all of them (`what` names them in the plural).
 pub fn did_you_mean(word: &str, what: &str, choices: &[&str]) -> String {
     let all =
         if choices.is_empty() { format!("there are no {what}") } else { format!("{what}: {}", choices.join(", ")) };
-    match nearest(word, choices.iter().copied()) {
+    match nearest(word, choices.iter().copied()).or_else(|| synonym(word, choices)) {
         Some(choice) => format!("did you mean `{choice}`? {all}"),
         None => all,
     }
@@ -43,5 +59,11 @@ mod tests {
             did_you_mean("qoute", "valid keys", &choices),
             "did you mean `quote`? valid keys: delimiter, header, quote"
         );
+        let modes = ["append", "replace", "merge"];
+        for (word, choice) in [("upsert", "merge"), ("Insert", "append"), ("overwrite", "replace")] {
+            let hint = did_you_mean(word, "choices", &modes);
+            assert_eq!(hint, format!("did you mean `{choice}`? choices: append, replace, merge"));
+        }
+        assert_eq!(did_you_mean("upsert", "choices", &["gzip"]), "choices: gzip");
     }
 }

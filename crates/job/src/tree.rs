@@ -373,15 +373,23 @@ fn syntax_lint(text: &JobText, fault: &ScanError, lines_before: usize) -> Lint {
         )
     } else if info.contains("<document start>") {
         ("this line belongs to nothing that stands above it".to_owned(), "check its indentation")
+    } else if info.contains("',' or") && text.line(span.line.saturating_sub(1)).contains(" #") {
+        (
+            "expected a comma or the closing bracket".to_owned(),
+            "in the line above a `#` behind a space begins a comment: put a value that holds one in quotes",
+        )
     } else if info.contains("',' or") {
         (
             "expected a comma or the closing bracket".to_owned(),
-            "inside of `{ }` and `[ ]` a value with brackets or a comma, such as `${NAME}`, stands in quotes",
+            "inside of `{ }` and `[ ]` put a value that holds brackets, a comma or a quote, such as SQL or `${NAME}`, in \
+             quotes",
         )
     } else if info.contains("invalid trailing content") {
         let before: String = text.line(span.line).chars().take(marker.col()).collect();
         let hint = match before.contains(['{', '[']) {
-            true => "inside of `{ }` and `[ ]` a comma ends the value: put the whole value in quotes",
+            true => {
+                "inside of `{ }` and `[ ]` a comma ends the value: put a value that holds one, such as SQL, in quotes"
+            }
             false => "put the whole value in quotes, of the kind that it does not hold",
         };
         ("something stands behind a closing quote".to_owned(), hint)

@@ -242,10 +242,21 @@ impl<'a> Walker<'a> {
         let none = Map::new();
         let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
         let others = schema.get("additionalProperties");
-        for entry in entries {
+        let mut cut_off = 0;
+        for (index, entry) in entries.iter().enumerate() {
             let inner = Subject { node: &entry.value, name: &entry.key, at: entry.report_span() };
+            if cut_off > 0 {
+                cut_off -= 1;
+                continue;
+            }
             match (properties.get(&entry.key), others) {
                 (Some(property), _) => self.walk(inner, property, found),
+                (None, Some(Value::Bool(false))) if is_cut_off(&entries[..=index], properties) => {
+                    let more = &entries[index + 1..];
+                    let is_more = |more: &usize| is_cut_off(&entries[..=*more], properties);
+                    cut_off = (index + 1..entries.len()).take_while(is_more).count();
+                    found.lints.push(self.cut_off(&entries[index - 1], &entries[index], &more[..cut_off]));
+                }
                 (None, Some(Value::Bool(false))) => found.lints.push(self.unknown_key(entry, subject.name, properties)),
                 (None, Some(schema)) => self.walk(inner, schema, found),
                 (None, None) => {}
@@ -264,6 +275,20 @@ impl<'a> Walker<'a> {
             }
         }
         self.count(subject, entries.len(), schema, ("minProperties", "maxProperties"), ("key", "keys"), found);
+    }
+
+    /// A comma inside of braces has ended the value of `before`, and what stands behind it is read as keys.
+    fn cut_off(&self, before: &Entry, first: &Entry, more: &[Entry]) -> Lint {
+        let parts = std::iter::once(first).chain(more).map(|entry| entry.key.as_str());
+        let whole: Vec<&str> = before.value.scalar().map(Scalar::shown).into_iter().chain(parts).collect();
+        let whole = whole.join(", ");
+        let quoted = match whole.contains('"') {
+            true => format!("'{}'", whole.replace('\'', "''")),
+            false => format!("\"{whole}\""),
+        };
+        let what = format!("the comma in front of `{}` ends the value of `{}`", first.key, before.key);
+        let hint = format!("inside of `{{ }}` put a value that holds a comma in quotes: {}: {quoted}", before.key);
+        self.text.error(first.key_span, what).hint(hint)
     }
 
     fn unknown_key(&self, entry: &Entry, name: &str, properties: &Map<String, Value>) -> Lint {
@@ -382,6 +407,20 @@ impl<'a> Walker<'a> {
             found.lints.push(lint);
         }
     }
+}
+
+/// Whether the last of `entries` is no key but the rest of the text before it: it is unknown and has no value, and stands
+/// where only braces allow that.
+fn is_cut_off(entries: &[Entry], properties: &Map<String, Value>) -> bool {
+    let [.., before, last] = entries else { return false };
+    let has_nothing = last.value.scalar().is_some_and(|scalar| scalar.typed == Typed::Null && scalar.text.is_empty());
+    let is_no_word = last.key.contains(|one: char| !one.is_ascii_alphanumeric() && one != '_' && one != '-');
+    let follows_text = match properties.contains_key(&before.key) {
+        true => before.value.scalar().is_some_and(|scalar| scalar.plain && scalar.typed == Typed::Text),
+        false => is_cut_off(&entries[..entries.len() - 1], properties),
+    };
+    let in_braces = is_no_word || last.key_span.line == before.key_span.line;
+    !properties.contains_key(&last.key) && has_nothing && in_braces && follows_text
 }
 
 /// Descriptions are sentences, hints begin in lower case; abbreviations stay.

@@ -191,3 +191,35 @@ fn a_constant_that_no_row_needs_stops_nobody() {
     let always = job("SELECT CAST('abc' AS int) AS v FROM s");
     both_refuse(&always, 2, &["job.yaml:6:19", "the text cannot be converted to int32"]);
 }
+
+/// A value that YAML cuts at a comma, a quote or a `#` is shown as a whole, with its quotes.
+#[test]
+fn sql_that_yaml_takes_apart_is_to_be_quoted() {
+    for (entry, parts) in [
+        (
+            "{sql: SELECT id, name, upper(name) FROM s, max_rejects: 3}",
+            &[
+                "error: the comma in front of `name` ends the value of `sql`",
+                "hint: inside of `{ }` put a value that holds a comma in quotes: sql: \"SELECT id, name, upper(name) FROM s\"",
+                "1 error",
+            ][..],
+        ),
+        ("{filter: {from: s, where: substr(name, 1, 2) = 'x'}}", &["where: \"substr(name, 1, 2) = 'x'\""]),
+        ("{sql: SELECT id FROM s WHERE name IN ('a', 'b')}", &["put a value that holds one, such as SQL, in quotes"]),
+        ("{select: {from: s, columns: [coalesce(id, name) AS x]}}", &["a parenthesis has no partner", "in quotes"]),
+        ("{sql: SELECT id FROM s WHERE name = 'a: b'}", &["such as SQL or `${NAME}`, in quotes"]),
+        ("{sql: SELECT name #> 'x' FROM s}", &["a `#` behind a space begins a comment"]),
+    ] {
+        let job = format!(
+            "sources:\n  s: {{read: a.csv}}\ntransforms:\n  t: {entry}\nsinks:\n  o: {{from: t, write: o.csv}}\n"
+        );
+        let checked = lab(&job).run(&["check", "job.yaml"]);
+        let told: Vec<&str> = parts.iter().copied().filter(|part| *part != "1 error").collect();
+        checked.ended(2).tells(&told);
+        if parts.contains(&"1 error") {
+            assert_eq!(checked.stderr.matches("error: ").count(), 1, "{}", checked.stderr);
+        }
+    }
+    let mode = "sources:\n  s: {read: a.csv}\nsinks:\n  o: {from: s, write: 'sqlite:o.db', table: t, mode: upsert}\n";
+    lab(mode).run(&["check", "job.yaml"]).ended(2).tells(&["did you mean `merge`?"]);
+}

@@ -69,6 +69,20 @@ const SHOWN: usize = 80;
 const AGGREGATES: &[&str] =
     &["sum", "count", "avg", "mean", "min", "max", "median", "stddev", "array_agg", "string_agg"];
 
+/// What to do about a text of which YAML has taken a part for something else: its parentheses do not match.
+pub fn cut_off_hint(sql: &str) -> Option<String> {
+    let depth = tokens(sql).iter().fold(0_i32, |depth, one| match one.token {
+        Token::LParen | Token::LBracket => depth + 1,
+        Token::RParen | Token::RBracket => depth - 1,
+        _ => depth,
+    });
+    (depth != 0).then(|| {
+        "a parenthesis has no partner; inside of YAML's `[ ]` and `{ }` a comma ends a value: put one that holds a comma in \
+         quotes"
+            .to_owned()
+    })
+}
+
 /// What says something in `sql`, in order.
 fn tokens(sql: &str) -> Vec<TokenWithSpan> {
     let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location().unwrap_or_default();

@@ -120,7 +120,7 @@ fn syntax_fault(sql: &str, error: &DataFusionError) -> SqlFault {
         None => lower_first(what),
     };
     let (line, column) = place.unwrap_or_else(|| end(sql));
-    let hint = habits::word_hint(sql, line, column);
+    let hint = habits::word_hint(sql, line, column).or_else(|| habits::cut_off_hint(sql));
     SqlFault { line, column, what: format!("the SQL does not parse: {what}"), hint }
 }
 
