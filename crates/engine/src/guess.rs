@@ -89,8 +89,15 @@ fn job_text(url: &str, unit: &Unit, head: &Head, guess: &millstream_format::Gues
         let _ = writeln!(text, "# {line}");
     }
     let _ = writeln!(text, "sources:\n  {name}:\n    read: {}", scalar(&Value::String(url.to_owned())));
-    block(&mut text, guess.format, &guess.settings, 4);
+    text.push_str(&block_of(guess));
     let _ = writeln!(text, "\nsinks:\n  result:\n    from: {name}\n    write: \"-\"\n    {sink}: {{}}");
+    text
+}
+
+/// The format block of a guess as lines of YAML, indented by four spaces: it stands below the `read:` of a source.
+pub fn block_of(guess: &millstream_format::Guess) -> String {
+    let mut text = String::new();
+    block(&mut text, guess.format, &guess.settings, 4);
     text
 }
 
