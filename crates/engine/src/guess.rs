@@ -82,11 +82,11 @@ fn job_text(url: &str, unit: &Unit, head: &Head, guess: &millstream_format::Gues
     let _ = writeln!(
         text,
         "# Guessed from {}{}.",
-        unit.name(),
+        in_comment(&unit.name()),
         if head.codec == "plain" { String::new() } else { format!(" ({})", head.codec) }
     );
     for line in &guess.evidence {
-        let _ = writeln!(text, "# {line}");
+        let _ = writeln!(text, "# {}", in_comment(line));
     }
     let _ = writeln!(text, "sources:\n  {name}:\n    read: {}", scalar(&Value::String(url.to_owned())));
     text.push_str(&block_of(guess));
@@ -105,16 +105,25 @@ pub fn block_of(guess: &millstream_format::Guess) -> String {
 fn block(text: &mut String, key: &str, value: &Value, indent: usize) {
     let spaces = " ".repeat(indent);
     match value {
-        Value::Object(entries) if !entries.is_empty() => {
+        Value::Object(entries) if !entries.is_empty() && key.len() <= LONGEST_KEY / 8 => {
             let _ = writeln!(text, "{spaces}{}:", key_text(key));
             for (key, value) in entries {
                 block(text, key, value, indent + 2);
             }
         }
         other => {
-            let _ = writeln!(text, "{spaces}{}: {}", key_text(key), scalar(other));
+            let _ = writeln!(text, "{spaces}{}{}", key_before(key, &spaces), scalar(other));
         }
     }
+}
+
+/// A key longer than this does not stand before a colon, by the rules of YAML (1.2, 7.4.2).
+const LONGEST_KEY: usize = 1000;
+
+/// A key and what separates it from its value; `spaces` are those before it.
+fn key_before(key: &str, spaces: &str) -> String {
+    let text = key_text(key);
+    if text.chars().count() <= LONGEST_KEY { format!("{text}: ") } else { format!("? {text}\n{spaces}: ") }
 }
 
 /// A key, quoted unless it is a plain word that YAML cannot take for something else.
@@ -142,8 +151,46 @@ fn scalar(value: &Value) -> String {
     }
 }
 
+/// In double quotes, where only what YAML can show stands for itself (1.2, 5.1).
 fn quoted(text: &str) -> String {
-    Value::String(text.replace("${", "$${")).to_string()
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for sign in text.replace("${", "$${").chars() {
+        match sign {
+            '"' | '\\' => quoted.extend(['\\', sign]),
+            sign => push_shown(sign, &mut quoted),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Text of a file as one line of a comment.
+fn in_comment(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    text.chars().for_each(|sign| push_shown(sign, &mut shown));
+    shown
+}
+
+/// `sign`, escaped if a reader of YAML would not take it, end a line at it, or leave it out.
+fn push_shown(sign: char, shown: &mut String) {
+    let _ = match sign {
+        '\n' => write!(shown, "\\n"),
+        '\r' => write!(shown, "\\r"),
+        '\t' => write!(shown, "\\t"),
+        '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}'
+        | '\u{200e}'
+        | '\u{200f}'
+        | '\u{feff}'
+        | '\u{fffe}'
+        | '\u{ffff}' => {
+            write!(shown, "\\u{:04x}", u32::from(sign))
+        }
+        control if control.is_control() => write!(shown, "\\u{:04x}", u32::from(control)),
+        other if u32::from(other) & 0xfffe == 0xfffe => write!(shown, "\\U{:08x}", u32::from(other)),
+        other => write!(shown, "{other}"),
+    };
 }
 
 /// A name for the source: the file's, without its endings; the folder's, if `url` means several files of one.

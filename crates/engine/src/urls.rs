@@ -8,12 +8,13 @@ use futures::TryStreamExt;
 use millstream_codec::{Limits, Unpacked};
 use millstream_core::format::{OnDrift, Validate};
 use millstream_core::source::OnError;
-use millstream_core::{Error, Result, StepKind};
+use millstream_core::{Error, Result, StepKind, Unit};
 use tokio::task::JoinSet;
 
 use crate::prepare::{Base, Failure, lines};
 use crate::read::crew::ReadCrew;
 use crate::read::exec::helpers;
+use crate::read::foreign::Foreign;
 use crate::read::opening::{Order, opened};
 use crate::read::queue::{PORTION, UnitQueue, no_match};
 use crate::read::unit::UnitText;
@@ -154,7 +155,7 @@ impl Counter {
             let worker = Arc::new(crew.join());
             while let Some(open) = opened.try_next().await? {
                 let mut text = UnitText::new(Arc::clone(&self.reader), open, Arc::clone(&worker))?;
-                let lines = lines_of(&mut text).await?;
+                let lines = lines_of(&mut text, &self.reader).await?;
                 counts.lines += lines;
                 let of_unit = text.ended(lines).filter(|_| self.by_unit);
                 counts.units.extend(of_unit.map(|lines| UnitCount { unit: text.unit().name(), lines }));
@@ -167,36 +168,35 @@ impl Counter {
     }
 }
 
-/// What a Parquet file begins with: its mark, then a structure whose first field is a number of 32 bits. No text has
-/// the second behind the first.
-const PARQUET: &[u8] = b"PAR1\x15";
-
-fn no_lines() -> Error {
-    Error::refused("a Parquet file has rows and no lines")
-        .hint("count its rows in a job: `millstream guess FILE > job.yaml` writes one, and SELECT count(*) counts")
-}
-
 /// The lines of all members of a unit.
-async fn lines_of(text: &mut UnitText) -> Result<u64> {
+async fn lines_of(text: &mut UnitText, reader: &Reader) -> Result<u64> {
     let mut lines = LineCount::default();
-    let mut first = true;
+    let mut foreign = Foreign::new(reader);
     loop {
         match text.next().await? {
             Unpacked::Text(piece) => {
-                if std::mem::take(&mut first) && piece.starts_with(PARQUET) {
-                    let unit = text.unit();
-                    return Err(no_lines().in_unit(&unit.uri, None));
-                }
+                foreign.text(&piece).map_err(|error| no_lines(error, text.unit()))?;
                 lines.add(&piece);
             }
-            Unpacked::End => {
-                lines.end();
-                first = true;
+            Unpacked::End => lines.end(),
+            Unpacked::Begin { member } => {
+                let uri = &text.unit().uri;
+                foreign.begin(uri, member.as_deref()).map_err(|error| no_lines(error, text.unit()))?;
             }
-            Unpacked::Hungry | Unpacked::Begin { .. } => {}
+            Unpacked::Hungry => {}
             Unpacked::Done => return Ok(lines.lines),
         }
     }
+}
+
+/// Why the lines of a file of another kind are not counted. Those of a Parquet file can be had otherwise.
+fn no_lines(error: Error, unit: &Unit) -> Error {
+    let error = match error.what().contains("Parquet") {
+        true => Error::refused("a Parquet file has rows and no lines")
+            .hint("count its rows in a job: `millstream guess FILE > job.yaml` writes one, and SELECT count(*) counts"),
+        false => error,
+    };
+    error.in_unit(&unit.uri, None)
 }
 
 /// Counts lines over pieces of text.

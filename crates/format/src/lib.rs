@@ -19,7 +19,7 @@ mod split;
 
 use millstream_core::registry::FormatEntry;
 
-pub use sniff::{Guess, guess};
+pub use sniff::{Guess, foreign_member, foreign_text, guess};
 
 /// All formats. To add one is to add a folder and a line here.
 pub const FORMATS: &[FormatEntry] = &[lines::ENTRY, csv::ENTRY, json::ENTRY, parquet::ENTRY];

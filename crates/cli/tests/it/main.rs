@@ -15,6 +15,7 @@ mod use_database_sources;
 mod use_databases;
 mod use_demo;
 mod use_formats;
+mod use_guess;
 mod use_large;
 mod use_memory;
 mod use_rejects;

@@ -25,6 +25,7 @@ use millstream_core::source::{Source, SourceContext};
 use millstream_core::{Budget, Crew, Error, Reservation, Result, Unit};
 
 use super::crew::Member;
+use super::foreign::Foreign;
 use super::order::{OrderCheck, SortedBy};
 use super::pace::Pace;
 use super::split::{SplitParser, cut};
@@ -217,18 +218,21 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
         let mut member = MemberPlace::default();
         let mut names: HashMap<Arc<str>, u32> = HashMap::new();
         let mut tape = None;
+        let mut foreign = Foreign::new(&reader);
         loop {
             let mut parsed = Parsed::default();
             let mut ended = false;
             let mut taken = match text.next().await? {
                 Unpacked::Hungry => continue,
                 Unpacked::Begin { member: name } => {
+                    foreign.begin(&text.unit().uri, name.as_deref())?;
                     member = next_member(name, &mut names);
                     sink = MemberReader::new(&reader, &request.parse)?;
                     tape = reader.tape(request.raw);
                     continue;
                 }
                 Unpacked::Text(piece) => {
+                    foreign.text(&piece).map_err(|error| text.fault(error, member.name.as_deref()))?;
                     tape.iter_mut().for_each(|tape: &mut Tape| tape.push(&piece));
                     if text.is_long() {
                         sink.split(&reader, &request.parse, &piece, text.worker());

@@ -12,6 +12,7 @@ use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
 
 use super::Reader;
 use super::archive;
+use super::foreign::Foreign;
 use super::queue::no_match;
 use super::rows::{Collected, range_format, ranged_file, stream_format};
 use super::stored;
@@ -250,6 +251,7 @@ async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize, holder: Optio
     let mut taken: Vec<Bytes> = Vec::new();
     let mut head = Head { unit, member: None, codec: "", text: Bytes::new(), complete: false, stored: 0 };
     let mut text = Charged::default();
+    let mut foreign = Foreign::new(reader);
     while text.bytes.len() < limit {
         match unpack.next().map_err(at_unit)? {
             Unpacked::Hungry => match bytes.next().await.transpose().map_err(at_unit)? {
@@ -261,8 +263,12 @@ async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize, holder: Optio
                 }
                 None => unpack.end(),
             },
-            Unpacked::Begin { member } => head.member = member,
+            Unpacked::Begin { member } => {
+                foreign.begin(&uri, member.as_deref())?;
+                head.member = member;
+            }
             Unpacked::Text(piece) => {
+                foreign.text(&piece).map_err(|error| error.in_unit(&uri, head.member.as_deref()))?;
                 if let Some(holder) = holder {
                     text.charges.push(reader.context.budget.try_reserve(holder, piece.len()).map_err(at_unit)?);
                 }

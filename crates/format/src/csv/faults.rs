@@ -146,8 +146,22 @@ fn range(data_type: &DataType) -> Option<String> {
     Some(format!("{}, {low} to {high}", type_name(data_type)))
 }
 
-/// Adds to a fault of the header that its delimiter looks wrong, if it does.
-pub(crate) fn header_hint(error: Error, dialect: &Dialect, names: &[String]) -> Error {
+/// What to do where a record has more fields than the header's one: `title` stands there, and the record on `line`.
+pub(crate) fn title_hint(title: &str, line: u64) -> String {
+    format!(
+        "the header has one field, `{}`; if the lines before line {line} are a title, set `skip_lines: {}`",
+        millstream_core::error::printable(title.as_bytes()),
+        line - 1
+    )
+}
+
+/// Adds to a fault of the header that the names stand on the line `below`, if they do, or that its delimiter looks wrong,
+/// if it does.
+pub(crate) fn header_hint(error: Error, dialect: &Dialect, names: &[String], below: Option<u64>) -> Error {
+    if let Some(line) = below {
+        let lines = line - 1;
+        return error.hint(format!("line {line} has the names of the columns: set `skip_lines: {lines}`"));
+    }
     let [only] = names else { return error };
     let other =
         [";", "\t", "|", ","].into_iter().find(|other| dialect.delimiter != other.as_bytes() && only.contains(other));

@@ -1,7 +1,8 @@
 //! The columns of a sample and the narrowest types that hold its values.
 //!
-//! A type is only given where nothing is lost by it: whole numbers with leading zeros (postcodes) or more digits than
-//! an int64 has stay text.
+//! A type is only given where nothing is lost by it. What stays text: whole numbers with leading zeros (postcodes), with a
+//! leading plus (telephone numbers), or with more digits than an int64 has; numbers with more digits than a float64 keeps,
+//! such as whole numbers above 2^53 beside a fraction; and `1e5`, which no program writes for a number (`1e+05`, `1.0e5`).
 
 use std::sync::Arc;
 
@@ -204,11 +205,12 @@ impl TypeGuess {
 fn fits(text: &[u8], data_type: &DataType, reader: &Reader) -> bool {
     match data_type {
         DataType::Boolean => reader.boolean(text).is_ok(),
-        DataType::Int64 => reader.signed(text).is_ok() && !has_leading_zero(text),
+        DataType::Int64 => reader.signed(text).is_ok() && is_bare(text) && text != b"-0",
         DataType::Float64 => {
             text.iter().any(u8::is_ascii_digit)
-                && reader.float64(text).is_ok()
-                && !has_leading_zero(text)
+                && is_bare(text)
+                && !is_short_power(text)
+                && reader.float64(text).is_ok_and(|value| keeps_digits(text, value))
                 && (reader.signed(text).is_ok() || !is_whole(text))
         }
         DataType::Date32 => reader.date(text).is_ok(),
@@ -217,15 +219,45 @@ fn fits(text: &[u8], data_type: &DataType, reader: &Reader) -> bool {
     }
 }
 
+/// Whether a number has neither a leading plus nor a leading zero, which would be lost.
+fn is_bare(text: &[u8]) -> bool {
+    !text.starts_with(b"+") && !matches!(unsigned(text), [b'0', digit, ..] if digit.is_ascii_digit())
+}
+
+/// Whether it is a whole number with an exponent that has no sign: `1e5` is as likely a name.
+fn is_short_power(text: &[u8]) -> bool {
+    let Some(at) = memchr::memchr2(b'e', b'E', text) else { return false };
+    is_whole(&text[..at]) && text[at + 1..].iter().all(u8::is_ascii_digit)
+}
+
+/// Whole numbers up to this one are exact as a float64, and so is each between them.
+const EXACT: f64 = (1_u64 << 53) as f64;
+
+/// Whether `value`, written with as many digits as `text` has, has the same digits; signs between them do not count.
+fn keeps_digits(text: &[u8], value: f64) -> bool {
+    if is_whole(text) && value.abs() > EXACT {
+        return false;
+    }
+    let mantissa = &text[..memchr::memchr2(b'e', b'E', text).unwrap_or(text.len())];
+    let digits = significant(mantissa);
+    // A float64 keeps any 15 digits.
+    digits.len() <= 15
+        || significant(format!("{value:.*e}", digits.len() - 1).split('e').next().unwrap_or("").as_bytes()) == digits
+}
+
+/// The digits of a number without the zeros at both ends.
+fn significant(number: &[u8]) -> Vec<u8> {
+    let mut digits: Vec<u8> =
+        number.iter().copied().filter(u8::is_ascii_digit).skip_while(|digit| *digit == b'0').collect();
+    digits.truncate(digits.iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1));
+    digits
+}
+
 fn unsigned(text: &[u8]) -> &[u8] {
     match text {
         [b'+' | b'-', rest @ ..] => rest,
         rest => rest,
     }
-}
-
-fn has_leading_zero(text: &[u8]) -> bool {
-    matches!(unsigned(text), [b'0', digit, ..] if digit.is_ascii_digit())
 }
 
 fn is_whole(text: &[u8]) -> bool {

@@ -23,7 +23,7 @@ pub(crate) mod scan;
 pub mod spec;
 mod split;
 mod sweep;
-mod time;
+pub(crate) mod time;
 pub(crate) mod values;
 mod write;
 

@@ -17,7 +17,9 @@ use arrow::compute::{filter, filter_record_batch};
 use arrow::datatypes::{DataType, SchemaRef};
 use bytes::Bytes;
 use encoding_rs::Encoding;
-use millstream_core::format::{BATCH_BYTES, ParseRequest, Parsed, Parser, Reject, Rows, TEXT, TextPlace, Validate};
+use millstream_core::format::{
+    BATCH_BYTES, OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, TEXT, TextPlace, Validate,
+};
 use millstream_core::{Error, Result};
 
 use super::build::{BadValue, Builder, Chunk, builder};
@@ -34,6 +36,9 @@ const CHUNK_ROWS: usize = 1024;
 /// A pushed text is taken in pieces of at most this size: positions in it have 32 bits, and a batch ends where a piece
 /// does if it has enough text.
 const PIECE: usize = BATCH_BYTES / 4;
+
+/// A title has at most so many lines.
+const MOST_TITLES: u64 = 20;
 
 /// The least by which the carry buffer grows.
 const CARRY_STEP: usize = 256;
@@ -319,6 +324,12 @@ impl CsvParser {
 
     fn reason(&self, text: &[u8], bad: &BadRecord) -> Error {
         let reason = faults::structure(&self.plan.dialect, bad, self.names.len(), text);
+        let reason = match (bad.flaw, self.names.as_slice()) {
+            (Flaw::FieldCount(count), [title]) if self.plan.header && count > 1 && bad.line <= MOST_TITLES => {
+                reason.hint(faults::title_hint(title, bad.line))
+            }
+            _ => reason,
+        };
         reason.byte(self.offset + bad.at as u64)
     }
 
@@ -452,6 +463,25 @@ impl CsvParser {
         Ok(())
     }
 
+    /// The line that holds the names of the columns, if one of the first behind `from`, on line `line`, does.
+    fn names_below(&self, text: &[u8], from: usize, line: u64) -> Option<u64> {
+        let mut scanner = Scanner::new(self.plan.dialect.clone(), line);
+        let (mut index, mut bad) = (Index::default(), Vec::new());
+        let mut from = from;
+        while scanner.line() <= self.plan.skip_lines + MOST_TITLES {
+            index.clear();
+            let Scanned::Enough(next) = scanner.scan(text, from, false, 1, &mut index, &mut bad) else { return None };
+            if index.rows() == 1 {
+                let names = header_names(text, &index, &self.syntax, self.plan.encoding).unwrap_or_default();
+                if match_columns(&names, &self.plan.request.schema, OnDrift::Fail).is_ok() {
+                    return Some(index.lines[0]);
+                }
+            }
+            from = next;
+        }
+        None
+    }
+
     /// The record that the last scan found, if it found one, holds the names of the columns.
     fn take_header(&mut self, text: &[u8]) -> Result<()> {
         if let Some(bad) = self.bad_records.first() {
@@ -466,7 +496,8 @@ impl CsvParser {
         let names = header_names(text, &self.index, &self.syntax, self.plan.encoding).map_err(place)?;
         let fields = match_columns(&names, &self.plan.request.schema, self.plan.request.on_drift).map_err(|error| {
             let (start, end) = self.index.record(0);
-            place(faults::header_hint(error, &self.plan.dialect, &names).text(&text[start..end]))
+            let below = self.names_below(text, end, line);
+            place(faults::header_hint(error, &self.plan.dialect, &names, below).text(&text[start..end]))
         })?;
         self.scanner.set_width(Some(names.len()));
         self.names = names;

@@ -6,11 +6,13 @@
 //! ```text
 //!  for each (delimiter, quote, escape, trim)     scan ─▶ fields of each record
 //!     width    = the commonest number of fields from 2 on
-//!     preamble = the records before the first of that width
-//!     share    = records of that width / records behind the preamble
-//!     score    = share, a little more for more fields, less for a preamble, and less for delimiters that are also
-//!                ordinary signs (space, colon)
+//!     titles   = records before the first of that width that have one text at most
+//!     share    = records of that width / (all records + records that quotes tear + 0.4 × titles)
+//!     score    = share, a little more for more fields, and less for delimiters that are also ordinary signs
+//!                (space, colon)
 //! ```
+//!
+//! Quotes are ordinary text only where they tear records: a field in quotes may hold a delimiter in every row.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -32,15 +34,30 @@ const DELIMITERS: &[(char, f64)] = &[
     (' ', 0.7),
 ];
 
-/// How much of the sample is looked at, in bytes and records.
-const LOOK_BYTES: usize = 1 << 18;
-const LOOK_RECORDS: usize = 2000;
+/// How much of the sample is looked at by each trial, in bytes and records. The way that wins reads all of it.
+const LOOK: Look = Look { bytes: 1 << 18, records: 2000 };
+
+/// All of a sample.
+const ALL: Look = Look { bytes: usize::MAX, records: usize::MAX };
 
 /// A share of records of one width below this is no table.
 const LEAST_SHARE: f64 = 0.6;
 
 /// The same for delimiters that are ordinary signs too: prose has lines with the same number of words.
 const LEAST_SHARE_ORDINARY: f64 = 0.95;
+
+/// What a line of a title counts, against a record of another width.
+const TITLE: f64 = 0.4;
+
+/// Lines of a record that the end of the sample cuts, from which on its quote is probably no quote.
+const LONG_TAIL: usize = 20;
+
+/// How far a trial looks.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    bytes: usize,
+    records: usize,
+}
 
 /// The dialect that was found.
 #[derive(Debug, Clone)]
@@ -50,21 +67,50 @@ pub(super) struct Found {
     pub escape: Option<char>,
     pub comment: Option<char>,
     pub trim: bool,
-    /// Lines before the first record of the table.
-    pub skip_lines: u64,
-    /// Lines before its second record.
+    /// Fields of a record of the table.
+    pub width: usize,
+    /// The table's records of that width.
+    pub records: Vec<Row>,
+    /// Lines before the second record of the table, whatever its width.
     pub second_line: u64,
-    /// The table's records, each with the raw places of its fields.
-    pub records: Vec<Vec<Range<usize>>>,
+    /// What stands before the table and is no comment.
+    pub before: Vec<Row>,
+    /// What the file holds, in its order.
+    pub items: Vec<Item>,
+    /// Where the record begins that the end of the sample cuts, or where the text ends.
+    pub end: usize,
     pub evidence: Vec<String>,
 }
 
-/// One record of a trial.
-struct Record {
-    line: u64,
-    start: usize,
-    /// `None` if its structure is bad.
-    fields: Option<Vec<Range<usize>>>,
+impl Found {
+    /// Whether all that stands before the table are lines of a title: none has more than one text.
+    pub fn has_only_titles(&self, text: &str) -> bool {
+        self.before.iter().all(|row| filled(text, row) <= 1)
+    }
+}
+
+/// One record.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    /// The line on which it begins, from 1.
+    pub line: u64,
+    pub start: usize,
+    /// The raw places of its fields; none if its quotes tear it.
+    pub fields: Vec<Range<usize>>,
+}
+
+impl Row {
+    fn is_torn(&self) -> bool {
+        self.fields.is_empty()
+    }
+}
+
+/// What a line, or several with quotes around their ends, is.
+#[derive(Debug, Clone)]
+pub(super) enum Item {
+    Record(Row),
+    /// A comment, on this line, in this place.
+    Comment(u64, Range<usize>),
 }
 
 /// One way to read the text.
@@ -80,7 +126,7 @@ struct Way {
 }
 
 impl Way {
-    fn dialect(self) -> Dialect {
+    fn dialect(self, look: Look) -> Dialect {
         let byte = |sign: char| u8::try_from(sign).ok();
         Dialect {
             delimiter: self.delimiter.to_string().into_bytes(),
@@ -88,16 +134,33 @@ impl Way {
             escape: self.escape.and_then(byte),
             comment: self.comment.and_then(byte),
             trim: self.trim,
-            max_record: LOOK_BYTES,
+            max_record: look.bytes.min(16 << 20),
         }
+    }
+}
+
+/// What a scan finds.
+struct Scan {
+    items: Vec<Item>,
+    /// Records whose structure is bad.
+    torn: usize,
+    end: usize,
+}
+
+impl Scan {
+    fn records(&self) -> impl Iterator<Item = &Row> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Record(row) => Some(row),
+            Item::Comment(..) => None,
+        })
     }
 }
 
 /// How well a way to read the text fits.
 struct Trial {
     way: Way,
-    records: Vec<Record>,
-    /// Where the table begins.
+    scan: Scan,
+    /// Where the table begins, as a number of records.
     first: usize,
     width: usize,
     share: f64,
@@ -106,69 +169,88 @@ struct Trial {
 }
 
 impl Trial {
-    /// Reads the text in one way. With `single` the table has one column.
-    fn new(text: &str, complete: bool, way: Way, single: bool) -> Option<Self> {
-        let records = scan(text, complete, way.dialect());
-        let mut counts: HashMap<usize, usize> = HashMap::new();
-        for record in &records {
-            if let Some(fields) = &record.fields {
-                *counts.entry(fields.len()).or_default() += 1;
-            }
-        }
-        let least = if single { 1 } else { 2 };
-        let (width, _) = counts
-            .into_iter()
-            .filter(|(width, _)| *width >= least && (!single || *width == 1))
-            .max_by_key(|(width, count)| (*count * (*width).min(3), *width))?;
-        let is_row = |record: &Record| record.fields.as_ref().is_some_and(|fields| fields.len() == width);
-        // Prose before the table may have a delimiter or two by chance: the table begins where two records that follow
-        // each other have its width, or with its only record.
-        let alike = records.windows(2).position(|pair| is_row(&pair[0]) && is_row(&pair[1]));
-        let mut first = alike.or_else(|| records.iter().position(is_row))?;
-        // Spreadsheets fill the lines of a title up to the table's width.
-        let filled = |record: &Record| {
-            let fields = record.fields.iter().flatten().filter(|field| !text[(*field).clone()].trim().is_empty());
-            fields.count()
-        };
-        while width > 2 && filled(&records[first]) <= 1 && records.get(first + 1).is_some_and(&is_row) {
-            first += 1;
-        }
-        let table = &records[first..];
-        let rows = table.iter().filter(|record| is_row(record)).count();
+    /// Reads the text in one way.
+    fn new(text: &str, complete: bool, way: Way) -> Option<Self> {
+        let scan = scan(text, complete, way, LOOK);
+        let records: Vec<&Row> = scan.records().collect();
+        let width = width_of(&records)?;
+        let first = first_of(text, &records, width)?;
+        let rows = records[first..].iter().filter(|row| row.fields.len() == width).count();
         // One line of prose with a comma is no table.
         if rows < 2 && records.len() > 1 {
             return None;
         }
+        let titles = records[..first].iter().filter(|row| !row.is_torn() && filled(text, row) <= 1).count();
+        let all = (records.len() - titles) as f64 + titles as f64 * TITLE;
         // A record that is torn by its quotes says more against a dialect than one that is short.
-        let torn = table.iter().filter(|record| record.fields.is_none()).count();
-        let share = rows as f64 / (table.len() + torn) as f64;
+        let share = rows as f64 / (all + scan.torn as f64);
         let quoted = way.quote.map_or(0, |quote| count_quoted(text, &records, quote));
-        let preamble = first as f64 / records.len() as f64;
-        let score = share * way.worth - 0.3 * preamble + 0.02 * (width.min(30) as f64).ln();
-        Some(Trial { way, first, width, share, quoted, score, records })
+        let score = share * way.worth + 0.02 * (width.min(30) as f64).ln();
+        Some(Trial { way, first, width, share, quoted, score, scan })
+    }
+
+    fn is_table(&self) -> bool {
+        let least = if self.way.worth < 0.9 { LEAST_SHARE_ORDINARY } else { LEAST_SHARE };
+        self.share >= least && self.score > 0.45
     }
 }
 
-/// Fields that begin and end with the quote.
-fn count_quoted(text: &str, records: &[Record], quote: char) -> usize {
-    let quoted = |field: &&Range<usize>| {
-        let field = text.get((*field).clone()).unwrap_or("").trim_matches([' ', '\t']);
-        field.len() >= 2 && field.starts_with(quote) && field.ends_with(quote)
-    };
-    records.iter().filter_map(|record| record.fields.as_ref()).flatten().filter(quoted).count()
+/// The commonest number of fields from 2 on.
+fn width_of(records: &[&Row]) -> Option<usize> {
+    let mut counts: HashMap<usize, usize> = HashMap::new();
+    for row in records {
+        *counts.entry(row.fields.len()).or_default() += 1;
+    }
+    let tables = counts.into_iter().filter(|(width, _)| *width >= 2);
+    tables.max_by_key(|(width, count)| (*count * (*width).min(3), *width)).map(|(width, _)| width)
 }
 
-fn scan(text: &str, complete: bool, dialect: Dialect) -> Vec<Record> {
+/// The first record of a table of that width. Prose before it may have a delimiter or two by chance: it begins where two
+/// records that follow each other have its width, or with its only record.
+fn first_of(text: &str, records: &[&Row], width: usize) -> Option<usize> {
+    let is_row = |row: &&Row| row.fields.len() == width;
+    let alike = records.windows(2).position(|pair| is_row(&pair[0]) && is_row(&pair[1]));
+    let first = alike.or_else(|| records.iter().position(is_row))?;
+    if width == 2 {
+        return Some(first);
+    }
+    // Spreadsheets fill the lines of a title up to the table's width. Where later records are as empty, it is data.
+    let is_title = |row: &&Row| is_row(row) && filled(text, row) <= 1;
+    let titles = records[first..].iter().take_while(|row| is_title(row)).count();
+    let behind = &records[first + titles..];
+    let full = behind.first().is_some_and(|row| is_row(row) && filled(text, row) == width);
+    Some(if full && !behind.iter().any(is_title) { first + titles } else { first })
+}
+
+/// Fields that are not empty.
+fn filled(text: &str, row: &Row) -> usize {
+    row.fields.iter().filter(|field| !text[(*field).clone()].trim().is_empty()).count()
+}
+
+fn is_quoted(text: &str, field: &Range<usize>, quote: char) -> bool {
+    let field = text.get(field.clone()).unwrap_or("").trim_matches([' ', '\t']);
+    field.len() >= 2 && field.starts_with(quote) && field.ends_with(quote)
+}
+
+/// Fields that begin and end with the quote.
+fn count_quoted(text: &str, records: &[&Row], quote: char) -> usize {
+    records.iter().flat_map(|row| &row.fields).filter(|field| is_quoted(text, field, quote)).count()
+}
+
+fn scan(text: &str, complete: bool, way: Way, look: Look) -> Scan {
+    let dialect = way.dialect(look);
     let delimiter = dialect.delimiter.len();
+    let comment = dialect.comment;
     let mut scanner = Scanner::new(dialect, 1);
     let mut index = Index::default();
     let mut bad = Vec::new();
-    let mut records = Vec::new();
+    let mut found = Scan { items: Vec::new(), torn: 0, end: text.len() };
     let mut from = 0;
-    let end = text.len().min(LOOK_BYTES);
+    let end = text.len().min(look.bytes);
     let whole = complete && end == text.len();
     let bytes = &text.as_bytes()[..end];
-    while records.len() < LOOK_RECORDS {
+    let torn = |line, start| Item::Record(Row { line, start, fields: Vec::new() });
+    while found.items.len() < look.records {
         let line = scanner.line();
         index.clear();
         bad.clear();
@@ -180,70 +262,133 @@ fn scan(text: &str, complete: bool, dialect: Dialect) -> Vec<Record> {
                 fields.push(start..end);
                 start = end + delimiter;
             }
-            records.push(Record { line, start: index.starts[0] as usize, fields: Some(fields) });
+            found.items.push(Item::Record(Row { line, start: index.starts[0] as usize, fields }));
         }
         if let Some(bad) = bad.first() {
-            records.push(Record { line, start: bad.start, fields: None });
+            found.torn += 1;
+            found.items.push(torn(line, bad.start));
             if matches!(bad.flaw, Flaw::Unclosed(_)) {
                 break;
             }
         }
         match scanned {
-            Scanned::Enough(next) => from = next,
-            Scanned::Incomplete(_) => break,
+            Scanned::Enough(next) => {
+                if index.rows() == 0 && bad.is_empty() && comment.is_some() && bytes.get(from) == comment.as_ref() {
+                    found.items.push(Item::Comment(line, from..next));
+                }
+                from = next;
+            }
+            Scanned::Incomplete(start) => {
+                found.end = start;
+                // A quote that stays open for long is none.
+                if bytes[start..].iter().filter(|byte| **byte == b'\n').count() > LONG_TAIL {
+                    found.torn += 1;
+                }
+                break;
+            }
             Scanned::TooLong(start, _) => {
-                records.push(Record { line, start, fields: None });
+                found.torn += 1;
+                found.items.push(torn(line, start));
+                found.end = start;
                 break;
             }
         }
     }
-    records
+    found
 }
 
 /// The dialect of `text`; `None` if it is no table. `single` says that a table of one column will do: its name ends
 /// like that of a csv file.
 pub(super) fn find(text: &str, complete: bool, single: bool) -> Option<Found> {
-    let text = text.trim_start_matches('\u{feff}');
-    let comment = comment(text);
-    let mut best: Option<Trial> = None;
+    let plain = best(text, complete, None);
+    let table = match begins_with_mark(text) {
+        true => with_comments(text, complete, plain),
+        false => plain,
+    };
+    match table {
+        Some(trial) => {
+            let scan = scan(text, complete, trial.way, ALL);
+            Some(found(text, trial, scan))
+        }
+        None if single => one_column(text, complete),
+        None => None,
+    }
+}
+
+/// The best way to read a table of several columns, if there is one.
+fn best(text: &str, complete: bool, comment: Option<char>) -> Option<Trial> {
     let trims: &[bool] = if has_blank_before_quote(text) { &[false, true] } else { &[false] };
     let clocks = has_clocks(text);
+    let mut best: Option<Trial> = None;
     for &(delimiter, worth) in DELIMITERS {
         if !text.contains(delimiter) || (delimiter == ':' && clocks) {
             continue;
         }
-        for (quote, escape) in ways_to_quote(text) {
-            for &trim in trims {
-                let way = Way { delimiter, worth, quote, escape, trim, comment };
-                let least = if worth < 0.9 { LEAST_SHARE_ORDINARY } else { LEAST_SHARE };
-                let trial = Trial::new(text, complete, way, false);
-                best = better(best, trial.filter(|trial| trial.share >= least && trial.score > 0.45));
+        for &trim in trims {
+            let way = Way { delimiter, worth, quote: None, escape: None, trim, comment };
+            let Some(trial) = best_quote(text, complete, way).filter(Trial::is_table) else { continue };
+            // Ways come in the order in which they are preferred: another one must explain more.
+            if best.as_ref().is_none_or(|best| trial.score > best.score + 1e-9) {
+                best = Some(trial);
             }
         }
     }
-    let best = match best {
-        None if single => ways_to_quote(text)
-            .into_iter()
-            .map(|(quote, escape)| Way { delimiter: ',', worth: 1.0, quote, escape, trim: false, comment })
-            .filter_map(|way| Trial::new(text, complete, way, true))
-            .fold(None, |best, trial| better(best, Some(trial))),
-        best => best,
-    }?;
-    Some(found(text, best, comment))
+    best
 }
 
-fn better(best: Option<Trial>, trial: Option<Trial>) -> Option<Trial> {
-    match (best, trial) {
-        (Some(best), Some(trial)) => {
-            // Ways come in the order in which they are preferred: another one must explain more.
-            let more = trial.score > best.score + 1e-9
-                || (trial.score > best.score - 1e-9
-                    && trial.way.delimiter == best.way.delimiter
-                    && trial.quoted > best.quoted);
-            Some(if more { trial } else { best })
+/// The quote with which `way` fits best.
+fn best_quote(text: &str, complete: bool, way: Way) -> Option<Trial> {
+    let mut best: Option<Trial> = None;
+    // Quotes that tear nothing are quotes, whether the delimiter cuts or not.
+    let mut sound = false;
+    for (quote, escape) in ways_to_quote(text) {
+        let way = Way { quote, escape, ..way };
+        let trial = match quote {
+            None if sound && !spans_lines(text, best.as_ref()) => continue,
+            _ => Trial::new(text, complete, way),
+        };
+        if quote == Some('"') && !sound {
+            let scanned = scan(text, complete, way, LOOK);
+            let records: Vec<&Row> = scanned.records().collect();
+            sound = scanned.torn == 0 && count_quoted(text, &records, '"') > 0;
         }
-        (best, trial) => best.or(trial),
+        let Some(trial) = trial else { continue };
+        best = match best {
+            None => Some(trial),
+            Some(best) if trial.share > best.share + 1e-9 => Some(trial),
+            Some(best) if trial.share > best.share - 1e-9 && is_better_quote(text, &best, &trial) => Some(trial),
+            Some(best) => Some(best),
+        };
     }
+    best
+}
+
+/// Whether a field in quotes holds a line end.
+fn spans_lines(text: &str, trial: Option<&Trial>) -> bool {
+    trial.is_some_and(|trial| {
+        trial.scan.records().flat_map(|row| &row.fields).any(|field| text[field.clone()].contains(['\n', '\r']))
+    })
+}
+
+/// Whether `other`, which explains as much as `best`, is the better way to quote.
+fn is_better_quote(text: &str, best: &Trial, other: &Trial) -> bool {
+    match other.way.quote {
+        // A field with a line end would make lines of different widths.
+        None => spans_lines(text, Some(best)) && other.scan.items.len() > best.scan.items.len(),
+        // An apostrophe at both ends of a word is a quote only if a whole column has it.
+        Some('\'') => best.quoted == 0 && best.way.quote != Some('\'') && has_quoted_column(text, other, '\''),
+        Some(_) => false,
+    }
+}
+
+/// Whether all values of a column, and at least two, stand in quotes; the first may be a name.
+fn has_quoted_column(text: &str, trial: &Trial, quote: char) -> bool {
+    let rows: Vec<&Row> =
+        trial.scan.records().skip(trial.first + 1).filter(|row| row.fields.len() == trial.width).collect();
+    (0..trial.width).any(|column| {
+        let fields = || rows.iter().map(|row| &row.fields[column]).filter(|field| !field.is_empty());
+        fields().count() >= 2 && fields().all(|field| is_quoted(text, field, quote))
+    })
 }
 
 fn ways_to_quote(text: &str) -> Vec<(Option<char>, Option<char>)> {
@@ -270,54 +415,75 @@ fn has_blank_before_quote(text: &str) -> bool {
 
 /// Whether there are times of day: their colons cut nothing.
 fn has_clocks(text: &str) -> bool {
-    let look = &text.as_bytes()[..floor(text, LOOK_BYTES)];
+    let look = &text.as_bytes()[..text.len().min(LOOK.bytes)];
     look.windows(6).any(|window| {
         let digit = |index: usize| window[index].is_ascii_digit();
         digit(0) && digit(1) && window[2] == b':' && digit(3) && digit(4) && !digit(5)
     })
 }
 
-/// `#` if lines begin with it, and not only the first (which would be a header).
-fn comment(text: &str) -> Option<char> {
-    let look = text.get(..floor(text, LOOK_BYTES)).unwrap_or(text);
-    let mut lines = look.lines();
-    let first = lines.next().unwrap_or("");
-    let begins = |line: &str| line.starts_with('#');
-    if begins(first) {
-        // A single line that is cut like the next one holds the names of the columns.
-        let second = lines.next().unwrap_or("");
-        let cut =
-            |line: &str| DELIMITERS.iter().take(4).map(|(sign, _)| line.matches(*sign).count()).collect::<Vec<_>>();
-        let alike = cut(first).iter().zip(cut(second)).any(|(a, b)| *a > 0 && *a == b);
-        return (begins(second) || !alike).then_some('#');
-    }
-    lines.any(begins).then_some('#')
+/// What comments begin with.
+const MARK: char = '#';
+
+/// Whether a line begins like a comment.
+fn begins_with_mark(text: &str) -> bool {
+    text.starts_with(MARK) || text.contains("\n#") || text.contains("\r#")
 }
 
-fn floor(text: &str, mut place: usize) -> usize {
-    place = place.min(text.len());
-    while !text.is_char_boundary(place) {
-        place -= 1;
+/// The best way with lines that begin with `#` left out, unless they have the form of the others: then they are records
+/// (tags, channels), or the first of them holds the names of the columns. `plain` is the best way without comments.
+fn with_comments(text: &str, complete: bool, plain: Option<Trial>) -> Option<Trial> {
+    let Some(commented) = best(text, complete, Some(MARK)) else { return plain };
+    let way = Way { comment: None, ..commented.way };
+    let scan = scan(text, complete, way, LOOK);
+    let marked = |row: &&Row| text[row.start..].starts_with(MARK);
+    let fits = |row: &Row| row.fields.len() == commented.width;
+    let leading = scan.records().take_while(marked).count();
+    let are_records =
+        leading > 0 && scan.records().take(leading).all(fits) || scan.records().skip(leading).filter(marked).any(fits);
+    match are_records {
+        true => plain.or_else(|| Trial::new(text, complete, way)).or(Some(commented)),
+        false => Some(commented),
     }
-    place
 }
 
-fn found(text: &str, trial: Trial, comment: Option<char>) -> Found {
-    let Trial { way: Way { delimiter, quote, escape, .. }, first, width, .. } = trial;
-    let first_line = trial.records[first].line;
-    let before = &text[..trial.records[first].start];
-    // Lines that the reader leaves out anyway need not be skipped.
-    let prose = before.lines().any(|line| !line.is_empty() && !comment.is_some_and(|sign| line.starts_with(sign)));
-    let skip_lines = if prose { first_line - 1 } else { 0 };
-    let second_line = trial.records.get(first + 1).map_or(first_line, |record| record.line - 1);
-    let total = trial.records.len() - first;
-    let records: Vec<_> = trial
-        .records
-        .into_iter()
-        .skip(first)
-        .filter_map(|record| record.fields)
-        .filter(|fields| fields.len() == width)
-        .collect();
+/// A table of one column, which some delimiter cuts nowhere; `None` if all of them cut something.
+fn one_column(text: &str, complete: bool) -> Option<Found> {
+    let quotes = [Some('"'), None];
+    let mut ways = DELIMITERS.iter().take(6).flat_map(|&(delimiter, worth)| {
+        quotes.map(|quote| Way { delimiter, worth, quote, escape: None, trim: false, comment: None })
+    });
+    ways.find_map(|way| {
+        let scan = scan(text, complete, way, ALL);
+        let single =
+            scan.torn == 0 && scan.records().next().is_some() && scan.records().all(|row| row.fields.len() == 1);
+        single.then(|| {
+            let trial = Trial {
+                way,
+                scan: Scan { items: Vec::new(), torn: 0, end: 0 },
+                first: 0,
+                width: 1,
+                share: 1.0,
+                quoted: 0,
+                score: 1.0,
+            };
+            found(text, trial, scan)
+        })
+    })
+}
+
+/// What `trial` found, with all that `scan` read.
+fn found(text: &str, trial: Trial, scan: Scan) -> Found {
+    let Trial { way: Way { delimiter, quote, escape, comment, .. }, first, width, .. } = trial;
+    let all: Vec<Row> = scan.records().cloned().collect();
+    let (before, table) = all.split_at(first.min(all.len()));
+    let second_line = match table {
+        [_, second, ..] => second.line - 1,
+        [only] => only.line,
+        [] => 0,
+    };
+    let total = table.len();
+    let records: Vec<Row> = table.iter().filter(|row| row.fields.len() == width).cloned().collect();
     let trim = trial.way.trim || is_padded(text, &records, quote);
     let mut evidence = Vec::new();
     let name = match delimiter {
@@ -330,9 +496,6 @@ fn found(text: &str, trial: Trial, comment: Option<char>) -> Found {
     } else {
         evidence.push("no character cuts its lines into the same number of fields: it has one column".to_owned());
     }
-    if skip_lines > 0 {
-        evidence.push(format!("the {skip_lines} lines before line {first_line} have another form"));
-    }
     match quote {
         Some('"') => {}
         Some(sign) => evidence.push(format!("{} fields stand in {sign}", trial.quoted)),
@@ -341,21 +504,32 @@ fn found(text: &str, trial: Trial, comment: Option<char>) -> Found {
     if let Some(escape) = escape {
         evidence.push(format!("quotes inside fields follow `{escape}`"));
     }
-    if let Some(comment) = comment {
-        evidence.push(format!("lines that begin with `{comment}` have another form"));
-    }
     if trim {
-        evidence.push("there are spaces around fields".to_owned());
+        evidence.push("there are spaces around fields: `trim` leaves them out".to_owned());
     }
-    Found { delimiter, quote, escape, comment, trim, skip_lines, second_line, records, evidence }
+    let before = before.to_vec();
+    Found {
+        delimiter,
+        quote,
+        escape,
+        comment,
+        trim,
+        width,
+        records,
+        second_line,
+        before,
+        items: scan.items,
+        end: scan.end,
+        evidence,
+    }
 }
 
 /// Whether most records have a field with spaces around what is not in quotes.
-fn is_padded(text: &str, records: &[Vec<Range<usize>>], quote: Option<char>) -> bool {
+fn is_padded(text: &str, records: &[Row], quote: Option<char>) -> bool {
     let padded = |field: &Range<usize>| {
         let field = &text[field.clone()];
         !quote.is_some_and(|quote| field.starts_with(quote)) && field.trim_matches(' ') != field
     };
-    let count = records.iter().filter(|fields| fields.iter().any(padded)).count();
+    let count = records.iter().filter(|row| row.fields.iter().any(padded)).count();
     records.len() > 1 && count * 2 > records.len()
 }

@@ -3,12 +3,24 @@
 //! `millstream guess` writes the answer into a job, so that it is frozen there and a person has looked at it. Nothing
 //! is guessed while a job runs. `dialect` finds how a csv text is cut into records and fields, `types` what the
 //! fields are; this file puts both together and knows the other formats.
+//!
+//! What a guess leaves out or reads as something else, it says: `verify` reads the sample with the guessed settings, by
+//! the parser that a run will use, and compares. A column whose values do not come back becomes text; what is skipped,
+//! left out or refused is named.
+//!
+//! `kinds` knows files that are neither text nor a format of ours, by their first bytes.
 
 mod dialect;
+mod kinds;
 mod types;
+mod verify;
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
+
+use std::collections::HashSet;
 
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 use millstream_core::format::{OnDrift, Reading, Sample};
@@ -19,6 +31,8 @@ use serde_json::{Value, json};
 use crate::columns::{ColumnSpec, Columns};
 use crate::csv::infer::decoded;
 use crate::csv::spec::{CsvSpec, Texts};
+pub use kinds::{foreign_member, foreign_text};
+use types::Header;
 
 /// What a file seems to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +41,8 @@ pub struct Guess {
     pub format: &'static str,
     /// The settings under that key, with the columns and their types.
     pub settings: Value,
-    /// Why, one sentence each.
+    /// Why, and what is left out or read as something else, one sentence each. They may quote the file, control
+    /// characters and all.
     pub evidence: Vec<String>,
 }
 
@@ -40,6 +55,9 @@ pub fn guess(sample: &Sample, head: &[u8]) -> Result<Guess> {
     if is_parquet(sample, head) {
         let evidence = vec!["it begins with PAR1, as parquet files do; its columns are stored in it".to_owned()];
         return Ok(Guess { format: "parquet", settings: json!({}), evidence });
+    }
+    if let Some(error) = foreign_text(&sample.text, false) {
+        return Err(error.in_unit(&sample.uri, None));
     }
     let (encoding, said) = encoding(sample);
     let mut evidence: Vec<String> = said.into_iter().collect();
@@ -61,7 +79,7 @@ pub fn guess(sample: &Sample, head: &[u8]) -> Result<Guess> {
     }
     let csv_name = crate::csv::ENTRY.extensions.iter().any(|ending| name_has(&sample.uri, ending));
     if let Some(found) = dialect::find(&text, sample.complete, csv_name) {
-        return Ok(guess_csv(&text, found, encoding, evidence));
+        return guess_csv(sample, &text, &found, encoding, evidence);
     }
     evidence.push("no character cuts its lines into the same number of fields".to_owned());
     let mut settings = json!({});
@@ -145,31 +163,62 @@ fn guess_json(sample: &Sample, text: &str) -> Result<Option<Guess>> {
     Ok(Some(Guess { format: "json", settings: json!({"columns": columns}), evidence }))
 }
 
+/// How often a guess is tried again with more columns as text.
+const ROUNDS: usize = 4;
+
 fn guess_csv(
+    sample: &Sample,
     text: &str,
-    found: dialect::Found,
+    found: &dialect::Found,
     encoding: Option<&'static Encoding>,
     mut evidence: Vec<String>,
-) -> Guess {
-    evidence.extend(found.evidence.iter().cloned());
-    let table = types::table(text, &found);
-    evidence.extend(table.evidence);
+) -> Result<Guess> {
+    let mut as_text: HashSet<usize> = HashSet::new();
+    let mut demoted = Vec::new();
+    for round in 0.. {
+        let table = types::table(text, found, &as_text);
+        let spec = spec_of(text, found, &table, encoding);
+        let verdict = verify::verify(text, found, &spec)?;
+        if round < ROUNDS && !verdict.changed.is_empty() {
+            for (column, value) in verdict.changed {
+                as_text.insert(column);
+                let name = table.columns.get(column).map_or("", |(name, _)| name);
+                demoted.push(format!("column {name}: `{}` would not stay as it is, so it stays text", shown(&value)));
+            }
+            continue;
+        }
+        evidence.extend(found.evidence.iter().cloned());
+        evidence.extend(table.evidence);
+        evidence.extend(table.notes);
+        evidence.extend(demoted);
+        evidence.extend(verdict.notes);
+        let changed = verdict.changed.iter().filter_map(|(column, value)| Some((table.columns.get(*column)?, value)));
+        evidence.extend(
+            changed.map(|((name, _), value)| format!("column {name}: `{}` is read as something else", shown(value))),
+        );
+        return Ok(Guess { format: "csv", settings: settings(&spec, &sample.uri), evidence });
+    }
+    Err(Error::internal("a guess is not tried for ever"))
+}
+
+/// The settings that read `found` as `table`.
+fn spec_of(text: &str, found: &dialect::Found, table: &types::Table, encoding: Option<&'static Encoding>) -> CsvSpec {
     let mut spec = CsvSpec {
-        header: table.header,
-        skip_lines: if table.skip_header { found.second_line } else { found.skip_lines },
+        header: matches!(table.header, Header::First { .. }),
+        skip_lines: skip_lines(text, found, table.header),
         trim: found.trim,
         comment: found.comment.map(String::from),
         encoding: encoding.map(|encoding| encoding.name().to_lowercase()),
         escape: found.escape.map(String::from),
         decimal: table.decimal.to_string(),
         thousands: table.thousands.map(String::from),
-        columns: Some(Columns(table.columns)),
+        columns: Some(Columns(table.columns.clone())),
         ..CsvSpec::default()
     };
     spec.delimiter = found.delimiter.to_string();
     spec.quote = found.quote.map_or_else(|| crate::csv::spec::NO_QUOTE.to_owned(), String::from);
     if !table.nulls.is_empty() {
-        spec.null = Texts::Many(std::iter::once(String::new()).chain(table.nulls).collect());
+        spec.null = Texts::Many(std::iter::once(String::new()).chain(table.nulls.iter().cloned()).collect());
     }
     let words = |pick: fn(&(&'static str, &'static str)) -> &'static str, word: &str| {
         Texts::Many(
@@ -180,17 +229,40 @@ fn guess_csv(
         spec.true_texts = words(|truth| truth.0, "true");
         spec.false_texts = words(|truth| truth.1, "false");
     }
-    Guess { format: "csv", settings: settings(&spec), evidence }
+    spec
 }
 
-/// The settings that differ from the defaults, as a job file says them.
-fn settings(spec: &CsvSpec) -> Value {
+/// Lines to skip so that the reader begins with the table: those of a title, those that the reader would take for a
+/// header, and a header that it cannot read. What may be records is not skipped.
+fn skip_lines(text: &str, found: &dialect::Found, header: Header) -> u64 {
+    let first = found.records.first().map_or(1, |row| row.line);
+    let is_skipped = match header {
+        Header::Skipped { .. } => return found.second_line,
+        Header::Before => true,
+        Header::First { strong: true } => true,
+        Header::First { strong: false } | Header::None => found.has_only_titles(text),
+    };
+    // Lines that the reader leaves out anyway need not be skipped.
+    if is_skipped && !found.before.is_empty() { first - 1 } else { 0 }
+}
+
+/// `text` as a comment shows it: not more than a few words.
+fn shown(text: &str) -> String {
+    const MOST: usize = 60;
+    let short: String = text.chars().take(MOST).collect();
+    if short.len() < text.len() { format!("{short}…") } else { short }
+}
+
+/// The settings that differ from the defaults, as a job file says them. Only a name that ends in `.csv` tells that the
+/// delimiter is a comma.
+fn settings(spec: &CsvSpec, uri: &str) -> Value {
     let (Ok(Value::Object(mut said)), Ok(default)) =
         (serde_json::to_value(spec), serde_json::to_value(CsvSpec::default()))
     else {
         return json!({});
     };
-    said.retain(|key, value| default.get(key) != Some(&*value));
+    let says_comma = name_has(uri, ".csv") && ![".tsv", ".tab", ".psv"].iter().any(|ending| name_has(uri, ending));
+    said.retain(|key, value| (key == "delimiter" && !says_comma) || default.get(key) != Some(&*value));
     // The columns are the longest: they come last.
     if let Some(columns) = said.shift_remove("columns") {
         said.insert("columns".to_owned(), columns);

@@ -1,0 +1,43 @@
+//! Files of other kinds (spreadsheets, databases, pictures) are named before their bytes are read as text.
+
+use millstream_core::Result;
+use millstream_core::format::Reading;
+use millstream_format::{foreign_member, foreign_text};
+
+use super::Reader;
+
+/// Looks at the beginning of each content of a unit.
+pub struct Foreign {
+    /// What is read is text.
+    is_text: bool,
+    /// Any text will do.
+    is_lines: bool,
+    /// Members are not asked for by their names, so that the parts of a spreadsheet are none.
+    is_whole: bool,
+    /// Nothing of the content has come.
+    is_fresh: bool,
+}
+
+impl Foreign {
+    /// For the units of `reader`.
+    pub fn new(reader: &Reader) -> Self {
+        let is_text = matches!(reader.format.reading(), Reading::Stream(_));
+        let is_lines = reader.format.name() == "lines";
+        Foreign { is_text, is_lines, is_whole: reader.members.is_empty(), is_fresh: true }
+    }
+
+    /// A content begins: a member of the unit at `uri`, or all of it.
+    pub fn begin(&mut self, uri: &str, member: Option<&str>) -> Result<()> {
+        self.is_fresh = true;
+        let found = member.filter(|_| self.is_text && self.is_whole).and_then(|member| foreign_member(uri, member));
+        found.map_or(Ok(()), |error| Err(error.in_unit(uri, None)))
+    }
+
+    /// Text of the content comes.
+    pub fn text(&mut self, text: &[u8]) -> Result<()> {
+        if !std::mem::take(&mut self.is_fresh) || !self.is_text {
+            return Ok(());
+        }
+        foreign_text(text, self.is_lines).map_or(Ok(()), Err)
+    }
+}
