@@ -6,8 +6,8 @@
 //! ```text
 //!  for each (delimiter, quote, escape, trim)     scan ─▶ fields of each record
 //!     width    = the commonest number of fields from 2 on
-//!     titles   = records before the first of that width that have one text at most
-//!     share    = records of that width / (all records + records that quotes tear + 0.4 × titles)
+//!     before   = records before the first of that width: lines of a title count less
+//!     share    = records of that width / (before + records from there on + records that quotes tear)
 //!     score    = share, a little more for more fields, and less for delimiters that are also ordinary signs
 //!                (space, colon)
 //! ```
@@ -46,8 +46,15 @@ const LEAST_SHARE: f64 = 0.6;
 /// The same for delimiters that are ordinary signs too: prose has lines with the same number of words.
 const LEAST_SHARE_ORDINARY: f64 = 0.95;
 
-/// What a line of a title counts, against a record of another width.
+/// What a line of a title counts, and one with several texts but fewer than a record, against a record of another width.
 const TITLE: f64 = 0.4;
+const SHORT: f64 = 0.7;
+
+/// What a record counts that may hold the names of a table whose records have a field more or less.
+const NAMES: f64 = 0.3;
+
+/// What quotes that are ordinary text are worth.
+const ORDINARY_QUOTES: f64 = 0.95;
 
 /// Lines of a record that the end of the sample cuts, from which on its quote is probably no quote.
 const LONG_TAIL: usize = 20;
@@ -180,12 +187,14 @@ impl Trial {
         if rows < 2 && records.len() > 1 {
             return None;
         }
-        let titles = records[..first].iter().filter(|row| !row.is_torn() && filled(text, row) <= 1).count();
-        let all = (records.len() - titles) as f64 + titles as f64 * TITLE;
+        let before: f64 = records[..first].iter().map(|row| weight(text, row, width)).sum();
+        let all = (records.len() - first) as f64 + before;
         // A record that is torn by its quotes says more against a dialect than one that is short.
         let share = rows as f64 / (all + scan.torn as f64);
         let quoted = way.quote.map_or(0, |quote| count_quoted(text, &records, quote));
-        let score = share * way.worth + 0.02 * (width.min(30) as f64).ln();
+        // With a delimiter that leaves the quotes whole, more is explained.
+        let ordinary = if way.quote.is_none() { ORDINARY_QUOTES } else { 1.0 };
+        let score = share * way.worth * ordinary + 0.02 * (width.min(30) as f64).ln();
         Some(Trial { way, first, width, share, quoted, score, scan })
     }
 
@@ -220,6 +229,18 @@ fn first_of(text: &str, records: &[&Row], width: usize) -> Option<usize> {
     let behind = &records[first + titles..];
     let full = behind.first().is_some_and(|row| is_row(row) && filled(text, row) == width);
     Some(if full && !behind.iter().any(is_title) { first + titles } else { first })
+}
+
+/// What a record before the table counts.
+fn weight(text: &str, row: &Row, width: usize) -> f64 {
+    match filled(text, row) {
+        _ if row.is_torn() => 1.0,
+        0 | 1 => TITLE,
+        // It may hold the names, see `names_before`.
+        filled if filled >= 2 && row.fields.len().abs_diff(width) == 1 => NAMES,
+        filled if filled < width => SHORT,
+        _ => 1.0,
+    }
 }
 
 /// Fields that are not empty.

@@ -39,6 +39,7 @@ const DIFFERENCES: &[(&str, Because, &str)] = &[
     ("colon.csv", DuckDbIsWrong, "it does not try colons"),
     ("comment_long.csv", DuckDbIsWrong, "it takes the first comment for a header"),
     ("control_a.csv", DuckDbIsWrong, "it does not try control characters"),
+    ("date_ambiguous.csv", OfTaste, "no value tells the day from the month: a date there, text here"),
     ("date_month_name.csv", WeFindMore, "names of months"),
     ("date_month_name_dashes.csv", WeFindMore, "names of months"),
     ("date_slashes_time.csv", WeFindMore, "american dates with times"),
@@ -288,9 +289,11 @@ fn the_settings_are_those_of_a_job() {
         statement.evidence,
         [
             "`;` cuts 15 of 15 records into 4 fields",
-            "the 3 lines before line 4 have another form",
             "the first record is a header: `Buchungstag` stands above values of type date",
+            "column Buchungstag: `01.01.2023` is read as a date with the format %d.%m.%Y",
+            "column Betrag: `0,00` is read as 0.00",
             "numbers have `,` before the fraction",
+            "lines 1 to 3 are skipped: `Kontonummer;DE12 3456;`, `Zeitraum;01.01.2023 - 31.01.2023;`",
         ]
     );
     let nulls = guessed("null_na.csv");

@@ -471,7 +471,7 @@ fn plain_kind<'a>(data_type: DataType, values: impl Iterator<Item = &'a Cell> + 
     let texts = || values.clone().map(|cell| cell.text.trim());
     let note = match &data_type {
         DataType::Float64 if has_versions(texts()) => {
-            let example = texts().find(|text| text.ends_with('0')).unwrap_or_default();
+            let example = texts().filter(|text| text.ends_with('0')).max_by_key(|text| text.len()).unwrap_or_default();
             return Kind::text(
                 data_type,
                 format!(
@@ -674,6 +674,10 @@ fn has_shape(text: &str, format: &str) -> bool {
     rest.is_empty()
 }
 
+/// What is said where another column tells what a comma means.
+const GROUPED: &str = "its commas are read as those between thousands, as in another column";
+const FRACTIONS: &str = "its commas are read as those before a fraction, as in another column";
+
 /// Numbers have the same signs in the whole file: the commonest other signs win, and columns that need others stay
 /// text. So do those that could have two, where no other column tells which.
 fn agree(kinds: &mut [Kind]) -> (char, Option<char>) {
@@ -689,8 +693,13 @@ fn agree(kinds: &mut [Kind]) -> (char, Option<char>) {
     for kind in kinds {
         if let Some(rival) = kind.rival.take() {
             *kind = match chosen {
-                (',', _) => Kind { decimal: rival.0, thousands: rival.1, note: None, ..Kind::plain(DataType::Float64) },
-                ('.', Some(',')) => Kind { note: None, ..kind.clone() },
+                (',', _) => Kind {
+                    decimal: rival.0,
+                    thousands: rival.1,
+                    note: Some(FRACTIONS.to_owned()),
+                    ..Kind::plain(DataType::Float64)
+                },
+                ('.', Some(',')) => Kind { note: Some(GROUPED.to_owned()), ..kind.clone() },
                 _ => Kind::text(kind.looks.clone(), kind.note.take().unwrap_or_default()),
             };
         }
