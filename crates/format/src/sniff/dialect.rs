@@ -460,8 +460,16 @@ fn with_comments(text: &str, complete: bool, plain: Option<Trial>) -> Option<Tri
     let marked = |row: &&Row| text[row.start..].starts_with(MARK);
     let fits = |row: &Row| row.fields.len() == commented.width;
     let leading = scan.records().take_while(marked).count();
-    let are_records =
-        leading > 0 && scan.records().take(leading).all(fits) || scan.records().skip(leading).filter(marked).any(fits);
+    // Comments between the records are few.
+    let inner = || scan.records().skip(leading).filter(marked);
+    if inner().count() >= commented.scan.records().count() {
+        return plain;
+    }
+    // A comment may have a comma by chance. It begins with a space, as sentences behind a mark do.
+    let is_tag = |row: &Row| fits(row) && !text[row.start..].starts_with("# ");
+    let are_records = (leading > 0 && scan.records().take(leading).all(fits))
+        || scan.records().take(leading).any(is_tag)
+        || inner().any(fits);
     match are_records {
         true => plain.or_else(|| Trial::new(text, complete, way)).or(Some(commented)),
         false => Some(commented),

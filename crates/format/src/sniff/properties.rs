@@ -289,7 +289,7 @@ fn check(file: &File, uri: &str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_guess_reads_every_record_or_names_it(file in file(), csv in any::<bool>()) {
