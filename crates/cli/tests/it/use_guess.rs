@@ -226,7 +226,8 @@ fn files_of_other_kinds_are_named() {
     for (name, content, what, hint) in files {
         lab.file(name, content);
         let declared = format!(
-            "sources:\n  s: {{read: {name}, csv: {{columns: {{id: int64}}}}}}\nsinks:\n  o: {{from: s, write: out.csv}}\n"
+            "sources:\n  s: {{read: {name}, csv: {{columns: {{id: int64}}}}}}\n\
+             sinks:\n  o: {{from: s, write: out.csv}}\n"
         );
         lab.file("declared.yaml", &declared);
         lab.file("job.yaml", declared.replace("{columns: {id: int64}}", "{}"));
@@ -247,7 +248,9 @@ fn files_of_other_kinds_are_named() {
         lab.run(&["cat", name]).ok();
     }
     // Who asks for a member of a workbook by its name gets it.
-    lab.file("job.yaml", "sources:\n  s: {read: a.xlsx, members: xl/workbook.xml, lines: {}}\nsinks:\n  o: {from: s, write: '-', lines: {}}\n");
+    let job = "sources:\n  s: {read: a.xlsx, members: xl/workbook.xml, lines: {}}\n\
+               sinks:\n  o: {from: s, write: '-', lines: {}}\n";
+    lab.file("job.yaml", job);
     assert!(lab.run(&["run", "job.yaml", "-q"]).ok().stdout.contains("<workbook/>"));
 }
 

@@ -155,8 +155,8 @@ pub(crate) fn title_hint(title: &str, line: u64) -> String {
     )
 }
 
-/// Adds to a fault of the header that the names stand on the line `below`, if they do, or that its delimiter looks wrong,
-/// if it does.
+/// Adds to a fault of the header that the names stand on the line `below`, if they do, or that its delimiter looks
+/// wrong, if it does.
 pub(crate) fn header_hint(error: Error, dialect: &Dialect, names: &[String], below: Option<u64>) -> Error {
     if let Some(line) = below {
         let lines = line - 1;

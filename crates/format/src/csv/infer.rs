@@ -1,8 +1,9 @@
 //! The columns of a sample and the narrowest types that hold its values.
 //!
-//! A type is only given where nothing is lost by it. What stays text: whole numbers with leading zeros (postcodes), with a
-//! leading plus (telephone numbers), or with more digits than an int64 has; numbers with more digits than a float64 keeps,
-//! such as whole numbers above 2^53 beside a fraction; and `1e5`, which no program writes for a number (`1e+05`, `1.0e5`).
+//! A type is only given where nothing is lost by it. What stays text: whole numbers with leading zeros (postcodes),
+//! with a leading plus (telephone numbers), or with more digits than an int64 has; numbers with more digits than a
+//! float64 keeps, such as whole numbers above 2^53 beside a fraction; and `1e5`, which no program writes for a number
+//! (`1e+05`, `1.0e5`).
 
 use std::sync::Arc;
 

@@ -46,7 +46,8 @@ const LEAST_SHARE: f64 = 0.6;
 /// The same for delimiters that are ordinary signs too: prose has lines with the same number of words.
 const LEAST_SHARE_ORDINARY: f64 = 0.95;
 
-/// What a line of a title counts, and one with several texts but fewer than a record, against a record of another width.
+/// What a line of a title counts, and one with several texts but fewer than a record, against a record of another
+/// width.
 const TITLE: f64 = 0.4;
 const SHORT: f64 = 0.7;
 
@@ -214,8 +215,8 @@ fn width_of(records: &[&Row]) -> Option<usize> {
     tables.max_by_key(|(width, count)| (*count * (*width).min(3), *width)).map(|(width, _)| width)
 }
 
-/// The first record of a table of that width. Prose before it may have a delimiter or two by chance: it begins where two
-/// records that follow each other have its width, or with its only record.
+/// The first record of a table of that width. Prose before it may have a delimiter or two by chance: it begins where
+/// two records that follow each other have its width, or with its only record.
 fn first_of(text: &str, records: &[&Row], width: usize) -> Option<usize> {
     let is_row = |row: &&Row| row.fields.len() == width;
     let alike = records.windows(2).position(|pair| is_row(&pair[0]) && is_row(&pair[1]));

@@ -159,8 +159,10 @@ fn guess_json(sample: &Sample, text: &str) -> Result<Option<Guess>> {
     let columns = schema.fields().iter().map(|field| (field.name().clone(), ColumnSpec::of(field.data_type(), None)));
     let columns = serde_json::to_value(Columns(columns.collect())).map_err(|_| internal())?;
     let kind = if begins.starts_with('[') { "an array" } else { "an object" };
-    let evidence = vec![format!("it begins with {kind} of JSON")];
-    Ok(Some(Guess { format: "json", settings: json!({"columns": columns}), evidence }))
+    let mut evidence = vec![format!("it begins with {kind} of JSON")];
+    let settings = json!({"columns": columns});
+    evidence.extend(verify::refused(crate::json::ENTRY, &settings, sample)?);
+    Ok(Some(Guess { format: "json", settings, evidence }))
 }
 
 /// How often a guess is tried again with more columns as text.

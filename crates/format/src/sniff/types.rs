@@ -1,8 +1,9 @@
 //! What the fields of a table are: names or values, and the types of the values.
 //!
 //! A column is tried with the plain conventions first, then with texts for null, then with dates and numbers of other
-//! countries; what none explains is text. So is what has two explanations, or what a type would not give back as it is:
-//! the user is told, and can declare more. Where a value is read as something that looks different, the user is told too.
+//! countries; what none explains is text. So is what has two explanations, or what a type would not give back as it
+//! is: the user is told, and can declare more. Where a value is read as something that looks different, the user is
+//! told too.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -330,8 +331,8 @@ fn names_before(text: &str, found: &Found, syntax: &Syntax) -> Option<(Vec<Strin
     ))
 }
 
-/// Whether the first record holds names, whether a type says so, and why. `behind` explains the records behind it, `all`
-/// those and the first.
+/// Whether the first record holds names, whether a type says so, and why. `behind` explains the records behind it,
+/// `all` those and the first.
 fn is_header(first: &[Cell], rest: &[Vec<Cell>], behind: &[Kind], all: &[Kind]) -> (bool, bool, String) {
     let own = |cell: &Cell| kind(std::iter::once(cell));
     let columns = || first.iter().enumerate().filter(|(_, cell)| !cell.is_empty());
@@ -389,8 +390,8 @@ fn is_header(first: &[Cell], rest: &[Vec<Cell>], behind: &[Kind], all: &[Kind]) 
     if (!distinct && behind.iter().all(is_text)) || repeated {
         return (false, false, "the first record is no header: its texts are not unique".to_owned());
     }
-    let why = "the first record is taken for a header, since all is text and its texts do not come again; if it is data, \
-               set `header: false`";
+    let why = "the first record is taken for a header, since all is text and its texts do not come again; if it is \
+               data, set `header: false`";
     (true, false, why.to_owned())
 }
 
@@ -475,8 +476,8 @@ fn plain_kind<'a>(data_type: DataType, values: impl Iterator<Item = &'a Cell> + 
             return Kind::text(
                 data_type,
                 format!(
-                    "`{example}` would lose its last digit as a number (it may be a version), so it stays text; if it is a \
-                 number, declare it as float64 or decimal(precision, scale)"
+                    "`{example}` would lose its last digit as a number (it may be a version), so it stays text; if \
+                     it is a number, declare it as float64 or decimal(precision, scale)"
                 ),
             );
         }
@@ -510,8 +511,8 @@ fn has_offset(text: &str) -> bool {
     clock.contains(['Z', 'z', '+', '-'])
 }
 
-/// Whether there are fractions of different lengths of which some end in zero, as in 1.9 and 1.10. Numbers that a program
-/// writes have either all the same length or no zeros at their ends.
+/// Whether there are fractions of different lengths of which some end in zero, as in 1.9 and 1.10. Numbers that a
+/// program writes have either all the same length or no zeros at their ends.
 fn has_versions<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     let (mut lengths, mut zero) = (HashSet::new(), false);
     for text in texts {
@@ -574,7 +575,8 @@ fn numbers<'a>(values: impl Iterator<Item = &'a Cell> + Clone) -> Option<Kind> {
     let text = example.text.trim();
     let note = match rival {
         Some(_) => format!(
-            "`{text}` may be {} or {}, so it stays text; set `thousands: \",\"` or `decimal: \",\"`, and declare the column",
+            "`{text}` may be {} or {}, so it stays text; set `thousands: \",\"` or `decimal: \",\"`, and declare the \
+             column",
             text.replace(',', ""),
             text.replace(',', ".")
         ),
@@ -621,8 +623,8 @@ fn dates<'a>(values: impl Iterator<Item = &'a Cell> + Clone) -> Option<Kind> {
             return Some(Kind::text(
                 data_type.clone(),
                 format!(
-                    "`{example}` may be {format} or {swapped}, so it stays text; declare {{type: {name}, format: \"{format}\"}} \
-                 if that is right"
+                    "`{example}` may be {format} or {swapped}, so it stays text; declare {{type: {name}, format: \
+                     \"{format}\"}} if that is right"
                 ),
             ));
         }

@@ -1,5 +1,5 @@
-//! Reads a sample with guessed settings, by the parser that a run will use, and compares what comes out with what stands
-//! there: which records are not read, and which values are not what they were.
+//! Reads a sample with guessed settings, by the parser that a run will use, and compares what comes out with what
+//! stands there: which records are not read, and which values are not what they were.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -9,8 +9,10 @@ use arrow::datatypes::{
     DataType, Date32Type, Float64Type, Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use bytes::Bytes;
-use millstream_core::format::{Format, ParseRequest, Parsed, Reading, TEXT};
+use millstream_core::format::{Format, ParseRequest, Parsed, Reading, Sample, TEXT, Validate};
+use millstream_core::registry::FormatEntry;
 use millstream_core::{Error, Result};
+use serde_json::Value;
 
 use super::dialect::{Found, Item, Row};
 use super::shown;
@@ -65,6 +67,27 @@ fn read(csv: &Csv, text: &str, parsed: &mut Parsed) -> Result<()> {
         parser.push(Bytes::new(), parsed)?;
     }
     parser.finish(parsed)
+}
+
+/// What a format refuses of a sample, read with `settings`. The last record may be cut, and is left out then.
+pub(super) fn refused(entry: FormatEntry, settings: &Value, sample: &Sample) -> Result<Vec<String>> {
+    let format = (entry.build)(settings).map_err(|_| Error::internal("the guessed settings are not valid"))?;
+    let (Some(schema), Reading::Stream(reading)) = (format.declared(), format.reading()) else {
+        return Ok(Vec::new());
+    };
+    let mut parsed = Parsed::default();
+    let mut read = || {
+        let mut parser = reading.parser(&ParseRequest { validate: Validate::All, ..ParseRequest::all(schema) })?;
+        parser.push(sample.text.clone(), &mut parsed)?;
+        if sample.complete { parser.finish(&mut parsed) } else { Ok(()) }
+    };
+    let failed = read().err();
+    let mut notes = Notes { rejects: parsed.rejects.len(), ..Notes::default() };
+    let quoted = parsed.rejects.iter().take(MOST_QUOTED);
+    notes.rejected = quoted.map(|reject| told(&reject.reason)).collect();
+    let mut said = notes.sentences(&CsvSpec::default());
+    said.extend(failed.map(|error| format!("`run` stops in this file: {}", told(&error))));
+    Ok(said)
 }
 
 /// The rows, by the line on which each begins: in which batch they are, and where.
@@ -158,8 +181,8 @@ impl Notes {
             let count = self.comments.len();
             let noun = if count == 1 { "line is" } else { "lines are" };
             said.push(format!(
-                "{count} {noun} left out as comments, since they begin with `{}` and have another form; the first is line \
-                 {line}: `{}`",
+                "{count} {noun} left out as comments, since they begin with `{}` and have another form; the first is \
+                 line {line}: `{}`",
                 spec.comment.as_deref().unwrap_or(""),
                 shown(text)
             ));
@@ -167,7 +190,8 @@ impl Notes {
         if self.rejects > 0 {
             let count = self.rejects;
             said.push(format!(
-                "{count} {} of this file cannot be read, and `run` stops at the first; `max_rejects` beside `read` allows them",
+                "{count} {} of this file cannot be read, and `run` stops at the first; `max_rejects` beside `read` allows \
+                 them",
                 if count == 1 { "record" } else { "records" }
             ));
             said.append(&mut self.rejected);
