@@ -526,7 +526,7 @@ async fn delimiter_warning(job: &Job, source: &SourceStep, reader: &Arc<Reader>,
     }
     let unit = sample::units(reader, 1).await.ok()?.into_iter().next()?;
     let guess = crate::guess::of_head(&sample::head(reader, unit).await.ok()?).ok()?;
-    let delimiter = guess.settings.get("delimiter").filter(|_| guess.format == name)?;
+    let delimiter = guess.settings.get("delimiter").filter(|sign| guess.format == name && *sign != ",")?;
     let fields = guess.settings.get("columns")?.as_object()?.len();
     let what = format!("split by commas, `{}` has one column; split by {delimiter}, {fields}", source.name.value);
     let lint = job.text.warning(source.read.first()?.span, what);
