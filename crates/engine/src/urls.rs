@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use millstream_codec::{Limits, Unpacked};
 use millstream_core::format::{OnDrift, Validate};
 use millstream_core::source::OnError;
-use millstream_core::{Error, Result, StepKind, Unit};
+use millstream_core::{Error, Result, StepKind};
 use tokio::task::JoinSet;
 
 use crate::prepare::{Base, Failure, lines};
@@ -168,35 +168,41 @@ impl Counter {
     }
 }
 
+/// What a Parquet file begins with: its mark, then a structure whose first field is a number of 32 bits. No text has
+/// the second behind the first.
+const PARQUET: &[u8] = b"PAR1\x15";
+
+fn no_lines() -> Error {
+    Error::refused("a Parquet file has rows and no lines")
+        .hint("count its rows in a job: `millstream guess FILE > job.yaml` writes one, and SELECT count(*) counts")
+}
+
 /// The lines of all members of a unit.
 async fn lines_of(text: &mut UnitText, reader: &Reader) -> Result<u64> {
     let mut lines = LineCount::default();
     let mut foreign = Foreign::new(reader);
+    let mut first = true;
     loop {
         match text.next().await? {
             Unpacked::Text(piece) => {
-                foreign.text(&piece).map_err(|error| no_lines(error, text.unit()))?;
+                let uri = &text.unit().uri;
+                if std::mem::take(&mut first) && piece.starts_with(PARQUET) {
+                    return Err(no_lines().in_unit(uri, None));
+                }
+                foreign.text(&piece).map_err(|error| error.in_unit(uri, None))?;
                 lines.add(&piece);
             }
-            Unpacked::End => lines.end(),
+            Unpacked::End => {
+                lines.end();
+                first = true;
+            }
             Unpacked::Begin { member } => {
-                let uri = &text.unit().uri;
-                foreign.begin(uri, member.as_deref()).map_err(|error| no_lines(error, text.unit()))?;
+                foreign.begin(&text.unit().uri, member.as_deref())?;
             }
             Unpacked::Hungry => {}
             Unpacked::Done => return Ok(lines.lines),
         }
     }
-}
-
-/// Why the lines of a file of another kind are not counted. Those of a Parquet file can be had otherwise.
-fn no_lines(error: Error, unit: &Unit) -> Error {
-    let error = match error.what().contains("Parquet") {
-        true => Error::refused("a Parquet file has rows and no lines")
-            .hint("count its rows in a job: `millstream guess FILE > job.yaml` writes one, and SELECT count(*) counts"),
-        false => error,
-    };
-    error.in_unit(&unit.uri, None)
 }
 
 /// Counts lines over pieces of text.

@@ -26,6 +26,8 @@ enum Proof {
     Binary,
     /// It is text, but of another kind than ours; lines of it can be read.
     Text,
+    /// It is of a format of ours, and no text; whoever looks for the format of a file begins with lines.
+    Ours,
 }
 
 const EXCEL: &str = "save it as CSV in the spreadsheet program, and read that";
@@ -61,7 +63,13 @@ const KINDS: &[Kind] = &[
     kind(b"ARROW1\0\0", "an Arrow IPC file (Feather)", COLUMNS),
     kind(b"\xff\xff\xff\xff", "an Arrow IPC stream", COLUMNS),
     binary(b"FEA1", "a Feather file", COLUMNS),
-    kind(b"PAR1\x15", "a Parquet file", "read it with `parquet: {}`; a name that ends in .parquet says so too"),
+    Kind {
+        mark: b"PAR1\x15",
+        at: 0,
+        name: "a Parquet file",
+        hint: "read it with `parquet: {}`; a name that ends in .parquet says so too",
+        proof: Proof::Ours,
+    },
     kind(b"PARE", "a Parquet file with an encrypted footer", "encrypted files are not read: decrypt it first"),
     kind(b"SQLite format 3\0", "a SQLite database", SQLITE),
     Kind {
@@ -131,7 +139,7 @@ const KINDS: &[Kind] = &[
 /// `lines` of any text are wanted, these are none of them.
 pub fn foreign_text(head: &[u8], lines: bool) -> Option<Error> {
     let found = KINDS.iter().find(|kind| kind.is(head))?;
-    if lines && found.proof == Proof::Text {
+    if lines && matches!(found.proof, Proof::Text | Proof::Ours) {
         return None;
     }
     Some(named(found.name, found.hint))
@@ -172,7 +180,7 @@ impl Kind {
     fn is(&self, head: &[u8]) -> bool {
         let look = &head[..head.len().min(512)];
         match self.proof {
-            Proof::Mark => begins(look, self.at, self.mark),
+            Proof::Mark | Proof::Ours => begins(look, self.at, self.mark),
             Proof::Binary => begins(look, self.at, self.mark) && look.iter().any(|byte| is_binary(*byte)),
             Proof::Text => {
                 let text = look.strip_prefix(b"\xef\xbb\xbf").unwrap_or(look).trim_ascii_start();
