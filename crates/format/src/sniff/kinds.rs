@@ -70,7 +70,7 @@ const KINDS: &[Kind] = &[
         hint: "read it with `parquet: {}`; a name that ends in .parquet says so too",
         proof: Proof::Ours,
     },
-    kind(b"PARE", "a Parquet file with an encrypted footer", "encrypted files are not read: decrypt it first"),
+    binary(b"PARE", "a Parquet file with an encrypted footer", "encrypted files are not read: decrypt it first"),
     kind(b"SQLite format 3\0", "a SQLite database", SQLITE),
     Kind {
         mark: b"DUCK",
@@ -98,8 +98,8 @@ const KINDS: &[Kind] = &[
     kind(b"\x80\x03", "a Python pickle", PYTHON),
     kind(b"\x80\x04\x95", "a Python pickle", PYTHON),
     kind(b"\x80\x05\x95", "a Python pickle", PYTHON),
-    kind(b"RDX2\n", "an R workspace", EXPORT),
-    kind(b"RDX3\n", "an R workspace", EXPORT),
+    binary(b"RDX2\n", "an R workspace", EXPORT),
+    binary(b"RDX3\n", "an R workspace", EXPORT),
     binary(b"X\n\0\0\0", "an R object (.rds)", EXPORT),
     binary(b"$FL2", "an SPSS file", EXPORT),
     binary(b"$FL3", "an SPSS file", EXPORT),
@@ -228,6 +228,7 @@ mod tests {
         for head in [
             &b"ORC,elf\n1,2\n"[..],
             b"MZ,a\n",
+            b"PARENT,b\n",
             b"CDF\tb\n",
             b"GIF89a,x\n",
             b"PAR1,PAR2\n1,2\n",
