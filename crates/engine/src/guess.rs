@@ -139,7 +139,7 @@ fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) => {
             let word = key_text(text);
-            if word == *text { word } else { quoted(text) }
+            if word == *text { word } else { quoted(&text.replace("${", "$${")) }
         }
         Value::Array(values) => format!("[{}]", values.iter().map(scalar).collect::<Vec<_>>().join(", ")),
         Value::Object(entries) => {
@@ -151,11 +151,12 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// In double quotes, where only what YAML can show stands for itself (1.2, 5.1).
+/// In double quotes, where only what YAML can show stands for itself (1.2, 5.1). Variables are filled into values, not
+/// into keys: there a `$` is one.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
-    for sign in text.replace("${", "$${").chars() {
+    for sign in text.chars() {
         match sign {
             '"' | '\\' => quoted.extend(['\\', sign]),
             sign => push_shown(sign, &mut quoted),
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(scalar(&json!(["a", "no", "1", "x y", 1, true, null])), r#"[a, "no", "1", "x y", 1, true, null]"#);
         assert_eq!(scalar(&json!("${HOME}")), r#""$${HOME}""#);
         let mut text = String::new();
-        block(&mut text, "csv", &json!({"delimiter": "\t", "columns": {"a b": "int64"}}), 0);
-        assert_eq!(text, "csv:\n  delimiter: \"\\t\"\n  columns:\n    \"a b\": int64\n");
+        block(&mut text, "csv", &json!({"delimiter": "\t", "columns": {"a b": "int64", "${c}": "utf8"}}), 0);
+        assert_eq!(text, "csv:\n  delimiter: \"\\t\"\n  columns:\n    \"a b\": int64\n    \"${c}\": utf8\n");
     }
 }
