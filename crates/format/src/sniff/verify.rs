@@ -76,7 +76,7 @@ pub(super) fn refused(entry: FormatEntry, settings: &Value, sample: &Sample) -> 
         return Ok(Vec::new());
     };
     let mut parsed = Parsed::default();
-    let mut read = || {
+    let read = || {
         let mut parser = reading.parser(&ParseRequest { validate: Validate::All, ..ParseRequest::all(schema) })?;
         parser.push(sample.text.clone(), &mut parsed)?;
         if sample.complete { parser.finish(&mut parsed) } else { Ok(()) }
@@ -241,7 +241,7 @@ impl Values<'_> {
     }
 
     fn is_null_text(&self, cell: &Cell) -> bool {
-        self.spec.null.all().iter().any(|null| *null == cell.text)
+        self.spec.null.all().contains(&cell.text)
     }
 
     /// Whether a value of a refused record can be read alone.
