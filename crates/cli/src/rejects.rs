@@ -198,6 +198,7 @@ mod tests {
             units: 0,
             predicted: json!({}),
             report: None,
+            program: None,
         }
     }
 

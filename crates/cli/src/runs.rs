@@ -198,6 +198,7 @@ mod tests {
             units: 2,
             predicted: json!({"units": 3}),
             report: Some(json!({"bytes_read": 2_000_000})),
+            program: None,
         }
     }
 

@@ -134,6 +134,13 @@ impl Error {
             .hint("this is a mistake in Millstream; please report it with the job file")
     }
 
+    /// Something kept from run to run (`what` names it: `the state folder /x`) has the version `found`, and this program
+    /// knows only those up to `known`. Nothing of it may be read or changed then.
+    pub fn newer(what: impl fmt::Display, found: impl fmt::Display, known: impl fmt::Display) -> Self {
+        Error::refused(format!("{what} was written by a newer version of Millstream"))
+            .cause(format!("it has version {found}, and this program knows versions up to {known}"))
+    }
+
     /// An operating system's error while doing `what` (which names the path): a closed pipe becomes
     /// [`ErrorKind::OutputClosed`], an interrupted or timed-out call [`ErrorKind::Transient`], the rest
     /// [`ErrorKind::Refused`], with a hint where there is an obvious remedy.

@@ -13,8 +13,9 @@ use millstream_core::{Error, ErrorKind, Result, Step};
 use millstream_job::{Job, Lint, SinkStep, SourceStep};
 use serde_json::Value;
 
-use crate::chunks::load::{ChunkLoad, Commits, fingerprint_note, is_complete, is_of_another_job, note_complete};
+use crate::chunks::load::{ChunkLoad, Commits, check_rules, is_complete, note_complete};
 use crate::chunks::way::{Leg, legs};
+use crate::fingerprint::{Compared, Fingerprints};
 use crate::machine::Machine;
 use crate::plan::shared::Physical;
 use crate::prepare::{Base, Prepared};
@@ -88,7 +89,7 @@ impl Place {
         let book = match &machine.state {
             Some(folder) => Some(RunBook::open(folder)?),
             // Where nobody asked for a book, none is better than no run.
-            None => default_folder().and_then(|folder| RunBook::open(&folder).ok()),
+            None => default_folder().map(|folder| RunBook::open_if_possible(&folder)).transpose()?.flatten(),
         };
         let key = JobKey::new(job.path(), &options.variables);
         let last = match &book {
@@ -119,7 +120,12 @@ impl Place {
     pub async fn finds_nothing_new(&self, job: &Job, prepared: &Prepared<'_>) -> Result<bool> {
         let adds_rows = job.sinks.iter().any(|sink| sink.sink.adds_rows());
         let Some(done) = self.done.as_ref().filter(|_| adds_rows) else { return Ok(false) };
-        let is_another = done.fingerprint.as_ref().is_some_and(|before| *before != prepared.fingerprint(job));
+        let before = done.fingerprint.as_ref();
+        let compared = before.map_or(Compared::Same, |before| Fingerprints::of(job, prepared).compare(before));
+        if compared == Compared::Newer {
+            return Err(is_newer());
+        }
+        let is_another = compared == Compared::Changed;
         let predicted = serde_json::to_value(prepared.predicted()).unwrap_or_default();
         let files = |predicted: &Value| [predicted["units"].clone(), predicted["stored_bytes"].clone()];
         for sink in job.sinks.iter().filter(|sink| sink.sink.adds_rows()) {
@@ -173,19 +179,15 @@ impl Place {
 
     /// Refuses to go on with a run whose job gave other rows.
     pub fn accept(&self, job: &Job, prepared: &Prepared<'_>) -> Result<()> {
-        let fingerprint = prepared.fingerprint(job);
-        let before = self.last.as_ref().and_then(|last| last.fingerprint.as_ref());
-        if before.is_some_and(|before| *before != fingerprint) {
-            return Err(has_changed());
-        }
-        Ok(())
+        let Some(before) = self.last.as_ref().and_then(|last| last.fingerprint.as_ref()) else { return Ok(()) };
+        accepted(Fingerprints::of(job, prepared).compare(before))
     }
 
     /// From here on there may be something to go on with.
     pub fn loading(&self, job: &Job, prepared: &Prepared<'_>, live: Option<&LiveRun>) -> Result<()> {
         let Some(live) = live else { return Ok(()) };
         let predicted = serde_json::to_value(prepared.predicted()).unwrap_or_default();
-        live.loading(&prepared.fingerprint(job), &predicted)
+        live.loading(Fingerprints::of(job, prepared).current(), &predicted)
     }
 
     /// Refuses to go on with runs of which the ledgers know nothing any more, though they have loaded rows.
@@ -222,7 +224,7 @@ impl Place {
         sink: &SinkStep,
         legs: &[Leg],
         context: LoadContext,
-        fingerprint: &str,
+        fingerprints: &Fingerprints,
     ) -> Result<Option<OpenLedger>> {
         self.be_the_only_run()?;
         let incremental = legs.iter().any(|leg| leg.read().reader().incremental);
@@ -244,7 +246,7 @@ impl Place {
             false if self.options.replay.is_some() => {
                 self.forget_earlier_rounds(ledger.as_ref(), &of_sink, &load).await
             }
-            false => self.left_behind(sink, ledger.as_ref(), &of_sink, &load, fingerprint).await,
+            false => self.left_behind(sink, ledger.as_ref(), &of_sink, &load, fingerprints).await,
         };
         if !matches!(left, Ok(Left { load: None, .. })) {
             // What we only looked for is not to be left.
@@ -260,7 +262,7 @@ impl Place {
         }
         let rows = Arc::default();
         let (sink, target) = (sink.name.value.clone(), sink.sink.target());
-        let (fingerprint, tally) = ((!incremental).then(|| fingerprint_note(fingerprint)), Mutex::default());
+        let (fingerprint, tally) = ((!incremental).then(|| fingerprints.note()), Mutex::default());
         let commits = Commits::default();
         Ok(Some(OpenLedger { ledger, load, sink, target, incremental, fingerprint, stale, rows, tally, commits }))
     }
@@ -363,7 +365,7 @@ impl Place {
         ledger: &dyn Ledger,
         of_sink: &str,
         own: &str,
-        fingerprint: &str,
+        fingerprints: &Fingerprints,
     ) -> Result<Left> {
         let (mut unfinished, mut complete) = (Vec::new(), Vec::new());
         for mut other in ledger.loads().await? {
@@ -400,10 +402,12 @@ impl Place {
         let stale = complete.into_iter().map(|other| other.load).collect();
         match unfinished.as_slice() {
             [] => Ok(Left { load: None, stale }),
-            [other] if goes_on => match is_of_another_job(ledger, &other.load, fingerprint).await? {
-                true => Err(has_changed()),
-                false => Ok(Left { load: Some(other.load.clone()), stale }),
-            },
+            [other] if goes_on => {
+                let written = ledger.written_of(&other.load).await?;
+                check_rules(&written, &ledger.place())?;
+                accepted(fingerprints.compare_notes(&written))?;
+                Ok(Left { load: Some(other.load.clone()), stale })
+            }
             [other, ..] if !other.connections.is_empty() => Err(is_loading(other)),
             [other, ..] => Err(Error::refused("an earlier run of this job has stopped before its end")
                 .cause(format!("{} notes of what it has loaded are in {}", other.chunks, sink.sink.target()))
@@ -457,6 +461,22 @@ impl OpenLedger {
         let tally = *self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary, tally }
     }
+}
+
+/// Refuses to go on with what gave other rows, or may have.
+fn accepted(compared: Compared) -> Result<()> {
+    match compared {
+        Compared::Same => Ok(()),
+        Compared::Changed => Err(has_changed()),
+        Compared::Newer => Err(is_newer()),
+    }
+}
+
+/// Nobody knows whether the rows were the same.
+fn is_newer() -> Error {
+    Error::refused("the last run of this job was one of a newer version of Millstream")
+        .cause("whether the job has changed since is not known to this program")
+        .hint("upgrade Millstream, or begin anew: `--restart`")
 }
 
 /// The rows of the run that this one would go on with were others.

@@ -7,6 +7,7 @@
 pub mod chunks;
 mod commands;
 pub mod fault;
+mod fingerprint;
 pub mod guess;
 mod ledgers;
 mod load;

@@ -421,9 +421,14 @@ impl Prepared<'_> {
         self.predicted
     }
 
-    /// What the rows of `job` depend on, in short: a run can go on with the work of another one only if it is the same.
-    /// Comments, and settings that only say how to read or write, have no part in it.
-    pub fn fingerprint(&self, job: &Job) -> String {
+    /// The components.
+    pub fn registry(&self) -> &Registry {
+        &self.base.registry
+    }
+
+    /// The fingerprint of version 1, as programs before [`crate::fingerprint`] wrote it: to compare with those alone. It is made
+    /// of what DataFusion shows of plans, so it can go as soon as that shows them otherwise.
+    pub fn first_fingerprint(&self, job: &Job) -> String {
         let mut text = String::new();
         let places = self.base.registry.sources.iter().map(|entry| entry.spec.name);
         let no_part: Vec<&str> =

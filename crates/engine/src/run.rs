@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use crate::chunks::load::Loaded;
 use crate::chunks::way::{Counts, counts, row_wise};
 use crate::commands::Warn;
+use crate::fingerprint::Fingerprints;
 use crate::ledgers::{self, OpenLedger, Place};
 use crate::load::LoadExec;
 use crate::memory;
@@ -435,7 +436,7 @@ impl<'a> Work<'_, 'a> {
         stale: &mut Vec<Marked>,
     ) -> Result<Vec<Loaded>> {
         let Work { base, job, .. } = self;
-        let (ways, fingerprint) = (ledgers::ways(job, physical)?, self.prepared.fingerprint(job));
+        let (ways, fingerprints) = (ledgers::ways(job, physical)?, Fingerprints::of(job, self.prepared));
         let mut contexts = Vec::new();
         for ((sink, root), way) in job.sinks.iter().zip(&physical.roots).zip(&ways) {
             let context = self.context(sink, &root.plan)?;
@@ -448,7 +449,7 @@ impl<'a> Work<'_, 'a> {
             let name = &sink.name.value;
             if let Ok(legs) = way {
                 let opened =
-                    self.unless_interrupted(self.place.open_ledger(sink, &legs, context.clone(), &fingerprint)).await;
+                    self.unless_interrupted(self.place.open_ledger(sink, &legs, context.clone(), &fingerprints)).await;
                 if let Some(ledger) = opened.map_err(|error| error.in_step(name))? {
                     chunk_loads.push((
                         ledger.load(base, legs, context.step, self.place, self.live.map(LiveRun::pen)),

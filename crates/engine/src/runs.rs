@@ -8,6 +8,9 @@
 //! ```
 //! The locks are the system's, so a process that is killed gives them back, whatever process has its number then. The
 //! book is for people and for `--resume`. What is in a target, the target itself knows: losing the book loses no row.
+//!
+//! The book has a version ([`VERSION`]), which stands for the folder as a whole: whatever of it changes so that an older
+//! program would read it wrongly gets a new one. An older book is migrated when it is opened, a newer one is refused.
 
 use std::collections::HashSet;
 use std::fs::TryLockError;
@@ -17,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fs_err::File;
 use millstream_core::{Error, ErrorKind, Result, fail_point};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -34,7 +37,23 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The columns of a record, in the order of [`record`].
 const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, rows_read, \
-                       rows_written, rows_rejected, units, predicted, report";
+                       rows_written, rows_rejected, units, predicted, report, program";
+
+/// What makes a book of version N + 1 of one of version N. A book of version 0 is a new one, or one of the first program,
+/// which told no version. Once released, a step is never changed: another is added behind it. Programs of earlier versions
+/// may be running while a step is made, so it only adds what these can do without.
+const MIGRATIONS: &[&str] =
+    &["CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT \
+    NULL, variables TEXT NOT NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, \
+    outcome TEXT, message TEXT, rows_read INTEGER NOT NULL DEFAULT 0, rows_written INTEGER NOT NULL DEFAULT 0, \
+    rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report TEXT); \
+    ALTER TABLE runs ADD COLUMN program TEXT"];
+
+/// The version of the book and its folder, kept as SQLite's `user_version`.
+const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// The version of this program.
+const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
 /// How often a run that lives notes its rows.
 const NOTING: Duration = Duration::from_secs(5);
@@ -136,6 +155,8 @@ pub struct RunRecord {
     pub predicted: Value,
     /// Its report, if it ended well.
     pub report: Option<Value>,
+    /// The version of Millstream that it was a run of; `None` if that did not say.
+    pub program: Option<String>,
 }
 
 /// What is told of a run when it ends.
@@ -175,6 +196,22 @@ pub struct LiveRun {
 #[derive(Debug)]
 pub struct OnlyRun(#[allow(dead_code)] File);
 
+/// Why a book cannot be used.
+enum Unopened {
+    /// A newer program has written it.
+    Newer(Error),
+    /// Anything else.
+    Other(Error),
+}
+
+impl Unopened {
+    fn into_error(self) -> Error {
+        match self {
+            Unopened::Newer(error) | Unopened::Other(error) => error,
+        }
+    }
+}
+
 /// Where the state is kept if nobody says so; `None` if there is no home.
 pub fn default_folder() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
@@ -186,25 +223,35 @@ pub fn default_folder() -> Option<PathBuf> {
 impl RunBook {
     /// Opens the book in `folder`, and makes what is missing.
     pub fn open(folder: &Path) -> Result<Arc<Self>> {
+        RunBook::try_open(folder).map_err(Unopened::into_error)
+    }
+
+    /// The same where nobody asked for a book; `None` if there can be none. One that is there and newer is refused, since it
+    /// may say what a run without it would do twice.
+    pub fn open_if_possible(folder: &Path) -> Result<Option<Arc<Self>>> {
+        match RunBook::try_open(folder) {
+            Ok(book) => Ok(Some(book)),
+            Err(Unopened::Newer(error)) => Err(error),
+            Err(Unopened::Other(_)) => Ok(None),
+        }
+    }
+
+    fn try_open(folder: &Path) -> Result<Arc<Self>, Unopened> {
         let failed = |cause: std::io::Error| {
-            Error::io(format!("the state folder {} cannot be used", folder.display()), &cause)
-                .hint("name another one with `--state` or MILLSTREAM_STATE")
+            let error = Error::io(format!("the state folder {} cannot be used", folder.display()), &cause)
+                .hint("name another one with `--state` or MILLSTREAM_STATE");
+            Unopened::Other(error)
         };
         for part in ["live", "jobs", "rows"] {
             fs_err::create_dir_all(folder.join(part)).map_err(failed)?;
         }
-        let told = |error| fault(folder, &error);
-        let connection = Connection::open(folder.join("runs.db")).map_err(told)?;
+        let told = |error| Unopened::Other(fault(folder, &error));
+        let mut connection = Connection::open(folder.join("runs.db")).map_err(told)?;
         connection.busy_timeout(PATIENCE).map_err(told)?;
-        connection
-            .execute_batch(
-                "CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT NULL, variables \
-                 TEXT NOT NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, outcome \
-                 TEXT, message TEXT, rows_read INTEGER NOT NULL DEFAULT 0, rows_written INTEGER NOT NULL DEFAULT 0, \
-                 rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report TEXT)",
-            )
-            .map_err(told)?;
-        Ok(Arc::new(RunBook { folder: folder.to_owned(), connection: Mutex::new(connection) }))
+        match migrate(&mut connection).map_err(told)? {
+            Some(newer) => Err(Unopened::Newer(is_newer(folder, newer))),
+            None => Ok(Arc::new(RunBook { folder: folder.to_owned(), connection: Mutex::new(connection) })),
+        }
     }
 
     /// Where it is.
@@ -228,8 +275,8 @@ impl RunBook {
         file.lock().map_err(failed)?;
         self.remove_old_locks();
         fail_point::pass("state.before");
-        let insert = "INSERT INTO runs (run, logical, job, variables, process, began) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        let values = params![run, logical, job.path, job.variables, std::process::id(), signed(now())];
+        let insert = "INSERT INTO runs (run, logical, job, variables, process, began, program) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let values = params![run, logical, job.path, job.variables, std::process::id(), signed(now()), PROGRAM];
         self.told(self.connection().execute(insert, values))?;
         fail_point::pass("state.after");
         let old = "DELETE FROM runs WHERE run NOT IN (SELECT run FROM runs ORDER BY began DESC LIMIT ?1)";
@@ -480,7 +527,39 @@ fn record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         units: number(13)?,
         predicted: value(14)?.unwrap_or(Value::Null),
         report: value(15)?,
+        program: row.get(16)?,
     })
+}
+
+/// Brings the book to [`VERSION`], in one transaction: whoever comes at the same time waits for it, and whoever dies in the
+/// middle of it has done nothing. The book's own version if that is a newer one, which stays as it is.
+fn migrate(connection: &mut Connection) -> rusqlite::Result<Option<i64>> {
+    let found = version(connection)?;
+    if found >= VERSION {
+        return Ok((found > VERSION).then_some(found));
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have done it meanwhile.
+    let found = version(&transaction)?;
+    if found >= VERSION {
+        return Ok((found > VERSION).then_some(found));
+    }
+    let done = usize::try_from(found).unwrap_or(0);
+    MIGRATIONS.iter().skip(done).try_for_each(|step| transaction.execute_batch(step))?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    fail_point::pass("migrate.before");
+    transaction.commit()?;
+    fail_point::pass("migrate.after");
+    Ok(None)
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+fn is_newer(folder: &Path, found: i64) -> Error {
+    Error::newer(format!("the state folder {}", folder.display()), found, VERSION)
+        .hint("upgrade Millstream, or use another folder with `--state`; nothing was changed in this one")
 }
 
 fn fault(folder: &Path, error: &rusqlite::Error) -> Error {
@@ -529,6 +608,60 @@ mod tests {
         assert!(other.is_done("1-1").expect("it answers") && !other.is_done("2-2").expect("it answers"));
         assert_eq!(other.list(None, 10).expect("it answers").len(), 2);
         assert_eq!(other.list(Some("/jobs/b.yaml"), 10).expect("it answers").len(), 0);
+    }
+
+    /// The book as the first program made it, with a run that was killed.
+    fn first_book(folder: &Path) {
+        let connection = Connection::open(folder.join("runs.db")).expect("a database");
+        connection
+            .execute_batch(
+                "CREATE TABLE runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT NULL, variables TEXT NOT \
+                 NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, outcome TEXT, \
+                 message TEXT, rows_read INTEGER NOT NULL DEFAULT 0, rows_written INTEGER NOT NULL DEFAULT 0, \
+                 rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report TEXT); \
+                 INSERT INTO runs (run, logical, job, variables, fingerprint, process, began) VALUES ('1-1', '1-1', \
+                 '/jobs/a.yaml', '', '0123456789abcdef', 7, 1)",
+            )
+            .expect("a book");
+    }
+
+    #[test]
+    fn a_book_without_a_version_is_migrated_once_whoever_comes_at_the_same_time() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        first_book(folder.path());
+        let books: Vec<_> = std::thread::scope(|scope| {
+            let open = |_| scope.spawn(|| RunBook::open(folder.path()).expect("it is migrated"));
+            let threads: Vec<_> = (0..8).map(open).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a thread")).collect()
+        });
+        for book in books {
+            let last = book.last(&key()).expect("it answers").expect("the run is there");
+            assert_eq!((last.run.as_str(), last.outcome, last.program), ("1-1", Outcome::Killed, None));
+            assert_eq!(version(&book.connection()).expect("it has one"), VERSION);
+        }
+        let book = RunBook::open(folder.path()).expect("it opens again");
+        let run = book.begin("2-2", "1-1", &key()).expect("it begins");
+        run.loading("abc", &Value::Null).expect("noted");
+        let last = book.last(&key()).expect("it answers").expect("there is one");
+        assert_eq!(last.program.as_deref(), Some(PROGRAM));
+    }
+
+    #[test]
+    fn a_newer_book_is_refused_and_stays_as_it_is() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        drop(RunBook::open(folder.path()).expect("it opens"));
+        let connection = Connection::open(folder.path().join("runs.db")).expect("a database");
+        connection.pragma_update(None, "user_version", VERSION + 1).expect("written");
+        drop(connection);
+        let before = fs_err::read(folder.path().join("runs.db")).expect("a file");
+        for error in [
+            RunBook::open(folder.path()).expect_err("it is newer"),
+            RunBook::open_if_possible(folder.path()).expect_err("it is newer"),
+        ] {
+            assert!(error.what().ends_with("was written by a newer version of Millstream"), "{error:?}");
+            assert!(error.hint_text().is_some_and(|hint| hint.contains("`--state`")), "{error:?}");
+        }
+        assert_eq!(fs_err::read(folder.path().join("runs.db")).expect("a file"), before);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod conformance;
 mod database;
 mod encode;
 pub mod file;
+mod ledger_version;
 pub mod mysql;
 pub mod postgres;
 mod shared;

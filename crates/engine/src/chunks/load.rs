@@ -29,7 +29,6 @@ use crate::rejects::log::committed;
 use crate::rejects::{Entry, Rejects};
 use crate::report::Tally;
 use crate::runs::Pen;
-use crate::stable::hash;
 
 /// Groups that are delivered at once: one on each of two connections, and one that is being encoded.
 const DELIVERIES: usize = 3;
@@ -46,8 +45,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The most changed units that are named.
 const MOST_NAMED: usize = 10;
 
-/// The unit of the note of what a load's rows depend on. No unit has such a name: theirs begin with a source's.
-const FINGERPRINT: &str = "\nfingerprint";
+/// The rules by which a load is cut into chunks and units and chunks are named. Whatever of that changes gets a new number: a
+/// program that knows only other rules would load rows twice, or leave some out. Loads without a note of it go by rule 1.
+const RULES: u64 = 1;
+
+/// The unit of the note of these rules. No unit of a source has such a name: theirs begin with a source's.
+const RULES_NOTE: &str = "\nrules";
 
 /// What a load chunk by chunk is made from.
 pub struct ChunkLoad {
@@ -121,16 +124,18 @@ fn all_complete() -> Chunk {
     Chunk { unit: String::new(), number: 0 }
 }
 
-/// Notes what the rows of a load depend on.
-pub fn fingerprint_note(fingerprint: &str) -> Chunk {
-    // Below what a signed number can hold.
-    Chunk { unit: FINGERPRINT.to_owned(), number: hash(fingerprint) >> 2 }
+/// The note of the rules by which a load goes.
+fn rules_note() -> Chunk {
+    Chunk { unit: RULES_NOTE.to_owned(), number: RULES }
 }
 
-/// Whether the rows of `load`, as far as that is noted, do not depend on what `fingerprint` says.
-pub async fn is_of_another_job(ledger: &dyn Ledger, load: &str, fingerprint: &str) -> Result<bool> {
-    let written = ledger.written_of(load).await?;
-    Ok(!written.of_unit(FINGERPRINT).is_empty() && !written.contains(&fingerprint_note(fingerprint)))
+/// Refuses a load into `place` that goes by rules which only a newer program knows.
+pub fn check_rules(written: &WrittenChunks, place: &str) -> Result<()> {
+    match written.of_unit(RULES_NOTE).last() {
+        Some(newest) if *newest > RULES => Err(Error::newer(format!("a load into {place}"), newest, RULES)
+            .hint("upgrade Millstream to go on with it; this program would load rows twice")),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the ledger has noted that `load` is complete.
@@ -151,6 +156,8 @@ pub(super) struct Loading {
     pub(super) chunk_bytes: u64,
     /// Notes of units that are complete, for whichever group goes next.
     notes: Mutex<Vec<Chunk>>,
+    /// The note of the rules, for the first group that is delivered; nothing if an earlier run has noted them.
+    rules: Mutex<Option<Chunk>>,
     rows: Arc<AtomicU64>,
     /// Notes that the target had, and those that it said it has taken.
     noted: AtomicU64,
@@ -175,18 +182,20 @@ impl ChunkLoad {
     /// Reads and delivers everything that is not in the target. `rows` counts what has become visible.
     pub async fn run(self, rows: Arc<AtomicU64>) -> Result<Loaded> {
         let written = Arc::new(self.ledger.written().await?);
+        check_rules(&written, &self.ledger.place())?;
         self.carry_over(&written)?;
         let of_leg = |leg: &Leg| Units::new(leg.read().source(), Arc::clone(&written), self.accept_changed);
         let units = self.legs.iter().map(|leg| Arc::new(of_leg(leg))).collect();
         let group_bytes = (self.budget.limit() / 32).clamp(GROUP_BYTES.0, GROUP_BYTES.1);
         let chunk_bytes = chunk_bytes();
         let group_bytes = group_bytes.min(usize::try_from(chunk_bytes).unwrap_or(usize::MAX).saturating_mul(8));
-        let fingerprint = self.fingerprint.clone().filter(|fingerprint| !written.contains(fingerprint));
-        let notes = Mutex::new(fingerprint.into_iter().collect());
+        let missing = |note: &Chunk| !written.contains(note);
+        let notes = Mutex::new(self.fingerprint.clone().filter(missing).into_iter().collect());
+        let rules = Mutex::new(Some(rules_note()).filter(missing));
         let came = Came::default();
         let noted = AtomicU64::new(written.len());
         let is_lost = AtomicBool::new(false);
-        let loading = Loading { load: self, units, group_bytes, chunk_bytes, notes, rows, noted, is_lost, came };
+        let loading = Loading { load: self, units, group_bytes, chunk_bytes, notes, rules, rows, noted, is_lost, came };
         let loading = Arc::new(loading);
         let loaded = loading.clone().load_all(written.is_empty()).await;
         if loading.is_lost.load(Ordering::Relaxed) {
@@ -464,6 +473,10 @@ impl Loading {
     /// Delivers a group, as often as it takes.
     async fn deliver(self: Arc<Self>, mut group: Group) -> Result<()> {
         group.note(std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner)));
+        if !group.is_empty() {
+            let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner).take();
+            group.note(rules);
+        }
         let mut group = Arc::new(group);
         let mut tries = 0;
         while !group.is_empty() {

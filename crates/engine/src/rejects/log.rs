@@ -10,6 +10,8 @@
 //!
 //! A frame is written as a whole. The one that a killed run has left half written is passed over: what it told of was not
 //! committed.
+//!
+//! The first line of a file says its version ([`VERSION`]). One without it is of version 1, too: the first program wrote none.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,6 +26,9 @@ use serde::{Deserialize, Serialize};
 
 /// Rejects that are not tied to a chunk are written when they take so much memory.
 const BUFFER_BYTES: usize = 1 << 20;
+
+/// The version of the files. It rises when an older program would read them wrongly.
+const VERSION: u64 = 1;
 
 /// The end of the names of the files.
 const ENDING: &str = ".jsonl.zst";
@@ -99,6 +104,13 @@ pub enum Line {
     Anew {
         /// The sources that they read, and their sinks.
         anew: Vec<String>,
+    },
+    /// The first line of a file.
+    Version {
+        /// Its version.
+        version: u64,
+        /// Nothing: with it the first program, which knows no such line, takes it for one that says nothing.
+        came: HashMap<String, u64>,
     },
     /// How many records have come to entries of the job so far.
     Came {
@@ -240,6 +252,7 @@ impl RejectLog {
         if state.waiting.is_empty() {
             return Ok(());
         }
+        let is_new = state.file.is_none();
         let file = match &mut state.file {
             Some(file) => file,
             None => {
@@ -252,6 +265,10 @@ impl RejectLog {
             }
         };
         let mut encoder = zstd::Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL)?;
+        if is_new {
+            serde_json::to_writer(&mut encoder, &Line::Version { version: VERSION, came: HashMap::new() })?;
+            encoder.write_all(b"\n")?;
+        }
         encoder.include_checksum(true)?;
         encoder.write_all(&state.waiting)?;
         file.write_all(&encoder.finish()?)?;
@@ -300,6 +317,12 @@ fn files(folder: &Path) -> Result<Vec<(String, Vec<Line>)>> {
     for run in files {
         let path = folder.join(format!("{run}{ENDING}"));
         let lines = lines_of(&path).map_err(|cause| failed(&path, &cause))?;
+        if let Some(Line::Version { version, .. }) = lines.first()
+            && *version > VERSION
+        {
+            return Err(Error::newer(format!("the list of rejects {}", path.display()), version, VERSION)
+                .hint("upgrade Millstream to see them, or to go on with their run"));
+        }
         runs.push((run, lines));
     }
     Ok(runs)
@@ -329,6 +352,12 @@ fn lines_of(path: &Path) -> std::io::Result<Vec<Line>> {
         }
         for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             lines.push(serde_json::from_slice(line).map_err(std::io::Error::other)?);
+            if let [Line::Version { version, .. }] = lines[..]
+                && version > VERSION
+            {
+                // Nobody knows what stands behind it.
+                return Ok(lines);
+            }
         }
     }
     Ok(lines)
@@ -351,6 +380,7 @@ fn what_counts(runs: Vec<(String, Vec<Line>)>) -> Earlier {
                     anew.extend(names.iter().map(|name| (name.clone(), index)));
                     continue;
                 }
+                Line::Version { .. } => continue,
                 Line::Came { came } => {
                     for (step, records) in came {
                         let known = earlier.came.entry(step.clone()).or_default();
@@ -611,6 +641,35 @@ mod tests {
         fs_err::write(&log.path, b"this is no zstd").expect("written");
         let error = read(&log.folder).expect_err("it is damaged");
         assert!(error.what().contains("1-1.jsonl.zst cannot be read"), "{error:?}");
+    }
+
+    /// Writes lines as they stand in a file.
+    fn file(state: &Path, lines: &[&str]) -> PathBuf {
+        let folder = folder(state, "1-1");
+        fs_err::create_dir_all(&folder).expect("a folder");
+        let text = lines.join("\n") + "\n";
+        let bytes = zstd::encode_all(text.as_bytes(), 1).expect("packed");
+        fs_err::write(folder.join(format!("1-1{ENDING}")), bytes).expect("written");
+        folder
+    }
+
+    #[test]
+    fn a_file_says_its_version_and_a_newer_one_is_refused() {
+        let state = tempfile::TempDir::new().expect("a folder");
+        let log = RejectLog::new(state.path(), "1-1", "1-1");
+        log.add([line(reject(None, "a"))], true).expect("written");
+        log.add([line(reject(None, "b"))], true).expect("written");
+        let text = zstd::decode_all(&*fs_err::read(&log.path).expect("a file")).expect("packed");
+        let text = String::from_utf8(text).expect("text");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines[0], lines.len()), (r#"{"version":1,"came":{}}"#, 3));
+        // As the first program wrote it.
+        let first = file(state.path(), &lines[1..]);
+        assert_eq!(messages(&read(&first).expect("readable")), ["a", "b"]);
+        let newer = file(state.path(), &[r#"{"version":2,"came":{}}"#, r#"{"nobody": "knows"}"#]);
+        let error = read(&newer).expect_err("it is newer");
+        assert!(error.what().ends_with("was written by a newer version of Millstream"), "{error:?}");
+        assert!(failed_again(&newer).is_err());
     }
 
     #[test]

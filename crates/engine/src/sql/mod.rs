@@ -7,6 +7,7 @@ mod casts;
 mod constants;
 mod habits;
 mod sum;
+mod tokens;
 mod words;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use datafusion::prelude::SessionContext;
 pub use casts::LATE_CAST;
 pub use constants::constant_fault;
 pub use habits::calls;
+pub use tokens::normalised;
 use words::lower_first;
 pub use words::{Words, first_line, reword};
 

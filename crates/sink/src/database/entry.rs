@@ -21,6 +21,7 @@ use super::lanes::pause;
 use super::load;
 use super::server::{Failure, SeenSession, Server, Session};
 use super::spec::DatabaseSpec;
+use crate::ledger_version;
 use crate::shared::digest;
 
 /// The ledger's table.
@@ -308,9 +309,11 @@ impl Entry {
         session.execute(&waiting).await.map(drop).map_err(Failure::into_error)
     }
 
-    /// Whether the ledger's table is there.
+    /// Whether the ledger's table is there. One that a newer program has made is refused.
     pub(crate) async fn has_ledger(&self, session: &mut dyn Session) -> Result<bool, Failure> {
-        self.has_table(session, TABLE).await
+        let Some(comment) = self.server.comment(session, &self.spec, TABLE).await? else { return Ok(false) };
+        ledger_version::check(&comment, &self.place).map_err(Failure::Other)?;
+        Ok(true)
     }
 
     /// Whether there is a table of this name beside the target.

@@ -340,9 +340,17 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// A text as SQL text.
     fn text(&self, text: &str) -> String;
 
-    /// The statement that makes the ledger's table: `load_key` and `unit_key` of 64 characters, `chunk`, `attempt` of 16,
-    /// `note`, `written_at`; the first three are the key.
+    /// What makes the ledger's table, in one statement or all at once: `load_key` and `unit_key` of 64 characters, `chunk`,
+    /// `attempt` of 16, `note`, `written_at`; the first three are the key. Its comment is [`crate::ledger_version::mark`].
     fn create_ledger(&self, table: &str) -> String;
+
+    /// The comment of the table `name` beside the target, empty if it has none; `None` if there is no such table.
+    async fn comment(
+        &self,
+        session: &mut dyn Session,
+        spec: &DatabaseSpec,
+        name: &str,
+    ) -> Result<Option<String>, Failure>;
 
     /// What a query ends with that keeps its rows as they are until the transaction ends, but lets others read them so too.
     fn share_lock(&self) -> &'static str;

@@ -31,6 +31,7 @@ use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish
 use crate::database::spec::DatabaseSpec;
 use crate::database::table::{ColumnFacts, Family, TableFacts};
 use crate::database::text::Flavour;
+use crate::ledger_version;
 
 /// The registry's entry.
 pub const ENTRY: SinkEntry = SinkEntry {
@@ -224,8 +225,23 @@ impl Server for Mysql {
         format!(
             "CREATE TABLE {table} (load_key CHAR(64) NOT NULL, unit_key CHAR(64) NOT NULL, chunk BIGINT NOT NULL, attempt \
              CHAR(16) NOT NULL, note TEXT NULL, written_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY \
-             (load_key, unit_key, chunk)) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+             (load_key, unit_key, chunk)) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT={}",
+            table::literal(&ledger_version::mark())
         )
+    }
+
+    async fn comment(
+        &self,
+        session: &mut dyn Session,
+        _spec: &DatabaseSpec,
+        name: &str,
+    ) -> Result<Option<String>, Failure> {
+        let query = format!(
+            "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = {}",
+            table::literal(name)
+        );
+        let row = session.query(&query).await?.into_iter().next();
+        Ok(row.map(|row| row.into_iter().flatten().next().unwrap_or_default()))
     }
 
     fn share_lock(&self) -> &'static str {

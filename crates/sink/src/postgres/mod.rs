@@ -33,6 +33,7 @@ use crate::database::encode::RowEncoder;
 use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, SeenSession, Server, Session};
 use crate::database::spec::DatabaseSpec;
 use crate::database::table::{ColumnFacts, Family, TableFacts};
+use crate::ledger_version;
 
 /// The registry's entry.
 pub const ENTRY: SinkEntry = SinkEntry {
@@ -278,8 +279,25 @@ impl Server for Postgres {
         format!(
             "CREATE TABLE {table} (load_key char(64) NOT NULL, unit_key char(64) NOT NULL, chunk bigint NOT NULL, attempt \
              char(16) NOT NULL, note text, written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (load_key, unit_key, \
-             chunk))"
+             chunk)); COMMENT ON TABLE {table} IS {}",
+            table::literal(&ledger_version::mark())
         )
+    }
+
+    async fn comment(
+        &self,
+        session: &mut dyn Session,
+        spec: &DatabaseSpec,
+        name: &str,
+    ) -> Result<Option<String>, Failure> {
+        let query = format!(
+            "SELECT obj_description(c.oid, 'pg_class') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE \
+             n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p')",
+            table::schema_of(&spec.table),
+            table::literal(name)
+        );
+        let row = session.query(&query).await?.into_iter().next();
+        Ok(row.map(|row| row.into_iter().flatten().next().unwrap_or_default()))
     }
 
     fn share_lock(&self) -> &'static str {

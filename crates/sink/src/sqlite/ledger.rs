@@ -16,18 +16,25 @@ use millstream_core::sink::{
     Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, Refused, WrittenChunks,
 };
 use millstream_core::{Budget, Error, Result, fail_point};
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
 use super::database::{self, Loading};
 use super::message::sqlite_error;
 use super::patience::Patience;
 use super::spec::SqliteSpec;
 use super::table;
+use crate::ledger_version;
 use crate::shared::{Charge, counted, create_folders, digest, remove_folders};
 
-const CREATE: &str = "CREATE TABLE IF NOT EXISTS _millstream_ledger (load_key TEXT NOT NULL, unit_key TEXT NOT NULL, \
-                      chunk INTEGER NOT NULL, note TEXT, written_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY \
-                      (load_key, unit_key, chunk)) WITHOUT ROWID";
+/// The statement that makes the ledger's table.
+fn create() -> String {
+    format!(
+        "CREATE TABLE IF NOT EXISTS _millstream_ledger (load_key TEXT NOT NULL, unit_key TEXT NOT NULL, chunk INTEGER NOT \
+         NULL, note TEXT, written_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, unit_key, chunk) /* {} \
+         */) WITHOUT ROWID",
+        ledger_version::mark()
+    )
+}
 
 /// A ledger in a SQLite database.
 pub(super) struct SqliteLedger(Arc<Book>);
@@ -95,6 +102,16 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
     })))
 }
 
+/// Refuses a ledger that a newer program has made.
+fn check_version(connection: &Connection, spec: &SqliteSpec, shown: &str) -> Result<()> {
+    let query = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = '_millstream_ledger'";
+    let definition: Option<String> = connection
+        .query_row(query, [], |row| row.get(0))
+        .optional()
+        .map_err(|error| sqlite_error("write to", shown, spec, &error))?;
+    ledger_version::check(&definition.unwrap_or_default(), &database::place(shown, spec))
+}
+
 /// Whether the load is in the ledger, if the table takes the rows.
 fn look(connection: &Connection, spec: &SqliteSpec, shown: &str, load: &str, context: &LoadContext) -> Result<bool> {
     let mut faults = table::schema_faults(spec, &context.schema);
@@ -102,6 +119,7 @@ fn look(connection: &Connection, spec: &SqliteSpec, shown: &str, load: &str, con
     if let Some(first) = faults.into_iter().next() {
         return Err(first);
     }
+    check_version(connection, spec, shown)?;
     let told = |error| sqlite_error("write to", shown, spec, &error);
     let entered = is_entered(connection, load).map_err(told)?;
     if entered
@@ -144,7 +162,7 @@ fn is_entered(connection: &Connection, load: &str) -> rusqlite::Result<bool> {
 
 /// Enters a load, in the transaction that is open.
 fn enter(connection: &Connection, load: &str) -> rusqlite::Result<()> {
-    connection.execute_batch(CREATE)?;
+    connection.execute_batch(&create())?;
     let enter = "INSERT OR IGNORE INTO _millstream_ledger (load_key, unit_key, chunk, note) VALUES (?1, '', -1, ?2)";
     connection.execute(enter, [&digest(load), load]).map(drop)
 }
@@ -188,6 +206,7 @@ pub(super) fn look_for_loads(path: &Path, spec: &SqliteSpec) -> Result<Vec<Known
     let told = |error| sqlite_error("read", &path.display().to_string(), spec, &error);
     let mut connection = database::open(path).map_err(told)?;
     Patience::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
+    check_version(&connection, spec, &path.display().to_string())?;
     known_loads(&connection).map_err(told)
 }
 
@@ -201,6 +220,7 @@ pub(super) fn unmark(path: &Path, spec: &SqliteSpec, mark: &str, unwritten: bool
     let told = |error| sqlite_error("write to", &shown, spec, &error);
     let mut connection = database::open(path).map_err(told)?;
     Patience::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
+    check_version(&connection, spec, &shown)?;
     forget(&mut connection, &digest(mark), unwritten).map(drop).map_err(told)
 }
 
