@@ -1,16 +1,18 @@
-//! What the rows of a job depend on, in short: a run can go on with the work of another one only if it is the same.
+//! Fingerprints: a hash of everything that the rows of a job depend on. A run resumes another one only if they are
+//! equal.
 //!
-//! Fingerprints outlive the program that has made them: they stand in the book of runs and in the ledgers of targets. So
-//! they are made of a form of our own ([`normal_form`]), and nothing in it is another library's text. They have a version:
+//! Fingerprints are stored in the book of runs and in the ledgers of targets, where later versions of the program read
+//! them. So they are made of a form of our own ([`normal_form`]), without text that another library produces. They have
+//! a version:
 //!
 //! | version | written as | made of |
 //! |---|---|---|
 //! | 1 | `0123456789abcdef` | what DataFusion shows of the plans: only comparable as long as it shows them in the same way |
 //! | 2 | `v2:` and 32 digits | the normal form |
 //!
-//! A run writes the current one and compares with each that an earlier version has written. Who has to change the form adds
-//! version 3 beside the functions of version 2, which stay, so that what was begun before can be gone on with. Not every
-//! change needs that: a new key of the job file is in the form of jobs that use it, and in no other.
+//! A run writes the current version, and compares with the version that an earlier run has written. To change the form,
+//! add version 3 and keep the functions of version 2, so that runs of version 2 can be resumed. A new key of the job
+//! file needs no new version: only jobs that use it have it in their form.
 
 use arrow::datatypes::{DataType, Fields, SchemaRef, TimeUnit};
 use millstream_core::sink::{Chunk, WrittenChunks};
@@ -25,19 +27,19 @@ use crate::stable::hash;
 /// The version of the fingerprints that are written.
 const VERSION: u64 = 2;
 
-/// The unit of the note of a fingerprint in a ledger. No unit of a source has such a name: theirs begin with a source's.
+/// The unit under which a ledger notes the fingerprint. Units of files begin with the name of a source.
 const NOTE: &str = "\nfingerprint";
 
-/// Notes from here on tell their version; those below are of version 1.
+/// Notes from here on hold their version; smaller ones have version 1.
 const WITH_VERSION: u64 = 1 << 62;
 
 /// Where in a note the version begins.
 const VERSION_BIT: u32 = 54;
 
-/// Keys of a source that say how much may go wrong, and not what is read.
+/// Keys of a source that say which errors are allowed, not what is read.
 const NO_PART: &[&str] = &["max_rejects", "on_error", "allow_empty", "limits"];
 
-/// Keys of a source that have a form of their own here, in place of how they are written.
+/// Keys of a source that the form holds parsed, not as they are written.
 const IN_OTHER_WORDS: &[&str] = &["read", "members", "sorted_by", "incremental"];
 
 /// Keys of a source that mean the same when they are left out.
@@ -50,14 +52,14 @@ pub struct Fingerprints {
     current: String,
 }
 
-/// How a job is to one that has left its fingerprint.
+/// The result of comparing a job with a stored fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compared {
     /// Its rows are the same.
     Same,
-    /// Its rows may be others.
+    /// Its rows may differ.
     Changed,
-    /// Nobody can tell: a newer program has written the fingerprint.
+    /// Unknown: a newer version of the program has written the fingerprint.
     Newer,
 }
 
@@ -75,12 +77,12 @@ impl Fingerprints {
         Fingerprints { first: prepared.first_fingerprint(job), current: second(&normal_form(job, &facts)) }
     }
 
-    /// What is written down.
+    /// The one that is stored.
     pub fn current(&self) -> &str {
         &self.current
     }
 
-    /// Compares with one that was written down.
+    /// Compares with a stored one.
     pub fn compare(&self, written: &str) -> Compared {
         let same = |own: &str| if own == written { Compared::Same } else { Compared::Changed };
         match written.split_once(':') {
@@ -90,7 +92,7 @@ impl Fingerprints {
         }
     }
 
-    /// The note in a ledger: that of another version, and of most other jobs, is another.
+    /// The note for a ledger. Other versions and other jobs have other notes.
     pub fn note(&self) -> Chunk {
         let number = WITH_VERSION | (VERSION << VERSION_BIT) | (hash(&self.current) >> (64 - VERSION_BIT));
         Chunk { unit: NOTE.to_owned(), number }
@@ -101,14 +103,14 @@ impl Fingerprints {
         hash(&self.first) >> 2
     }
 
-    /// Compares with what is noted of a load. One without a note may be of any job.
+    /// Compares with the notes of a load. A load without this note is accepted.
     pub fn compare_notes(&self, written: &WrittenChunks) -> Compared {
         let notes = written.of_unit(NOTE);
         let version = |number: &u64| match number.checked_sub(WITH_VERSION) {
             None => 1,
             Some(rest) => rest >> VERSION_BIT,
         };
-        // A load that was gone on with by a later version has several, each of the same job.
+        // A load that several versions have worked on has a note of each, all of the same job.
         if notes.is_empty() || notes.contains(&self.note().number) || notes.contains(&self.first_note()) {
             return Compared::Same;
         }
@@ -161,8 +163,8 @@ fn write_sorted(value: &Value, text: &mut String) {
     }
 }
 
-/// All that the rows of a job depend on, the files apart, and nothing else. The order of entries says nothing, nor does how
-/// SQL is laid out, nor settings that only say how to read and write.
+/// Everything that the rows of a job depend on except for the files. It leaves out the order of entries, the layout of
+/// SQL, and settings that only say how to read and write.
 fn normal_form(job: &Job, facts: &Facts<'_>) -> Value {
     let sorted = |mut entries: Vec<Value>| {
         entries.sort_by_key(|entry| entry["name"].as_str().map(str::to_owned));
@@ -182,7 +184,7 @@ fn source(step: &SourceStep, facts: &Facts<'_>) -> Value {
         let place = facts.registry.sources.iter().find(|entry| entry.spec.name == key);
         let is_default = DEFAULTS.iter().any(|(other, default)| key == other && value == default);
         match place {
-            // Of a database's settings these say what is read, and the others from where and how.
+            // These settings of a database say what is read; the others say how.
             Some(place) if place.rows => {
                 let what =
                     ["table", "query"].into_iter().filter_map(|key| Some((key.to_owned(), value.get(key)?.clone())));
@@ -262,14 +264,14 @@ fn sink(step: &SinkStep) -> Value {
     });
     for key in ["table", "mode"] {
         let value = step.settings.get(key).cloned().unwrap_or_default();
-        // What files do if nothing is said is their own matter.
+        // `append` is the default of databases, not of files.
         let is_default = key == "mode" && value == "append" && !step.entry.formats;
         add(&mut entry, key, if is_default { Value::Null } else { value });
     }
     entry
 }
 
-/// Adds what says something: what is empty is the same as what is left out.
+/// Adds a value unless it is empty: empty values are equal to missing ones.
 fn add(entry: &mut Value, key: &str, value: Value) {
     if !is_empty(&value) {
         entry[key] = value;
@@ -311,7 +313,7 @@ fn without_password(url: &str) -> String {
     redact::url(url).replacen(":***@", "@", 1)
 }
 
-/// Names and types. Whether a column may be null is left out: rows do not depend on it.
+/// Names and types. Nullability is left out, since rows do not depend on it.
 fn columns(schema: Option<SchemaRef>) -> Value {
     let schema = schema.as_ref().map(|schema| schema.fields());
     let column =
@@ -319,7 +321,7 @@ fn columns(schema: Option<SchemaRef>) -> Value {
     schema.map_or(Value::Null, column)
 }
 
-/// A type in a word that stays. Types that hold the same values in other layouts have the same.
+/// The name of a type. It must never change. Types that hold the same values in different layouts have the same name.
 fn type_word(data_type: &DataType) -> String {
     let unit = |unit: &TimeUnit| match unit {
         TimeUnit::Second => "s",
@@ -391,7 +393,7 @@ mod tests {
         loaded.job.unwrap_or_else(|| panic!("{text}: {:?}", loaded.lints))
     }
 
-    /// The normal form, as if each entry had these columns.
+    /// The normal form where each entry has these columns.
     fn form_with(text: &str, columns: &[(&str, DataType)]) -> Value {
         let fields: Vec<Field> = columns.iter().map(|(name, of)| Field::new(*name, of.clone(), true)).collect();
         let schema = Arc::new(Schema::new(fields));
@@ -451,7 +453,7 @@ sinks:
         let (first, second) = ("  f: {filter: {from: t, where: 'id < 7'}}\n", "  u: {union: [c, p]}\n");
         let other = JOB.replace(first, "").replace(second, &format!("{second}{first}"));
         assert_eq!(second_of(&other), second_of(JOB));
-        // How values lie in memory.
+        // The layout of values in memory.
         let layouts = [("id", DataType::Int64), ("name", DataType::LargeUtf8)];
         assert_eq!(form_with(JOB, &layouts), form(JOB));
     }
@@ -509,12 +511,11 @@ sinks:
         }
     }
 
-    /// The fingerprints that programs of this version have written, and that stand in books and ledgers.
+    /// Fingerprints as they are stored in books and ledgers.
     ///
-    /// If this fails, the normal form has changed, and nobody could go on with what was begun before. If that was not
-    /// meant, take it back. If it was, the old form has to stay: keep its functions as those of version 2, with this test,
-    /// write the new ones as version 3, and compare with both in [`Fingerprints::compare`] and
-    /// [`Fingerprints::compare_notes`].
+    /// If this fails, the normal form has changed, and runs that were begun before cannot be resumed. Undo the change
+    /// if it was not intended. If it was, keep the functions of version 2 and this test, add version 3, and compare
+    /// with both in [`Fingerprints::compare`] and [`Fingerprints::compare_notes`].
     #[test]
     fn fingerprints_stay() {
         let nested = "\

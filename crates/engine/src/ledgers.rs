@@ -463,7 +463,7 @@ impl OpenLedger {
     }
 }
 
-/// Refuses to go on with what gave other rows, or may have.
+/// Refuses to resume unless the job is the same.
 fn accepted(compared: Compared) -> Result<()> {
     match compared {
         Compared::Same => Ok(()),
@@ -472,10 +472,10 @@ fn accepted(compared: Compared) -> Result<()> {
     }
 }
 
-/// Nobody knows whether the rows were the same.
+/// The run to be resumed has a fingerprint of a newer version.
 fn is_newer() -> Error {
-    Error::refused("the last run of this job was one of a newer version of Millstream")
-        .cause("whether the job has changed since is not known to this program")
+    Error::refused("the last run of this job was made by a newer version of Millstream")
+        .cause("this version cannot find out whether the job has changed since then")
         .hint("upgrade Millstream, or begin anew: `--restart`")
 }
 

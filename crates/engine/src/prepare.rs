@@ -426,8 +426,8 @@ impl Prepared<'_> {
         &self.base.registry
     }
 
-    /// The fingerprint of version 1, as programs before [`crate::fingerprint`] wrote it: to compare with those alone. It is made
-    /// of what DataFusion shows of plans, so it can go as soon as that shows them otherwise.
+    /// The fingerprint of version 1, only to compare with stored ones: see [`crate::fingerprint`]. It is made of
+    /// DataFusion's display of the plans; remove it when an update of DataFusion changes that.
     pub fn first_fingerprint(&self, job: &Job) -> String {
         let mut text = String::new();
         let places = self.base.registry.sources.iter().map(|entry| entry.spec.name);

@@ -9,8 +9,8 @@
 //! The locks are the system's, so a process that is killed gives them back, whatever process has its number then. The
 //! book is for people and for `--resume`. What is in a target, the target itself knows: losing the book loses no row.
 //!
-//! The book has a version ([`VERSION`]), which stands for the folder as a whole: whatever of it changes so that an older
-//! program would read it wrongly gets a new one. An older book is migrated when it is opened, a newer one is refused.
+//! The book has a version ([`VERSION`]), which holds for the whole folder: increase it with every change that an older
+//! program would misread. Opening an older book migrates it; a newer one is refused.
 
 use std::collections::HashSet;
 use std::fs::TryLockError;
@@ -39,9 +39,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, rows_read, \
                        rows_written, rows_rejected, units, predicted, report, program";
 
-/// What makes a book of version N + 1 of one of version N. A book of version 0 is a new one, or one of the first program,
-/// which told no version. Once released, a step is never changed: another is added behind it. Programs of earlier versions
-/// may be running while a step is made, so it only adds what these can do without.
+/// The migrations: the one at index N turns a book of version N into one of version N + 1. Version 0 is a new book, or
+/// one written before books had a version. Never change a migration that was released; append another one. Programs of
+/// earlier versions may be running meanwhile, so migrations only add what these can ignore.
 const MIGRATIONS: &[&str] =
     &["CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT \
     NULL, variables TEXT NOT NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, \
@@ -49,7 +49,7 @@ const MIGRATIONS: &[&str] =
     rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report TEXT); \
     ALTER TABLE runs ADD COLUMN program TEXT"];
 
-/// The version of the book and its folder, kept as SQLite's `user_version`.
+/// The version of the book and its folder, stored as SQLite's `user_version`.
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// The version of this program.
@@ -155,7 +155,7 @@ pub struct RunRecord {
     pub predicted: Value,
     /// Its report, if it ended well.
     pub report: Option<Value>,
-    /// The version of Millstream that it was a run of; `None` if that did not say.
+    /// The version of Millstream; `None` for runs before this was stored.
     pub program: Option<String>,
 }
 
@@ -196,9 +196,9 @@ pub struct LiveRun {
 #[derive(Debug)]
 pub struct OnlyRun(#[allow(dead_code)] File);
 
-/// Why a book cannot be used.
+/// Why a book cannot be opened.
 enum Unopened {
-    /// A newer program has written it.
+    /// A newer version of the program has written it.
     Newer(Error),
     /// Anything else.
     Other(Error),
@@ -226,8 +226,8 @@ impl RunBook {
         RunBook::try_open(folder).map_err(Unopened::into_error)
     }
 
-    /// The same where nobody asked for a book; `None` if there can be none. One that is there and newer is refused, since it
-    /// may say what a run without it would do twice.
+    /// The same for the default folder; `None` if it cannot be used. A newer book is an error even so: a run without
+    /// the book might load rows twice.
     pub fn open_if_possible(folder: &Path) -> Result<Option<Arc<Self>>> {
         match RunBook::try_open(folder) {
             Ok(book) => Ok(Some(book)),
@@ -531,15 +531,15 @@ fn record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
     })
 }
 
-/// Brings the book to [`VERSION`], in one transaction: whoever comes at the same time waits for it, and whoever dies in the
-/// middle of it has done nothing. The book's own version if that is a newer one, which stays as it is.
+/// Migrates the book to [`VERSION`] in one transaction, for which other processes wait. Returns the book's version if
+/// it is a newer one, and changes nothing then.
 fn migrate(connection: &mut Connection) -> rusqlite::Result<Option<i64>> {
     let found = version(connection)?;
     if found >= VERSION {
         return Ok((found > VERSION).then_some(found));
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have done it meanwhile.
+    // Another process may have migrated it meanwhile.
     let found = version(&transaction)?;
     if found >= VERSION {
         return Ok((found > VERSION).then_some(found));
@@ -610,7 +610,7 @@ mod tests {
         assert_eq!(other.list(Some("/jobs/b.yaml"), 10).expect("it answers").len(), 0);
     }
 
-    /// The book as the first program made it, with a run that was killed.
+    /// A book of version 0 with a run that was killed.
     fn first_book(folder: &Path) {
         let connection = Connection::open(folder.join("runs.db")).expect("a database");
         connection
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn a_book_without_a_version_is_migrated_once_whoever_comes_at_the_same_time() {
+    fn a_book_without_a_version_is_migrated_once_by_several_processes() {
         let folder = tempfile::TempDir::new().expect("a folder");
         first_book(folder.path());
         let books: Vec<_> = std::thread::scope(|scope| {

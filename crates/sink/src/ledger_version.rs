@@ -1,25 +1,25 @@
-//! The version of the ledger's table, for all databases. It stands in the table's own definition, where the question whether
-//! there is such a table finds it: a comment of it, in SQLite the statement that made it. So it costs no question more, and
-//! who may only read and write rows reads it like its owner.
+//! The version of the ledger's table, for all databases. It is stored in the table's definition (a comment on the
+//! table; in SQLite a comment in its `CREATE` statement), so the query that looks for the table returns it, too, and
+//! users who may only read and write rows can see it.
 //!
-//! A table that says nothing is of version 1: the first program wrote none. The table is never altered, since that waits for
-//! the transactions of everybody who loads, holds up those that come, and is the right of its owner alone. What changes by
-//! version is what a table that is made anew looks like; it goes with the last load in it.
+//! A table without it has version 1. Tables are never altered: `ALTER TABLE` waits for the transactions of all loads,
+//! blocks new ones, and is allowed to the owner only. A new version applies to tables that are created from then on;
+//! the ledger is dropped with the last load in it.
 
 use millstream_core::{Error, Result};
 
-/// The version of the tables that are made.
+/// The version of the tables that are created.
 pub(crate) const VERSION: u64 = 1;
 
-/// In front of the number.
+/// The text in front of the number.
 const MARK: &str = "Millstream ledger, version ";
 
-/// What the definition of a table says.
+/// The comment on a table.
 pub(crate) fn mark() -> String {
     format!("{MARK}{VERSION}")
 }
 
-/// Refuses the ledger beside `place` if its `definition` says that a newer program has made it.
+/// Refuses the ledger beside `place` if its `definition` has a newer version.
 pub(crate) fn check(definition: &str, place: &str) -> Result<()> {
     let digits = definition
         .split_once(MARK)

@@ -28,5 +28,6 @@ mod use_sorts;
 mod use_sources;
 mod use_support;
 mod use_transforms;
+mod use_upgrade;
 mod verdict;
 mod workspace;

@@ -45,11 +45,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The most changed units that are named.
 const MOST_NAMED: usize = 10;
 
-/// The rules by which a load is cut into chunks and units and chunks are named. Whatever of that changes gets a new number: a
-/// program that knows only other rules would load rows twice, or leave some out. Loads without a note of it go by rule 1.
+/// The version of the rules by which a load is cut into chunks, and chunks and units are named. Change it with the
+/// rules: a program that resumes a load by other rules would load rows twice, or leave some out. Loads without this
+/// note have version 1.
 const RULES: u64 = 1;
 
-/// The unit of the note of these rules. No unit of a source has such a name: theirs begin with a source's.
+/// The unit under which that version is noted. Units of files begin with the name of a source.
 const RULES_NOTE: &str = "\nrules";
 
 /// What a load chunk by chunk is made from.
@@ -124,16 +125,16 @@ fn all_complete() -> Chunk {
     Chunk { unit: String::new(), number: 0 }
 }
 
-/// The note of the rules by which a load goes.
+/// The note of the rules' version.
 fn rules_note() -> Chunk {
     Chunk { unit: RULES_NOTE.to_owned(), number: RULES }
 }
 
-/// Refuses a load into `place` that goes by rules which only a newer program knows.
+/// Refuses to resume a load into `place` whose rules only a newer program knows.
 pub fn check_rules(written: &WrittenChunks, place: &str) -> Result<()> {
     match written.of_unit(RULES_NOTE).last() {
         Some(newest) if *newest > RULES => Err(Error::newer(format!("a load into {place}"), newest, RULES)
-            .hint("upgrade Millstream to go on with it; this program would load rows twice")),
+            .hint("upgrade Millstream to resume it; this version would load rows twice")),
         _ => Ok(()),
     }
 }
@@ -156,7 +157,7 @@ pub(super) struct Loading {
     pub(super) chunk_bytes: u64,
     /// Notes of units that are complete, for whichever group goes next.
     notes: Mutex<Vec<Chunk>>,
-    /// The note of the rules, for the first group that is delivered; nothing if an earlier run has noted them.
+    /// The note of the rules' version, for the first group that is delivered; `None` if an earlier run has written it.
     rules: Mutex<Option<Chunk>>,
     rows: Arc<AtomicU64>,
     /// Notes that the target had, and those that it said it has taken.

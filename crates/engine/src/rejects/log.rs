@@ -11,7 +11,7 @@
 //! A frame is written as a whole. The one that a killed run has left half written is passed over: what it told of was not
 //! committed.
 //!
-//! The first line of a file says its version ([`VERSION`]). One without it is of version 1, too: the first program wrote none.
+//! The first line of a file holds its version ([`VERSION`]). A file without it has version 1, too.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 /// Rejects that are not tied to a chunk are written when they take so much memory.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// The version of the files. It rises when an older program would read them wrongly.
+/// The version of the files. Increase it when older programs would misread them.
 const VERSION: u64 = 1;
 
 /// The end of the names of the files.
@@ -109,7 +109,7 @@ pub enum Line {
     Version {
         /// Its version.
         version: u64,
-        /// Nothing: with it the first program, which knows no such line, takes it for one that says nothing.
+        /// Empty: programs that do not know this line read it as an empty [`Line::Came`].
         came: HashMap<String, u64>,
     },
     /// How many records have come to entries of the job so far.
@@ -265,11 +265,11 @@ impl RejectLog {
             }
         };
         let mut encoder = zstd::Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL)?;
+        encoder.include_checksum(true)?;
         if is_new {
             serde_json::to_writer(&mut encoder, &Line::Version { version: VERSION, came: HashMap::new() })?;
             encoder.write_all(b"\n")?;
         }
-        encoder.include_checksum(true)?;
         encoder.write_all(&state.waiting)?;
         file.write_all(&encoder.finish()?)?;
         state.waiting.clear();
@@ -321,7 +321,7 @@ fn files(folder: &Path) -> Result<Vec<(String, Vec<Line>)>> {
             && *version > VERSION
         {
             return Err(Error::newer(format!("the list of rejects {}", path.display()), version, VERSION)
-                .hint("upgrade Millstream to see them, or to go on with their run"));
+                .hint("upgrade Millstream to show them or to resume their run"));
         }
         runs.push((run, lines));
     }
@@ -355,7 +355,7 @@ fn lines_of(path: &Path) -> std::io::Result<Vec<Line>> {
             if let [Line::Version { version, .. }] = lines[..]
                 && version > VERSION
             {
-                // Nobody knows what stands behind it.
+                // The lines behind it may be of any form.
                 return Ok(lines);
             }
         }
@@ -663,7 +663,7 @@ mod tests {
         let text = String::from_utf8(text).expect("text");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!((lines[0], lines.len()), (r#"{"version":1,"came":{}}"#, 3));
-        // As the first program wrote it.
+        // A file without a version.
         let first = file(state.path(), &lines[1..]);
         assert_eq!(messages(&read(&first).expect("readable")), ["a", "b"]);
         let newer = file(state.path(), &[r#"{"version":2,"came":{}}"#, r#"{"nobody": "knows"}"#]);

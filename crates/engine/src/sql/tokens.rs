@@ -1,6 +1,6 @@
-//! SQL as a sequence of its tokens: two texts that differ in nothing but comments, white space, and the capitals of words
-//! outside of quotes have the same. It is written down in fingerprints, so it is our own and depends on no library; whether
-//! the text is SQL is no matter here.
+//! SQL as a sequence of its tokens: texts that differ only in comments, white space, and the case of words outside of
+//! quotes have the same tokens. Fingerprints are made of it and are stored, so it depends on no library. It accepts any
+//! text.
 
 use std::iter::Peekable;
 use std::str::Chars;

@@ -309,7 +309,7 @@ impl Entry {
         session.execute(&waiting).await.map(drop).map_err(Failure::into_error)
     }
 
-    /// Whether the ledger's table is there. One that a newer program has made is refused.
+    /// Whether the ledger's table is there. One of a newer version is refused.
     pub(crate) async fn has_ledger(&self, session: &mut dyn Session) -> Result<bool, Failure> {
         let Some(comment) = self.server.comment(session, &self.spec, TABLE).await? else { return Ok(false) };
         ledger_version::check(&comment, &self.place).map_err(Failure::Other)?;

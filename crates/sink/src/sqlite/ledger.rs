@@ -102,7 +102,7 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
     })))
 }
 
-/// Refuses a ledger that a newer program has made.
+/// Refuses a ledger of a newer version.
 fn check_version(connection: &Connection, spec: &SqliteSpec, shown: &str) -> Result<()> {
     let query = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = '_millstream_ledger'";
     let definition: Option<String> = connection

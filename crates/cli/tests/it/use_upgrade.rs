@@ -1,0 +1,707 @@
+//! Upgrades through the real binary: this version resumes what earlier versions have begun, and refuses what newer ones
+//! have written.
+//!
+//! `tests/fixtures/upgrade/VERSION/CASE.tar.zst` is a folder in which a run of VERSION was killed: the job, its files,
+//! the state, the target; `dump.sql` holds the tables of a database server. The folders of all versions stay, and the tests
+//! iterate over them. With each release, and with each change of a stored format, write fixtures and commit them:
+//!
+//! ```text
+//! MILLSTREAM_FIXTURES=0.2.0 cargo test -p millstream --test it use_upgrade::write -- --ignored
+//! ```
+//! `MILLSTREAM_FIXTURES_BINARY` names another binary; it needs fail points, which only debug builds have.
+//!
+//! Runs and loads are named after the job's path. So packing renames them to `/lab`, and unpacking to the folder at
+//! hand. Targets are named by their URLs: a relative path, or for servers a fixed address of this machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use millstream_testkit::{MariaDb, PASSWORD, Postgres, USER};
+
+use crate::use_support::{Lab, Ran, csv_rows, finish, gzip, names, sorted, sqlite, zip_of};
+
+/// Where the jobs of the fixtures are.
+const ROOT: &str = "/lab";
+
+/// The database of the fixtures at a server.
+const DATABASE: &str = "upgrade";
+
+/// The addresses of MariaDB and PostgreSQL in the jobs.
+const MARIADB: (&str, u16) = ("127.71.83.1", 33_306);
+const POSTGRES: (&str, u16) = ("127.71.83.1", 35_432);
+
+/// Records of each file.
+const RECORDS: usize = 200;
+
+/// A case: how to make it, and how to resume it.
+struct Case {
+    name: &'static str,
+    make: fn(&Scene),
+    resume: fn(&Scene),
+}
+
+/// Those in files and SQLite.
+const CASES: &[Case] = &[
+    Case { name: "chunks", make: make_chunks, resume: resume_chunks },
+    Case { name: "at-once-there", make: |scene| make_at_once(scene, "publish.after"), resume: resume_at_once },
+    Case { name: "at-once-missing", make: |scene| make_at_once(scene, "publish.before"), resume: resume_at_once },
+    Case { name: "incremental", make: make_incremental, resume: resume_incremental },
+    Case { name: "files", make: make_files, resume: resume_files },
+    Case { name: "rejects", make: make_rejects, resume: resume_rejects },
+];
+
+/// Those in a server.
+const SERVER_CASES: &[Case] = &[
+    Case { name: "chunks", make: make_chunks, resume: resume_chunks },
+    Case { name: "at-once", make: |scene| make_at_once(scene, "publish.after"), resume: resume_at_once },
+    Case { name: "incremental", make: make_incremental, resume: resume_incremental },
+];
+
+/// The target of a case.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Sqlite,
+    MariaDb,
+    Postgres,
+}
+
+impl Place {
+    fn name(self, case: &str) -> String {
+        match self {
+            Place::Sqlite => case.to_owned(),
+            Place::MariaDb => format!("mariadb-{case}"),
+            Place::Postgres => format!("postgres-{case}"),
+        }
+    }
+}
+
+/// A folder in which a case is made or resumed.
+struct Scene {
+    lab: Lab,
+    place: Place,
+    binary: PathBuf,
+}
+
+impl Scene {
+    fn new(place: Place, binary: PathBuf) -> Self {
+        let scene = Scene { lab: Lab::new(), place, binary };
+        match place {
+            Place::Sqlite => {}
+            Place::MariaDb => {
+                forward(MARIADB, MariaDb::shared().port());
+                let make =
+                    format!("DROP DATABASE IF EXISTS {DATABASE}; CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4");
+                MariaDb::shared().query("", &make);
+            }
+            Place::Postgres => {
+                forward(POSTGRES, Postgres::shared().port());
+                Postgres::shared().query("postgres", &format!("DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)"));
+                Postgres::shared().query("postgres", &format!("CREATE DATABASE {DATABASE}"));
+            }
+        }
+        scene
+    }
+
+    fn url(&self) -> String {
+        let server = |scheme, (host, port)| format!("{scheme}://{USER}:{PASSWORD}@{host}:{port}/{DATABASE}");
+        match self.place {
+            Place::Sqlite => "sqlite:out.db".to_owned(),
+            Place::MariaDb => server("mysql", MARIADB),
+            Place::Postgres => server("postgres", POSTGRES),
+        }
+    }
+
+    fn query(&self, sql: &str) -> Vec<String> {
+        match self.place {
+            Place::Sqlite => sqlite(&self.lab.path("out.db"), sql).into_iter().map(|row| row.join("\t")).collect(),
+            Place::MariaDb => MariaDb::shared().query(DATABASE, sql),
+            Place::Postgres => Postgres::shared().query(DATABASE, sql),
+        }
+    }
+
+    fn tables(&self) -> Vec<String> {
+        let of_server =
+            "SELECT table_name FROM information_schema.tables WHERE table_schema IN ('public', 'upgrade') ORDER BY 1";
+        match self.place {
+            Place::Sqlite if !self.lab.path("out.db").exists() => Vec::new(),
+            Place::Sqlite => self.query("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1"),
+            _ => self.query(of_server),
+        }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let made = self.lab.command(arguments);
+        let mut command = Command::new(&self.binary);
+        command.args(made.get_args()).current_dir(self.lab.path(""));
+        for (name, value) in made.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.env("MILLSTREAM_CHUNK_BYTES", "2000");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        finish(self.command(&[&["run", "job.yaml"], arguments].concat()), None)
+    }
+
+    /// A run that is killed at `at`.
+    #[track_caller]
+    fn killed(&self, at: &str) {
+        let mut command = self.command(&["run", "job.yaml", "--quiet"]);
+        command.env("MILLSTREAM_FAIL_AT", at).stdin(Stdio::null()).stdout(Stdio::null());
+        let ended = command.output().expect("it runs");
+        assert_eq!(ended.status.signal(), Some(9), "{at}: {}", String::from_utf8_lossy(&ended.stderr));
+    }
+
+    /// A file whose time is the same wherever it is unpacked.
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.lab.file(name, content);
+        let file = fs_err::File::options().write(true).open(path).expect("a file");
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
+        file.file().set_modified(time).expect("it takes the time");
+    }
+
+    /// Names runs and loads after a job in another folder.
+    fn move_names(&self, from: &str, to: &str) {
+        let state = rusqlite::Connection::open(self.lab.path(".state/runs.db")).expect("a book");
+        for column in ["job", "message", "report"] {
+            let update = format!("UPDATE runs SET {column} = replace({column}, ?1, ?2)");
+            state.execute(&update, [from, to]).expect("a book");
+        }
+        if !self.tables().iter().any(|table| table == "_millstream_ledger") {
+            return;
+        }
+        // The client of MariaDB shows a line's end as two characters.
+        let loads = self.query(
+            "SELECT replace(note, CHR(10), '|') FROM _millstream_ledger WHERE chunk = -1"
+                .replace("CHR", if self.place == Place::Postgres { "chr" } else { "char" })
+                .as_str(),
+        );
+        for load in loads {
+            let load = load.replace('|', "\n");
+            let moved = load.replace(from, to);
+            let text = |text: &str| match self.place {
+                Place::MariaDb => format!("'{}'", text.replace('\n', "\\n")),
+                _ => format!("'{text}'"),
+            };
+            let (before, after) = (digest(&load), digest(&moved));
+            self.change(&format!(
+                "UPDATE _millstream_ledger SET note = {} WHERE load_key = '{before}' AND chunk = -1",
+                text(&moved)
+            ));
+            self.change(&format!("UPDATE _millstream_ledger SET load_key = '{after}' WHERE load_key = '{before}'"));
+        }
+        for file in names(&self.lab.path("in")) {
+            let version = file_version(&self.lab.path(&format!("in/{file}")));
+            for source in ["s", "s2"] {
+                // Numbers from here on are versions; the last one says that the file is complete.
+                let (unit, versions, last) = (digest(&format!("{source}\nin/{file}")), 1_u64 << 62, (1_u64 << 63) - 1);
+                self.change(&format!(
+                    "UPDATE _millstream_ledger SET chunk = {version} WHERE unit_key = '{unit}' AND chunk >= {versions} AND \
+                     chunk < {last}"
+                ));
+            }
+        }
+    }
+
+    fn change(&self, sql: &str) {
+        match self.place {
+            Place::Sqlite => {
+                let connection = rusqlite::Connection::open(self.lab.path("out.db")).expect("a database");
+                connection.execute_batch(sql).expect("statements");
+            }
+            _ => drop(self.query(sql)),
+        }
+    }
+
+    /// Packs the folder, and what is in the server.
+    fn pack(&self, path: &Path) {
+        self.move_names(&self.root(), ROOT);
+        let output = |command: &mut Command| {
+            let output = command.output().expect("it is installed");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).expect("text")
+        };
+        let dump = match self.place {
+            Place::Sqlite => None,
+            Place::MariaDb => Some(output(
+                Command::new("mariadb-dump")
+                    .args([
+                        "--no-defaults",
+                        "--user=root",
+                        "--host=127.0.0.1",
+                        "--skip-ssl",
+                        "--compact",
+                        "--skip-tz-utc",
+                    ])
+                    .args([&format!("--port={}", MariaDb::shared().port()), DATABASE]),
+            )),
+            Place::Postgres => Some(output(
+                Command::new("pg_dump")
+                    .args(["--no-owner", "--no-privileges", "--rows-per-insert=1000", "--host=127.0.0.1"])
+                    .args([&format!("--username={USER}"), &format!("--port={}", Postgres::shared().port()), DATABASE])
+                    .env("PGPASSWORD", PASSWORD),
+            )),
+        };
+        if let Some(dump) = dump {
+            let statement =
+                |line: &&str| !line.is_empty() && !["\\", "--", "/*M!"].iter().any(|no| line.starts_with(no));
+            self.lab.file("dump.sql", dump.lines().filter(statement).collect::<Vec<_>>().join("\n"));
+        }
+        let mut tar = tar::Builder::new(zstd::Encoder::new(Vec::new(), 19).expect("memory"));
+        tar.append_dir_all(".", self.lab.path("")).expect("a folder");
+        let packed = tar.into_inner().and_then(zstd::Encoder::finish).expect("memory");
+        fs_err::write(path, packed).expect("it is written");
+    }
+
+    /// The folder that was packed.
+    fn unpack(&self, path: &Path) {
+        let packed = fs_err::read(path).expect("a fixture");
+        let mut tar = tar::Archive::new(zstd::Decoder::new(&*packed).expect("zstd"));
+        tar.unpack(self.lab.path("")).expect("a folder");
+        if self.place != Place::Sqlite {
+            self.query(&self.lab.read("dump.sql"));
+        }
+        self.move_names(ROOT, &self.root());
+    }
+
+    /// The folder as jobs are named after it.
+    fn root(&self) -> String {
+        fs_err::canonicalize(self.lab.path("")).expect("a folder").display().to_string()
+    }
+}
+
+/// The version of a file as ledgers note it: an unpacked file has another inode.
+fn file_version(path: &Path) -> u64 {
+    let file = fs_err::metadata(path).expect("a file");
+    let (inode, size, seconds) = (file.ino(), file.size(), file.mtime());
+    let version = format!("Some({size}) Some(\"{inode:x}-{seconds:x}.0-{size:x}\")");
+    let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = version.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+    (1 << 62) + (hash & ((1 << 62) - 1)).min((1 << 62) - 2)
+}
+
+fn digest(text: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Forwards a fixed address to the server at `port`. Waits while another process of tests uses the address.
+fn forward((host, at): (&'static str, u16), port: u16) {
+    static OPEN: std::sync::Mutex<BTreeSet<u16>> = std::sync::Mutex::new(BTreeSet::new());
+    let mut open = OPEN.lock().expect("nobody has failed with it");
+    if !open.insert(at) {
+        return;
+    }
+    let begun = Instant::now();
+    let listener = loop {
+        match TcpListener::bind((host, at)) {
+            Ok(listener) => break listener,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(300), "{host}:{at}: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let (mut from, mut to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/upgrade")
+}
+
+/// Unpacks each case of each version.
+fn each(place: Place, cases: &[Case], look: impl Fn(&Scene, &Case, &str)) {
+    let versions = names(&fixtures());
+    assert!(versions.len() > 1, "{versions:?}");
+    for version in versions {
+        for case in cases {
+            let path = fixtures().join(&version).join(format!("{}.tar.zst", place.name(case.name)));
+            let scene = Scene::new(place, env!("CARGO_BIN_EXE_millstream").into());
+            scene.unpack(&path);
+            println!("{}", path.display());
+            look(&scene, case, &version);
+        }
+    }
+}
+
+#[test]
+#[ignore = "writes the fixtures of a version, once"]
+fn write_the_fixtures() {
+    let version = std::env::var("MILLSTREAM_FIXTURES").expect("the name of the version");
+    let binary = std::env::var_os("MILLSTREAM_FIXTURES_BINARY").map(PathBuf::from);
+    let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_millstream").into());
+    let folder = fixtures().join(version);
+    fs_err::create_dir_all(&folder).expect("a folder");
+    let places = [(Place::Sqlite, CASES), (Place::MariaDb, SERVER_CASES), (Place::Postgres, SERVER_CASES)];
+    for (place, cases) in places {
+        for case in cases {
+            let scene = Scene::new(place, binary.clone());
+            (case.make)(&scene);
+            scene.pack(&folder.join(format!("{}.tar.zst", place.name(case.name))));
+        }
+    }
+}
+
+#[test]
+fn runs_of_earlier_versions_are_resumed() {
+    each(Place::Sqlite, CASES, |scene, case, _| (case.resume)(scene));
+}
+
+#[test]
+fn runs_of_earlier_versions_into_mariadb_are_resumed() {
+    each(Place::MariaDb, SERVER_CASES, |scene, case, _| (case.resume)(scene));
+}
+
+#[test]
+fn runs_of_earlier_versions_into_postgres_are_resumed() {
+    each(Place::Postgres, SERVER_CASES, |scene, case, _| (case.resume)(scene));
+}
+
+/// Fingerprints of earlier versions are compared, from the book as well as from the ledger.
+#[test]
+fn a_job_that_has_changed_since_an_earlier_version_is_refused() {
+    each(Place::Sqlite, &CASES[..1], |scene, _, _| {
+        let job = scene.lab.read("job.yaml");
+        scene.lab.file("job.yaml", job.replace("id > 5", "id > 6"));
+        for arguments in [&["--resume"][..], &["--resume", "--state", "elsewhere"]] {
+            scene.run(arguments).ended(1).tells(&["the job has changed since the run that it would go on with"]);
+        }
+        // A change that does not matter.
+        scene.lab.file("job.yaml", job.replace("half = 0 OR id > 5", "half=0  or ID>5 /* all but some */"));
+        scene.run(&["--resume", "--state", "elsewhere"]).ok();
+        assert_rows(scene, &expected(0..FILES * RECORDS));
+    });
+}
+
+/// A process that is killed while it migrates the state folder does no harm.
+#[test]
+fn a_migration_that_was_killed_is_repeated() {
+    each(Place::Sqlite, &CASES[..1], |scene, _, version| {
+        if version != "0.1.0-a" {
+            // It has the same version.
+            return;
+        }
+        for place in ["migrate.before", "migrate.after"] {
+            let mut command = scene.command(&["runs"]);
+            command.env("MILLSTREAM_FAIL_AT", place);
+            let ended = command.output().expect("it runs");
+            assert_eq!(ended.status.signal(), Some(9), "{place}");
+        }
+        resume_chunks(scene);
+    });
+}
+
+/// Data of newer versions is neither read nor changed.
+#[test]
+fn what_a_newer_version_has_written_is_refused() {
+    let newer = "was written by a newer version of Millstream";
+    each(Place::Sqlite, &CASES[..1], |scene, _, _| {
+        let book = |sql: &str| {
+            let state = rusqlite::Connection::open(scene.lab.path(".state/runs.db")).expect("a book");
+            state.execute_batch(sql).expect("statements");
+        };
+        let rows = scene.query("SELECT count(*) FROM t");
+        // The state folder.
+        finish(scene.command(&["runs"]), None).ok();
+        book("PRAGMA user_version = 99");
+        for arguments in [&["run", "job.yaml"][..], &["run", "job.yaml", "--resume"], &["runs"], &["rejects", "last"]] {
+            let ran = finish(scene.command(arguments), None);
+            ran.ended(1).tells(&["the state folder", newer, "it has version 99", "upgrade", "`--state`"]);
+        }
+        book("PRAGMA user_version = 1");
+        // The fingerprint of the run.
+        book(
+            "ALTER TABLE runs RENAME COLUMN fingerprint TO old; ALTER TABLE runs ADD COLUMN fingerprint TEXT; \
+              UPDATE runs SET fingerprint = 'v9:00' WHERE old IS NOT NULL",
+        );
+        scene.run(&["--resume"]).ended(1).tells(&["the last run of this job was made by a newer version", "upgrade"]);
+        book("UPDATE runs SET fingerprint = old WHERE old IS NOT NULL");
+        // The rules of a load in the ledger.
+        let load = scene.query("SELECT load_key FROM _millstream_ledger WHERE chunk = -1").remove(0);
+        let note = |number| format!("('{load}', '{}', {number})", digest("\nrules"));
+        scene.change(&format!("INSERT INTO _millstream_ledger (load_key, unit_key, chunk) VALUES {}", note(9)));
+        for arguments in [&["--resume"][..], &["--resume", "--state", "elsewhere"]] {
+            scene.run(arguments).ended(1).tells(&["a load into table t of out.db", newer, "it has version 9"]);
+        }
+        scene.change("DELETE FROM _millstream_ledger WHERE chunk = 9");
+        // The ledger.
+        let ledger = |comment: &str| {
+            scene.change(&format!(
+                "ALTER TABLE _millstream_ledger RENAME TO old; CREATE TABLE _millstream_ledger (load_key TEXT, unit_key \
+                 TEXT, chunk INTEGER, note TEXT, written_at TEXT DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, \
+                 unit_key, chunk) {comment}); INSERT INTO _millstream_ledger SELECT * FROM old; DROP TABLE old"
+            ));
+        };
+        ledger("/* Millstream ledger, version 2 */");
+        let told = ["the table `_millstream_ledger` beside table t of out.db", newer, "it has version 2", "upgrade"];
+        scene.run(&[]).ended(1).tells(&told);
+        scene.run(&["--resume"]).ended(1).tells(&told);
+        assert_eq!(scene.query("SELECT count(*) FROM t"), rows);
+        // A ledger without a version is read.
+        ledger("");
+        resume_chunks(scene);
+    });
+}
+
+/// The same in a server, where the version is a comment on the table.
+#[test]
+fn a_newer_ledger_in_a_server_is_refused() {
+    let newer = "was written by a newer version of Millstream";
+    for [database, table] in crate::use_databases::Database::both().map(|one| [one.clone(), one]) {
+        let is_mariadb = database.url.starts_with("mysql");
+        let comment = |text: &str| match is_mariadb {
+            true => table.query(&format!("ALTER TABLE _millstream_ledger COMMENT = '{text}'")),
+            false => table.query(&format!("COMMENT ON TABLE _millstream_ledger IS '{text}'")),
+        };
+        let lab = Lab::new();
+        lab.file("in/0.jsonl", records(0..10));
+        let job = |more: &str| {
+            format!(
+                "sources:\n  s: {{read: 'in/*', json: {{}}, incremental: true}}\n\
+                 sinks:\n  o: {{from: s, write: '{}', table: t{more}}}\n",
+                database.url
+            )
+        };
+        lab.file("job.yaml", job(""));
+        lab.run(&["run", "job.yaml"]).ok();
+        let says = match is_mariadb {
+            true => {
+                "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = \
+                     '_millstream_ledger'"
+            }
+            false => "SELECT obj_description('_millstream_ledger'::regclass)",
+        };
+        assert_eq!(database.query(says), ["Millstream ledger, version 1"]);
+        comment("Millstream ledger, version 2");
+        lab.file("in/1.jsonl", records(10..20));
+        let told = ["`_millstream_ledger` beside table t of", newer, "it has version 2", "upgrade Millstream"];
+        lab.run(&["run", "job.yaml"]).ended(1).tells(&told);
+        lab.file("other.yaml", job(", atomic: true").replace(", incremental: true", ""));
+        lab.run(&["run", "other.yaml"]).ended(1).tells(&told);
+        assert_eq!(database.query("SELECT count(*) FROM t"), ["10"]);
+        // The first version wrote no comment.
+        comment("");
+        lab.run(&["run", "job.yaml"]).ok();
+        assert_eq!(database.query("SELECT count(*), count(DISTINCT id) FROM t"), ["20\t20"]);
+        assert_eq!(database.query(says).concat().replace("NULL", ""), "", "a table that is there stays as it is");
+    }
+}
+
+fn record(id: usize) -> String {
+    format!(r#"{{"id": {id}, "name": "row {id} é", "half": {}}}"#, id % 2)
+}
+
+fn records(ids: std::ops::Range<usize>) -> String {
+    ids.fold(String::new(), |mut text, id| {
+        let _ = writeln!(text, "{}", record(id));
+        text
+    })
+}
+
+const FILES: usize = 5;
+
+/// Files of several kinds: plain, packed, and an archive.
+fn inputs(scene: &Scene) {
+    let of = |file: usize| records(file * RECORDS..(file + 1) * RECORDS);
+    scene.file("in/0.jsonl", of(0));
+    scene.file("in/1.jsonl.gz", gzip(of(1).as_bytes()));
+    scene.file("in/2.zip", zip_of(&[("a.jsonl", of(2).as_bytes()), ("b.jsonl", of(3).as_bytes())]));
+    scene.file("in/4.jsonl", of(4));
+}
+
+/// Every kind of transform that goes row by row, so that the fingerprints of all of them are compared.
+fn job(scene: &Scene, source: &str, sink: &str) -> String {
+    format!(
+        "# Rows of three files and of others.\n\
+         sources:\n  \
+         s: {{read: ['in/0.jsonl', 'in/1*', 'in/2.zip'], json: {{columns: {COLUMNS}}}{source}}}\n  \
+         s2: {{read: 'in/[4-9].jsonl', json: {{}}{source}}}\n\
+         transforms:\n  \
+         t: {{filter: {{from: s, where: 'half = 0 OR id > 5'}}}}\n  \
+         q: {{sql: 'SELECT id, upper(name) AS name FROM t'}}\n  \
+         q2: {{select: {{from: s2, columns: [id, 'upper(name) AS name']}}}}\n  \
+         u: {{union: [q, q2]}}\n\
+         sinks:\n  \
+         o: {{from: u, write: '{}', table: t{sink}}}\n",
+        scene.url()
+    )
+}
+
+const COLUMNS: &str = "{id: int64, name: utf8, half: int64}";
+
+/// All rows that belong into the table, each once.
+fn expected(ids: std::ops::Range<usize>) -> BTreeMap<String, usize> {
+    let kept = ids.filter(|id| id % 2 == 0 || *id > 5);
+    kept.map(|id| (format!("{id}\tROW {id} É"), 1)).collect()
+}
+
+#[track_caller]
+fn assert_rows(scene: &Scene, expected: &BTreeMap<String, usize>) {
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    for row in scene.query("SELECT id, name FROM t") {
+        *found.entry(row).or_default() += 1;
+    }
+    assert_eq!(&found, expected);
+}
+
+fn make_chunks(scene: &Scene) {
+    inputs(scene);
+    scene.lab.file("job.yaml", job(scene, "", ""));
+    scene.killed("commit.after:2");
+    let loaded: usize = scene.query("SELECT count(*) FROM t")[0].parse().expect("a number");
+    assert!((1..FILES * RECORDS - 100).contains(&loaded), "{loaded}");
+}
+
+fn resume_chunks(scene: &Scene) {
+    scene.run(&[]).ended(1).tells(&["an earlier run of this job has stopped before its end"]);
+    scene.run(&["--resume"]).ok().tells(&["went on with run"]);
+    assert_rows(scene, &expected(0..FILES * RECORDS));
+    assert_eq!(scene.tables(), ["t"]);
+    scene.run(&["--resume"]).ok().tells(&["nothing new"]);
+}
+
+fn make_at_once(scene: &Scene, place: &str) {
+    inputs(scene);
+    let job = job(scene, "", ", atomic: true")
+        .replace("  u: {union: [q, q2]}", "  v: {union: [q, q2]}\n  u: {sort: {from: v, by: [id, name]}}");
+    let job = match scene.place {
+        Place::Sqlite => job.replace(", atomic: true", ""),
+        _ => job,
+    };
+    scene.lab.file("job.yaml", job);
+    scene.change("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+    scene.killed(place);
+    let loaded = if place == "publish.after" { expected(0..FILES * RECORDS).len() } else { 0 };
+    assert_eq!(scene.query("SELECT count(*) FROM t"), [loaded.to_string()]);
+}
+
+fn resume_at_once(scene: &Scene) {
+    scene.run(&["--resume"]).ok();
+    assert_rows(scene, &expected(0..FILES * RECORDS));
+    assert_eq!(scene.tables(), ["t"]);
+    scene.run(&["--resume"]).ok().tells(&["nothing new"]);
+}
+
+fn make_incremental(scene: &Scene) {
+    inputs(scene);
+    scene.lab.file("job.yaml", job(scene, ", incremental: true", ""));
+    scene.run(&[]).ok();
+    scene.file("in/5.jsonl", records(FILES * RECORDS..(FILES + 3) * RECORDS));
+    scene.killed("commit.after:1");
+}
+
+fn resume_incremental(scene: &Scene) {
+    scene.run(&[]).ok();
+    assert_rows(scene, &expected(0..(FILES + 3) * RECORDS));
+    scene.run(&[]).ok().tells(&["nothing new", "5 files were loaded before"]);
+    scene.lab.file("in/6.jsonl", records((FILES + 3) * RECORDS..(FILES + 4) * RECORDS));
+    scene.run(&[]).ok();
+    assert_rows(scene, &expected(0..(FILES + 4) * RECORDS));
+    assert_eq!(scene.tables(), ["_millstream_ledger", "t"]);
+}
+
+/// A set of files, and one that replaces it, whose run was killed when it had begun to give the files their names: that
+/// is what the renamed plan says.
+fn make_files(scene: &Scene) {
+    for (name, values) in [("a", 0..3), ("b", 3..6), ("c", 6..9)] {
+        let rows = values.fold("kind,n\n".to_owned(), |text, n| text + &format!("{name},{n}\n"));
+        scene.file(&format!("in/{name}.csv"), rows);
+    }
+    scene.lab.file(
+        "job.yaml",
+        "sources: {s: {read: 'in/*.csv'}}\n\
+         sinks:\n  o: {from: s, write: out/rows.csv, split: kind, overwrite: true}\n  \
+         p: {from: s, write: out/all.csv}\n",
+    );
+    scene.run(&[]).ok();
+    fs_err::remove_file(scene.lab.path("in/c.csv")).expect("it is there");
+    scene.file("in/a.csv", "kind,n\na,100\n");
+    scene.killed("publish.before");
+    let temporary = scene.lab.path("out/.rows.csv.tmp");
+    fs_err::rename(temporary.join("plan.new"), temporary.join("plan.json")).expect("it is there");
+}
+
+fn resume_files(scene: &Scene) {
+    assert!(scene.lab.path("out/rows-c.csv").exists());
+    scene.run(&["--resume"]).ok();
+    let rows = |name: &str| csv_rows(&scene.lab.read(name)).concat().join(" ");
+    assert_eq!(names(&scene.lab.path("out")), [".rows.csv.millstream.json", "all.csv", "rows-a.csv", "rows-b.csv"]);
+    assert_eq!(sorted(vec![rows("out/rows-a.csv"), rows("out/rows-b.csv")]), ["a 100", "b 3 b 4 b 5"]);
+    assert_eq!(csv_rows(&scene.lab.read("out/all.csv")).len(), 4);
+    // The list of either version says which files belong to the set.
+    fs_err::remove_file(scene.lab.path("in/b.csv")).expect("it is there");
+    scene.run(&[]).ok();
+    assert_eq!(names(&scene.lab.path("out")), [".rows.csv.millstream.json", "all.csv", "rows-a.csv"]);
+}
+
+/// Rejects of a parser, of an expression, and of the table, of a run that was killed.
+fn make_rejects(scene: &Scene) {
+    let rows = (0..600).fold(String::new(), |mut text, id| {
+        let _ = match id % 100 {
+            7 => writeln!(text, r#"{{"id": {id}, "amount":"#),
+            8 => writeln!(text, r#"{{"id": {id}, "amount": 0}}"#),
+            9 => writeln!(text, r#"{{"id": {id}, "amount": 40000}}"#),
+            _ => writeln!(text, r#"{{"id": {id}, "amount": 10}}"#),
+        };
+        text
+    });
+    scene.file("in/0.jsonl", rows);
+    scene.lab.file(
+        "job.yaml",
+        format!(
+            "sources:\n  s: {{read: 'in/*', max_rejects: 10%, json: {{columns: {{id: int64, amount: int64}}}}}}\n\
+             transforms:\n  \
+             t: {{select: {{from: s, columns: [id, amount, '100 / amount AS part']}}, max_rejects: 10%}}\n\
+             sinks:\n  o: {{from: t, write: '{}', table: t, max_rejects: 10%}}\n",
+            scene.url()
+        ),
+    );
+    scene.change("CREATE TABLE t (id BIGINT PRIMARY KEY, amount BIGINT CHECK (amount < 32768), part BIGINT)");
+    scene.killed("commit.after:1");
+    assert_ne!(scene.query("SELECT count(*) FROM t"), ["0"]);
+    assert!(scene.lab.path(".state/rejects").is_dir());
+}
+
+fn resume_rejects(scene: &Scene) {
+    scene.run(&["--resume"]).ok();
+    let rejects = || {
+        let ran = finish(scene.command(&["rejects", "last", "--json"]), None).ok().json();
+        let waiting = ran["rejects"].as_array().expect("a list").iter().filter(|one| one["replayed"] == false);
+        let kinds = waiting.map(|one| one["kind"].as_str().unwrap_or_default().to_owned());
+        kinds.fold(BTreeMap::<String, usize>::new(), |mut counts, kind| {
+            *counts.entry(kind).or_default() += 1;
+            counts
+        })
+    };
+    let of = |counts: &[(&str, usize)]| {
+        counts.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(rejects(), of(&[("constraint", 6), ("expression", 6), ("syntax", 6)]));
+    assert_eq!(scene.query("SELECT count(*), count(DISTINCT id) FROM t"), ["582\t582"]);
+    scene.change(
+        "CREATE TABLE wide (id BIGINT PRIMARY KEY, amount BIGINT, part BIGINT); INSERT INTO wide SELECT * FROM t; \
+         DROP TABLE t; ALTER TABLE wide RENAME TO t",
+    );
+    finish(scene.command(&["rejects", "last", "--replay"]), None).ok();
+    assert_eq!(rejects(), of(&[("expression", 6), ("syntax", 6)]));
+    assert_eq!(scene.query("SELECT count(*), count(DISTINCT id) FROM t"), ["588\t588"]);
+}
