@@ -15,6 +15,7 @@
 //! file needs no new version: only jobs that use it have it in their form.
 
 use arrow::datatypes::{DataType, Fields, SchemaRef, TimeUnit};
+use millstream_core::format::{OnDrift, Validate};
 use millstream_core::sink::{Chunk, WrittenChunks};
 use millstream_core::{Registry, redact};
 use millstream_job::{Distinct, Job, Keep, Located, SinkStep, SortKey, SourceStep, Transform, TransformStep, UnionBy};
@@ -37,13 +38,10 @@ const WITH_VERSION: u64 = 1 << 62;
 const VERSION_BIT: u32 = 54;
 
 /// Keys of a source that say which errors are allowed, not what is read.
-const NO_PART: &[&str] = &["max_rejects", "on_error", "allow_empty", "limits"];
+const NO_PART: &[&str] = &["max_rejects", "on_error", "allow_empty", "empty_files", "limits"];
 
 /// Keys of a source that the form holds parsed, not as they are written.
-const IN_OTHER_WORDS: &[&str] = &["read", "members", "sorted_by", "incremental"];
-
-/// Keys of a source that mean the same when they are left out.
-const DEFAULTS: &[(&str, &str)] = &[("on_drift", "fail"), ("validate", "used")];
+const IN_OTHER_WORDS: &[&str] = &["read", "members", "sorted_by", "incremental", "on_drift", "validate"];
 
 /// The fingerprints of a job, of each version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -182,7 +180,6 @@ fn source(step: &SourceStep, facts: &Facts<'_>) -> Value {
     let mut settings = Map::new();
     for (key, value) in step.settings.as_object().into_iter().flatten() {
         let place = facts.registry.sources.iter().find(|entry| entry.spec.name == key);
-        let is_default = DEFAULTS.iter().any(|(other, default)| key == other && value == default);
         match place {
             // These settings of a database say what is read; the others say how.
             Some(place) if place.rows => {
@@ -191,7 +188,7 @@ fn source(step: &SourceStep, facts: &Facts<'_>) -> Value {
                 settings.insert(key.clone(), Value::Object(what.collect()));
             }
             Some(_) => {}
-            None if is_default || NO_PART.contains(&key.as_str()) || IN_OTHER_WORDS.contains(&key.as_str()) => {}
+            None if NO_PART.contains(&key.as_str()) || IN_OTHER_WORDS.contains(&key.as_str()) => {}
             None => drop(settings.insert(key.clone(), value.clone())),
         }
     }
@@ -202,7 +199,14 @@ fn source(step: &SourceStep, facts: &Facts<'_>) -> Value {
     add(&mut entry, "settings", Value::Object(settings));
     add(&mut entry, "members", json!(step.members));
     add(&mut entry, "sorted_by", keys(&step.sorted_by));
-    add(&mut entry, "incremental", if step.incremental { json!(true) } else { Value::Null });
+    add(&mut entry, "incremental", flag(step.incremental));
+    let drift = match step.on_drift {
+        OnDrift::Fail => Value::Null,
+        OnDrift::Null => json!("null"),
+        OnDrift::Widen => json!("widen"),
+    };
+    add(&mut entry, "on_drift", drift);
+    add(&mut entry, "validate", if step.validate == Validate::All { json!("all") } else { Value::Null });
     entry
 }
 
@@ -468,7 +472,8 @@ sinks:
             ("read: 'in/*.csv'", "read: 'in/*.tsv'"),
             ("read: 'in/*.csv'", "read: ['in/*.csv', more.csv]"),
             ("read: 'in/*.csv'", "read: 'in/*.csv', members: a.csv"),
-            ("read: 'in/*.csv'", "read: 'in/*.csv', on_drift: 'null'"),
+            ("read: 'in/*.csv'", "read: 'in/*.csv', on_drift: null"),
+            ("read: 'in/*.csv'", "read: 'in/*.csv', validate: all"),
             ("read: 'in/*.csv'", "read: 'in/*.csv', add: [uri]"),
             ("read: 'in/*.csv'", "read: 'in/*.csv', sorted_by: id"),
             ("read: 'in/*.csv'", "read: 'in/*.csv', incremental: true"),

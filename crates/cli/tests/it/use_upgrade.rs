@@ -2,8 +2,8 @@
 //! have written.
 //!
 //! `tests/fixtures/upgrade/VERSION/CASE.tar.zst` is a folder in which a run of VERSION was killed: the job, its files,
-//! the state, the target; `dump.sql` holds the tables of a database server. The folders of all versions stay, and the tests
-//! iterate over them. With each release, and with each change of a stored format, write fixtures and commit them:
+//! the state, the target; `dump.sql` holds the tables of a database server. The folders of all versions stay, and the
+//! tests iterate over them. With each release, and with each change of a stored format, write fixtures and commit them:
 //!
 //! ```text
 //! MILLSTREAM_FIXTURES=0.2.0 cargo test -p millstream --test it use_upgrade::write -- --ignored
@@ -131,7 +131,7 @@ impl Scene {
         match self.place {
             Place::Sqlite if !self.lab.path("out.db").exists() => Vec::new(),
             Place::Sqlite => self.query("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1"),
-            _ => self.query(of_server),
+            _ => sorted(self.query(of_server)),
         }
     }
 
@@ -427,6 +427,13 @@ fn what_a_newer_version_has_written_is_refused() {
             let ran = finish(scene.command(arguments), None);
             ran.ended(1).tells(&["the state folder", newer, "it has version 99", "upgrade", "`--state`"]);
         }
+        // It is also refused where it is the default, and a run would do without one that cannot be used.
+        let default = scene.lab.path("home/millstream");
+        fs_err::create_dir_all(&default).expect("a folder");
+        fs_err::copy(scene.lab.path(".state/runs.db"), default.join("runs.db")).expect("a copy");
+        let mut command = scene.command(&["run", "job.yaml"]);
+        command.env_remove("MILLSTREAM_STATE").env("XDG_STATE_HOME", scene.lab.path("home"));
+        finish(command, None).ended(1).tells(&["the state folder", newer]);
         book("PRAGMA user_version = 1");
         // The fingerprint of the run.
         book(
