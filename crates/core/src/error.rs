@@ -134,8 +134,8 @@ impl Error {
             .hint("this is a mistake in Millstream; please report it with the job file")
     }
 
-    /// Stored data (`what` names it: `the state folder /x`) has the version `found`, and this program knows only those up
-    /// to `known`. Such data must be neither read nor changed.
+    /// Stored data (`what` names it: `the state folder /x`) has the version `found`, and this program knows versions
+    /// only up to `known`. Such data must be neither read nor changed.
     pub fn newer(what: impl fmt::Display, found: impl fmt::Display, known: impl fmt::Display) -> Self {
         Error::refused(format!("{what} was written by a newer version of Millstream"))
             .cause(format!("it has version {found}, and this program knows versions up to {known}"))

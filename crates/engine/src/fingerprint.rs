@@ -7,7 +7,7 @@
 //!
 //! | version | written as | made of |
 //! |---|---|---|
-//! | 1 | `0123456789abcdef` | what DataFusion shows of the plans: only comparable as long as it shows them in the same way |
+//! | 1 | `0123456789abcdef` | DataFusion's display of the plans: comparable until an update changes it |
 //! | 2 | `v2:` and 32 digits | the normal form |
 //!
 //! A run writes the current version, and compares with the version that an earlier run has written. To change the form,

@@ -476,7 +476,7 @@ fn accepted(compared: Compared) -> Result<()> {
 fn is_newer() -> Error {
     Error::refused("the last run of this job was made by a newer version of Millstream")
         .cause("this version cannot find out whether the job has changed since then")
-        .hint("upgrade Millstream, or begin anew: `--restart`")
+        .hint("upgrade Millstream; `--restart` would load all rows again, beside those that are there")
 }
 
 /// The rows of the run that this one would go on with were others.

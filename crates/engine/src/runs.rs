@@ -275,7 +275,8 @@ impl RunBook {
         file.lock().map_err(failed)?;
         self.remove_old_locks();
         fail_point::pass("state.before");
-        let insert = "INSERT INTO runs (run, logical, job, variables, process, began, program) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let insert = "INSERT INTO runs (run, logical, job, variables, process, began, program) \
+                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
         let values = params![run, logical, job.path, job.variables, std::process::id(), signed(now()), PROGRAM];
         self.told(self.connection().execute(insert, values))?;
         fail_point::pass("state.after");
@@ -616,10 +617,10 @@ mod tests {
         connection
             .execute_batch(
                 "CREATE TABLE runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT NULL, variables TEXT NOT \
-                 NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, outcome TEXT, \
-                 message TEXT, rows_read INTEGER NOT NULL DEFAULT 0, rows_written INTEGER NOT NULL DEFAULT 0, \
-                 rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report TEXT); \
-                 INSERT INTO runs (run, logical, job, variables, fingerprint, process, began) VALUES ('1-1', '1-1', \
+                 NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, outcome \
+                 TEXT, message TEXT, rows_read INTEGER NOT NULL DEFAULT 0, rows_written INTEGER NOT NULL DEFAULT 0, \
+                 rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report \
+                 TEXT); INSERT INTO runs (run, logical, job, variables, fingerprint, process, began) VALUES ('1-1', '1-1', \
                  '/jobs/a.yaml', '', '0123456789abcdef', 7, 1)",
             )
             .expect("a book");

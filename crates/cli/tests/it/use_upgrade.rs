@@ -206,8 +206,8 @@ impl Scene {
                 // Numbers from here on are versions; the last one says that the file is complete.
                 let (unit, versions, last) = (digest(&format!("{source}\nin/{file}")), 1_u64 << 62, (1_u64 << 63) - 1);
                 self.change(&format!(
-                    "UPDATE _millstream_ledger SET chunk = {version} WHERE unit_key = '{unit}' AND chunk >= {versions} AND \
-                     chunk < {last}"
+                    "UPDATE _millstream_ledger SET chunk = {version} WHERE unit_key = '{unit}' AND chunk >= {versions} \
+                     AND chunk < {last}"
                 ));
             }
         }
@@ -453,8 +453,8 @@ fn what_a_newer_version_has_written_is_refused() {
         // The ledger.
         let ledger = |comment: &str| {
             scene.change(&format!(
-                "ALTER TABLE _millstream_ledger RENAME TO old; CREATE TABLE _millstream_ledger (load_key TEXT, unit_key \
-                 TEXT, chunk INTEGER, note TEXT, written_at TEXT DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, \
+                "ALTER TABLE _millstream_ledger RENAME TO old; CREATE TABLE _millstream_ledger (load_key TEXT, \
+                 unit_key TEXT, chunk INTEGER, note TEXT, written_at TEXT DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, \
                  unit_key, chunk) {comment}); INSERT INTO _millstream_ledger SELECT * FROM old; DROP TABLE old"
             ));
         };

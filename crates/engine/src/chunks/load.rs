@@ -47,7 +47,8 @@ const MOST_NAMED: usize = 10;
 
 /// The version of the rules by which a load is cut into chunks, and chunks and units are named. Change it with the
 /// rules: a program that resumes a load by other rules would load rows twice, or leave some out. Loads without this
-/// note have version 1.
+/// note have version 1. The note is in the transaction of the first group, and others may be committed before it; for a
+/// higher version it has to be committed before all of them.
 const RULES: u64 = 1;
 
 /// The unit under which that version is noted. Units of files begin with the name of a source.

@@ -340,8 +340,8 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// A text as SQL text.
     fn text(&self, text: &str) -> String;
 
-    /// What makes the ledger's table, in one statement or all at once: `load_key` and `unit_key` of 64 characters, `chunk`,
-    /// `attempt` of 16, `note`, `written_at`; the first three are the key. Its comment is [`crate::ledger_version::mark`].
+    /// What creates the ledger's table, as one command: `load_key` and `unit_key` of 64 characters, `chunk`, `attempt` of
+    /// 16, `note`, `written_at`; the first three are the key. Its comment is [`crate::ledger_version::mark`].
     fn create_ledger(&self, table: &str) -> String;
 
     /// The comment of the table `name` beside the target, empty if it has none; `None` if there is no such table.

@@ -291,8 +291,8 @@ impl Server for Postgres {
         name: &str,
     ) -> Result<Option<String>, Failure> {
         let query = format!(
-            "SELECT obj_description(c.oid, 'pg_class') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE \
-             n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p')",
+            "SELECT obj_description(c.oid, 'pg_class') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p')",
             table::schema_of(&spec.table),
             table::literal(name)
         );

@@ -29,9 +29,9 @@ use crate::shared::{Charge, counted, create_folders, digest, remove_folders};
 /// The statement that makes the ledger's table.
 fn create() -> String {
     format!(
-        "CREATE TABLE IF NOT EXISTS _millstream_ledger (load_key TEXT NOT NULL, unit_key TEXT NOT NULL, chunk INTEGER NOT \
-         NULL, note TEXT, written_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, unit_key, chunk) /* {} \
-         */) WITHOUT ROWID",
+        "CREATE TABLE IF NOT EXISTS _millstream_ledger (load_key TEXT NOT NULL, unit_key TEXT NOT NULL, chunk INTEGER \
+         NOT NULL, note TEXT, written_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, unit_key, \
+         chunk) /* {} */) WITHOUT ROWID",
         ledger_version::mark()
     )
 }
