@@ -94,6 +94,13 @@ fn job_text(url: &str, unit: &Unit, head: &Head, guess: &millstream_format::Gues
     text
 }
 
+/// The format block of a job file that says what was guessed.
+pub fn block_of(guess: &millstream_format::Guess) -> String {
+    let mut text = String::new();
+    block(&mut text, guess.format, &guess.settings, 0);
+    text
+}
+
 /// `key: value` at `indent` spaces; objects become blocks.
 fn block(text: &mut String, key: &str, value: &Value, indent: usize) {
     let spaces = " ".repeat(indent);

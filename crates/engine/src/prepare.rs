@@ -16,6 +16,7 @@ use millstream_core::format::{BATCH_ROWS, Format};
 use millstream_core::source::{CacheUse, SourceContext};
 use millstream_core::{Budget, Error, Registry, Result, StepKind, Steps};
 use millstream_job::{AddColumn, Job, Lint, SinkStep, SortKey, SourceStep, Transform, TransformStep};
+use serde_json::Value;
 
 use crate::fault;
 use crate::machine::Machine;
@@ -24,14 +25,15 @@ use crate::plan::ordered::RowsInOrder;
 use crate::plan::shared::{LogicalStep, Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::steps::{StepFault, StepPlanner};
+use crate::read::lacking::Lacking;
 use crate::read::order::SortedBy;
 use crate::read::queue::no_match;
 use crate::read::table::SourceTable;
 use crate::read::unopened::Unopened;
-use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, sample, stored};
+use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, naming, sample, stored};
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
-use crate::report::Skipped;
+use crate::report::{MissingColumn, Skipped};
 use crate::runtime::Runtimes;
 use crate::scratch::Scratch;
 use crate::sql;
@@ -269,6 +271,15 @@ impl Prepared<'_> {
         skipped
     }
 
+    /// The columns that files lacked, source by source.
+    pub fn missing_columns(&self) -> Vec<MissingColumn> {
+        let of = |reader: &Arc<Reader>| {
+            let columns = self.columns(&reader.name)?;
+            Some(reader.lacking.report(&reader.name, &columns))
+        };
+        self.readers.iter().filter_map(of).flatten().collect()
+    }
+
     /// What could not be opened so far, in the order of the job.
     pub fn unopened(&self) -> Vec<Error> {
         let of = |reader: &Arc<Reader>| {
@@ -298,6 +309,10 @@ impl Prepared<'_> {
         let reader = reader(self.base, source).await?;
         // What could not be opened before it is told with it.
         let columns = sample::columns(&reader).await.map_err(|error| several(reader.unopened.before(error)))?;
+        // What is read of an incremental source may not be its first file.
+        if self.base.replay.is_none() && !reader.incremental && !is_remote(self.base, source) {
+            sample::check_first(&reader, &columns).await.map_err(|error| several(reader.unopened.before(error)))?;
+        }
         let reader = match &self.base.replay {
             Some(replay) => replay.reader(self.base, &reader, source)?,
             None => reader,
@@ -407,7 +422,7 @@ impl Prepared<'_> {
         let mut text = String::new();
         let places = self.base.registry.sources.iter().map(|entry| entry.spec.name);
         let no_part: Vec<&str> =
-            ["max_rejects", "on_error", "allow_empty", "limits"].into_iter().chain(places).collect();
+            ["max_rejects", "on_error", "allow_empty", "empty_files", "limits"].into_iter().chain(places).collect();
         for source in &job.sources {
             let settings = source.settings.as_object().into_iter().flatten();
             let settings: Vec<_> = settings.filter(|(key, _)| !no_part.contains(&key.as_str())).collect();
@@ -496,19 +511,19 @@ fn no_columns_warning(job: &Job, source: &SourceStep, reader: &Reader, columns: 
     })
 }
 
-/// A source without settings is split by commas. Where that gives one column, and something else would give several,
-/// the job is probably not what its author means.
+/// Where a csv gives one column, and another delimiter would give several, the job is probably not what its author means.
 async fn delimiter_warning(job: &Job, source: &SourceStep, reader: &Arc<Reader>, columns: &SchemaRef) -> Option<Lint> {
     let name = reader.format.name();
-    let says = source.settings.get(name).is_some_and(|block| block.get("delimiter").is_some());
-    if name != "csv" || says || columns.fields().len() != 1 || reader.format.declared().is_some() {
+    if name != "csv" || columns.fields().len() != 1 || reader.format.declared().is_some() {
         return None;
     }
+    let said = source.settings.get(name).and_then(|block| block.get("delimiter")).and_then(Value::as_str);
+    let said = said.map_or("commas".to_owned(), |delimiter| format!("{:?}", delimiter));
     let unit = sample::units(reader, 1).await.ok()?.into_iter().next()?;
     let guess = crate::guess::of_head(&sample::head(reader, unit).await.ok()?).ok()?;
-    let delimiter = guess.settings.get("delimiter").filter(|_| guess.format == name)?;
-    let fields = guess.settings.get("columns")?.as_object()?.len();
-    let what = format!("split by commas, `{}` has one column; split by {delimiter}, {fields}", source.name.value);
+    let delimiter = guess.settings.get("delimiter").cloned().unwrap_or_else(|| Value::from(","));
+    let fields = guess.settings.get("columns").filter(|_| guess.format == name)?.as_object()?.len();
+    let what = format!("split by {said}, `{}` has one column; split by {delimiter}, {fields}", source.name.value);
     let lint = job.text.warning(source.read.first()?.span, what);
     (fields > 1).then(|| lint.hint(format!("say so below `read`: csv: {{delimiter: {delimiter}}}")))
 }
@@ -522,7 +537,7 @@ fn lint(job: &Job, StepFault { text, fault }: StepFault<'_>) -> Lint {
     }
 }
 
-/// The reader of an entry. Where neither the entry nor the file's name tells the format, the first file is looked at.
+/// The reader of an entry. Where neither the entry nor its patterns tell the format, the names of the files do.
 pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
     let patterns: Vec<String> = source.read.iter().map(|pattern| pattern.value.clone()).collect();
     let places = source
@@ -532,7 +547,7 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         .collect();
     let given = match &source.format {
         Some(format) => Some(Arc::clone(format)),
-        None => stored::format(&base.registry, &patterns).or_else(|| format_by_name(&base.registry, &patterns)),
+        None => stored::format(&base.registry, &patterns).or_else(|| naming::by_patterns(&base.registry, &patterns)),
     };
     let reader = Reader {
         name: source.name.value.clone(),
@@ -544,6 +559,8 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         limits: source.limits.clone(),
         allow_empty: source.allow_empty,
         on_drift: source.on_drift,
+        lacking: Lacking::default(),
+        empty_files: source.empty_files,
         unopened: Unopened::new(source.on_error),
         validate: source.validate,
         sorted_by: source.sorted_by.iter().map(sorted_by).collect(),
@@ -567,7 +584,7 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
     let reader = Arc::new(reader);
     let reader = match given {
         Some(_) => reader,
-        None => with_guessed_format(reader).await?,
+        None => with_named_format(reader).await?,
     };
     reader.steps.parse.add_detail(reader.format.name());
     Ok(reader)
@@ -598,17 +615,6 @@ fn provenance(column: &AddColumn) -> Provenance {
     }
 }
 
-/// The format that the names of all patterns suggest, if they agree.
-pub fn format_by_name(registry: &Registry, patterns: &[String]) -> Option<Arc<dyn Format>> {
-    let mut suggested = patterns.iter().map(|pattern| registry.by_name(pattern).1);
-    let (entry, ending) = suggested.next()??;
-    let agree = suggested.all(|other| other.is_some_and(|(_, other)| other == ending));
-    if !agree {
-        return None;
-    }
-    (entry.build)(&(entry.suggested)(ending)).ok()
-}
-
 /// The format `lines`, as it is without settings.
 pub fn lines() -> Arc<dyn Format> {
     let entry = millstream_format::FORMATS.iter().find(|entry| entry.spec.name == "lines");
@@ -617,16 +623,9 @@ pub fn lines() -> Arc<dyn Format> {
         .expect("lines is a format and needs no settings")
 }
 
-async fn with_guessed_format(reader: Arc<Reader>) -> Result<Arc<Reader>> {
-    let Some(unit) = sample::units(&reader, 1).await?.into_iter().next() else {
-        return if reader.allow_empty { Ok(reader) } else { Err(no_match(&reader.patterns)) };
-    };
-    let head = sample::head(&reader, unit).await?;
-    let guess = crate::guess::of_head(&head)?;
-    let entry = millstream_format::FORMATS.iter().find(|entry| entry.spec.name == guess.format);
-    let format = entry
-        .and_then(|entry| (entry.build)(&guess.settings).ok())
-        .ok_or_else(|| Error::internal(format!("the guessed format {} cannot be built", guess.format)))?;
+/// `reader` with the format that its files' names say.
+async fn with_named_format(reader: Arc<Reader>) -> Result<Arc<Reader>> {
+    let Some(format) = naming::by_files(&reader).await? else { return Ok(reader) };
     let mut reader =
         Arc::try_unwrap(reader).map_err(|_| Error::internal("the reader is in use before it is complete"))?;
     reader.format = format;
