@@ -272,6 +272,10 @@ mod tests {
         let source = schema(&[("name", "utf8"), ("size", "int64")]);
         let places = match_columns(&["size", "extra"], &source, OnDrift::Null).unwrap();
         assert_eq!(places, [None, Some(0)]);
+        let error = match_columns(&["extra", "siez"], &source, OnDrift::Null).unwrap_err();
+        assert_eq!(error.what(), "the file has none of the columns of the source");
+        assert_eq!(error.cause_text(), Some("the file has extra, siez; the source has name, size"));
+        assert!(error.hint_text().unwrap().starts_with("is `siez` the column that the source calls `size`?"));
         assert_eq!(match_columns(&["size"], &source, OnDrift::Widen).unwrap(), [None, Some(0)]);
         assert!(match_columns(&["size", "extra"], &source, OnDrift::Widen).is_err());
         let error = match_columns(&["nmae", "size"], &source, OnDrift::Fail).unwrap_err();
