@@ -16,7 +16,6 @@ use millstream_core::format::{BATCH_ROWS, Format};
 use millstream_core::source::{CacheUse, SourceContext};
 use millstream_core::{Budget, Error, Registry, Result, StepKind, Steps};
 use millstream_job::{AddColumn, Job, Lint, SinkStep, SortKey, SourceStep, Transform, TransformStep};
-use serde_json::Value;
 
 use crate::fault;
 use crate::machine::Machine;
@@ -27,7 +26,6 @@ use crate::plan::sort::Sorting;
 use crate::plan::steps::{StepFault, StepPlanner};
 use crate::read::lacking::Lacking;
 use crate::read::order::SortedBy;
-use crate::read::queue::no_match;
 use crate::read::table::SourceTable;
 use crate::read::unopened::Unopened;
 use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, naming, sample, stored};
@@ -511,19 +509,19 @@ fn no_columns_warning(job: &Job, source: &SourceStep, reader: &Reader, columns: 
     })
 }
 
-/// Where a csv gives one column, and another delimiter would give several, the job is probably not what its author means.
+/// A source without settings is split by commas. Where that gives one column, and something else would give several,
+/// the job is probably not what its author means.
 async fn delimiter_warning(job: &Job, source: &SourceStep, reader: &Arc<Reader>, columns: &SchemaRef) -> Option<Lint> {
     let name = reader.format.name();
-    if name != "csv" || columns.fields().len() != 1 || reader.format.declared().is_some() {
+    let says = source.settings.get(name).is_some_and(|block| block.get("delimiter").is_some());
+    if name != "csv" || says || columns.fields().len() != 1 || reader.format.declared().is_some() {
         return None;
     }
-    let said = source.settings.get(name).and_then(|block| block.get("delimiter")).and_then(Value::as_str);
-    let said = said.map_or("commas".to_owned(), |delimiter| format!("{:?}", delimiter));
     let unit = sample::units(reader, 1).await.ok()?.into_iter().next()?;
     let guess = crate::guess::of_head(&sample::head(reader, unit).await.ok()?).ok()?;
-    let delimiter = guess.settings.get("delimiter").cloned().unwrap_or_else(|| Value::from(","));
-    let fields = guess.settings.get("columns").filter(|_| guess.format == name)?.as_object()?.len();
-    let what = format!("split by {said}, `{}` has one column; split by {delimiter}, {fields}", source.name.value);
+    let delimiter = guess.settings.get("delimiter").filter(|_| guess.format == name)?;
+    let fields = guess.settings.get("columns")?.as_object()?.len();
+    let what = format!("split by commas, `{}` has one column; split by {delimiter}, {fields}", source.name.value);
     let lint = job.text.warning(source.read.first()?.span, what);
     (fields > 1).then(|| lint.hint(format!("say so below `read`: csv: {{delimiter: {delimiter}}}")))
 }

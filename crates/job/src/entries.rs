@@ -78,8 +78,7 @@ pub struct SourceKeys {
     /// Whether it is fine if a pattern matches nothing.
     #[serde(default)]
     pub allow_empty: bool,
-    /// What a file means that has nothing in it where a header (csv) or a directory (parquet) is due: it ends the run, or
-    /// is a file without rows.
+    /// What a file means that has nothing in it, where a header (csv) or a directory (parquet) is due.
     #[serde(default)]
     pub empty_files: EmptyFiles,
     /// What it means if a file or object cannot be opened.
