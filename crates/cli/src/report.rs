@@ -91,7 +91,10 @@ fn missing_columns(report: &Report) -> String {
         let named: Vec<&str> = one.first.iter().take(FILES).map(String::as_str).collect();
         let more = if one.files > named.len() as u64 { ", …" } else { "" };
         let MissingColumn { source, column, .. } = one;
-        text.push_str(&format!("  {source}: {files} {lack} the column {column}, null there: {}{more}\n", named.join(", ")));
+        text.push_str(&format!(
+            "  {source}: {files} {lack} the column {column}, null there: {}{more}\n",
+            named.join(", ")
+        ));
     }
     if report.missing_columns.len() > COLUMNS {
         text.push_str("  … (--json has all columns)\n");

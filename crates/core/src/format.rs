@@ -48,8 +48,8 @@ pub enum EmptyFiles {
     Allow,
 }
 
-/// Which columns of the source a file has: told by its parsers (several, if its text is parsed in pieces), asked when it
-/// is at its end.
+/// Which columns of the source a file has: told by its parsers (several, if its text is parsed in pieces), asked when
+/// it is at its end.
 #[derive(Debug, Clone, Default)]
 pub struct SeenColumns(Arc<Mutex<Seen>>);
 

@@ -172,8 +172,8 @@ pub trait Source: Debug + Send + Sync {
     /// `unit` with its size and its version, asked for if they are not known yet, as far as the place can tell.
     async fn look(&self, context: &SourceContext, unit: &Unit) -> Result<Unit>;
 
-    /// What kind of content the place says that `unit` is, such as `text/csv; charset=utf-8`; `None` where places say no
-    /// such thing. It is asked for.
+    /// What kind of content the place says that `unit` is, such as `text/csv; charset=utf-8`; `None` where places say
+    /// no such thing. It is asked for.
     async fn content_type(&self, _context: &SourceContext, _unit: &Unit) -> Result<Option<String>> {
         Ok(None)
     }

@@ -62,19 +62,23 @@ fn files_of_json_and_parquet_with_none_of_the_columns_are_errors() {
     lab.file("job.yaml", lab.read("job.yaml").replace("b.parquet", "a.parquet"));
     lab.file("in.csv", "id,text\n1,a\n");
     lab.run(&["run", "job.yaml"]).ok();
-    lab.file(
-        "job.yaml",
-        format!("sources:\n  s: {{read: 'in/*.parquet', on_drift: null}}\ntransforms:\n  t: {{sql: SELECT id FROM s}}\n{SINK}")
-            .replace("from: s, write", "from: t, write"),
-    );
+    let sink = SINK.replace("from: s", "from: t");
+    let source = "sources:\n  s: {read: 'in/*.parquet', on_drift: null}\ntransforms:\n  t: {sql: SELECT id FROM s}\n";
+    lab.file("job.yaml", format!("{source}{sink}"));
     // The schema of the first file has `text`, which the second one has as well.
     lab.run(&["run", "job.yaml"]).ok().tells(&["s: 1 file lacks the column id, null there: in/b.parquet"]);
     lab.file("job.yaml", lab.read("job.yaml").replace("on_drift: null", "on_drift: null, parquet: {}"));
-    lab.file("only.yaml", "sources:\n  s: {read: in.csv}\ntransforms:\n  t: {sql: SELECT id FROM s}\nsinks:\n  o: {from: t, write: in/a.parquet}\n");
+    lab.file(
+        "only.yaml",
+        "sources:\n  s: {read: in.csv}\ntransforms:\n  t: {sql: SELECT id FROM s}\nsinks:\n  o: {from: t, write: \
+         in/a.parquet}\n",
+    );
     lab.run(&["run", "only.yaml"]).ok();
-    lab.run(&["run", "job.yaml"])
-        .ended(1)
-        .tells(&["the file has none of the columns of the source", "at in/b.parquet", "the file has nr, text"]);
+    lab.run(&["run", "job.yaml"]).ended(1).tells(&[
+        "the file has none of the columns of the source",
+        "at in/b.parquet",
+        "the file has nr, text",
+    ]);
 }
 
 #[test]
@@ -107,7 +111,10 @@ fn a_file_whose_name_tells_no_format_is_not_guessed_while_a_job_runs() {
     let records = "1001,ann,3.5\n1002,ben,4.5\n1003,cid,5.5\n";
     let lab = lab("read: in.dat");
     lab.file("in.dat", records);
-    fails(&lab, &["error: the format is not known", "at in.dat", "`millstream guess` sees csv", "below `read`", "csv:"]);
+    fails(
+        &lab,
+        &["error: the format is not known", "at in.dat", "`millstream guess` sees csv", "below `read`", "csv:"],
+    );
     let ran = lab.run(&["explain", "job.yaml"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     // What is shown can be written below `read` as it is.

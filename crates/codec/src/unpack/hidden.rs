@@ -1,6 +1,6 @@
-//! A zip archive behind other data (a self-extracting one, or one that a log or a web page got in front of): it would pass
-//! for text, as it does not begin as a zip does. It is refused: what stands before it may as well be the data, and `unzip`,
-//! which goes by the directory at the end, shows what is in it.
+//! A zip archive behind other data (a self-extracting one, or one that a log or a web page got in front of): it would
+//! pass for text, as it does not begin as a zip does. It is refused: what stands before it may as well be the data,
+//! and `unzip`, which goes by the directory at the end, shows what is in it.
 //!
 //! ```text
 //!  text … │ member │ member │ … │ directory │ end
@@ -74,8 +74,8 @@ impl HiddenZip {
 
 fn refused(what: &str) -> Error {
     Error::refused(what).hint(
-        "a zip archive is read from its first byte on: cut off what stands before it, or unpack it first (`unzip` does, \
-         also a self-extracting archive)",
+        "a zip archive is read from its first byte on: cut off what stands before it, or unpack it first \
+         (`unzip` does)",
     )
 }
 

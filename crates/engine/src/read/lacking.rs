@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::Schema;
+use millstream_core::Result;
 use millstream_core::format::{OnDrift, ParseRequest, SeenColumns};
-use millstream_core::{Result};
 
 use super::Reader;
 use crate::report::MissingColumn;

@@ -4,11 +4,13 @@
 //!  UnitsExec ── units, largest first ──▶ ReadExec ── open · unpack · parse · filter ──▶ batches
 //!  (queue.rs)                            (exec.rs)   (rows.rs)
 //! ```
-//! `opening.rs` opens units ahead, of each server as many as `pace.rs` allows; `unit.rs` unpacks them; `unopened.rs` keeps
-//! those that cannot be opened. `archive.rs` reads large zips by their directory, in parts that several tasks take.
-//! `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
-//! `naming.rs` knows the format of files by their names; `lacking.rs` counts those that lack columns. `stored.rs` knows the places that give rows and no bytes. `table.rs` shows a source to the SQL planner and takes the
-//! columns and filters it pushes down; `sample.rs` looks at the first bytes where the job declares no columns; `order.rs` holds the rows against the order that the job declares.
+//! `opening.rs` opens units ahead, of each server as many as `pace.rs` allows; `unit.rs` unpacks them; `unopened.rs`
+//! keeps those that cannot be opened. `archive.rs` reads large zips by their directory, in parts that several tasks
+//! take. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
+//! `naming.rs` knows the format of files by their names; `lacking.rs` counts those that lack columns. `stored.rs`
+//! knows the places that give rows and no bytes. `table.rs` shows a source to the SQL planner and takes the columns
+//! and filters it pushes down; `sample.rs` looks at the first bytes where the job declares no columns; `order.rs`
+//! holds the rows against the order that the job declares.
 
 pub mod archive;
 pub mod crew;

@@ -1,8 +1,8 @@
-//! The format of a source without a format block: what the names of its files say, or the content type that the web gives
-//! one.
+//! The format of a source without a format block: what the names of its files say, or the content type that the web
+//! gives one.
 //!
-//! Nothing is inferred from what is in the files: that may be wrong in ways that lose rows. The error shows what `guess`
-//! sees, and the block that says so.
+//! Nothing is inferred from what is in the files: that may be wrong in ways that lose rows. The error shows what
+//! `guess` sees, and the block that says so.
 
 use std::sync::Arc;
 
@@ -116,8 +116,7 @@ fn unknown(head: &Head) -> Error {
     if more {
         lines.push("  … (`millstream guess` writes all of it)");
     }
-    error.cause(format!("`millstream guess` sees {}: {}", guess.format, guess.evidence.join("; "))).hint(format!(
-        "say it in the source, below `read`, once you have looked at it:\n{}",
-        lines.join("\n")
-    ))
+    error
+        .cause(format!("`millstream guess` sees {}: {}", guess.format, guess.evidence.join("; ")))
+        .hint(format!("say it in the source, below `read`, once you have looked at it:\n{}", lines.join("\n")))
 }

@@ -162,7 +162,9 @@ pub(crate) fn header_hint(error: Error, dialect: &Dialect, header: &[u8], wanted
     let is_one = std::str::from_utf8(&dialect.delimiter).is_ok_and(|delimiter| !header.contains(delimiter));
     let seen = match is_one {
         true => format!("the header is one field; is {} the delimiter?", shown(other.as_bytes())),
-        false => format!("the file seems to be divided by {}, not by {}", shown(other.as_bytes()), shown(&dialect.delimiter)),
+        false => {
+            format!("the file seems to be divided by {}, not by {}", shown(other.as_bytes()), shown(&dialect.delimiter))
+        }
     };
     error.hint(format!(
         "{seen} set `delimiter: \"{}\"`; files with different delimiters are different sources",

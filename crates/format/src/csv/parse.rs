@@ -17,7 +17,9 @@ use arrow::compute::{filter, filter_record_batch};
 use arrow::datatypes::{DataType, SchemaRef};
 use bytes::Bytes;
 use encoding_rs::Encoding;
-use millstream_core::format::{BATCH_BYTES, EmptyFiles, ParseRequest, Parsed, Parser, Reject, Rows, TEXT, TextPlace, Validate};
+use millstream_core::format::{
+    BATCH_BYTES, EmptyFiles, ParseRequest, Parsed, Parser, Reject, Rows, TEXT, TextPlace, Validate,
+};
 use millstream_core::{Error, Result};
 
 use super::build::{BadValue, Builder, Chunk, builder};

@@ -68,8 +68,9 @@ impl Index {
     }
 }
 
-/// What ends the lines of a file. The first line end decides, as it does for `COPY` of PostgreSQL: of a file whose lines
-/// end in LF, a CR outside of quotes is part of a value that should be in quotes, and would tear its record in two.
+/// What ends the lines of a file. The first line end decides, as it does for `COPY` of PostgreSQL: of a file whose
+/// lines end in LF, a CR outside of quotes is part of a value that should be in quotes, and would tear its record in
+/// two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineEnds {
     /// LF or CR LF. A CR alone is a flaw outside of quotes.
@@ -559,8 +560,8 @@ impl Scanner {
         if last { Step::End(text.len(), text.len()) } else { Step::More }
     }
 
-    /// A record (and its last field) ends at the line end at `at`: LF, CR LF or CR. If lines end in LF, a CR alone is a flaw
-    /// of the record, which goes on (and so does a comment).
+    /// A record (and its last field) ends at the line end at `at`: LF, CR LF or CR. If lines end in LF, a CR alone is
+    /// a flaw of the record, which goes on (and so does a comment).
     #[inline]
     fn line_end(&self, text: &[u8], last: bool, at: usize, current: &mut Current, ends: &mut Vec<u32>) -> Step {
         let next = match (text[at], text.get(at + 1)) {

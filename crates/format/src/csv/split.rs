@@ -254,8 +254,8 @@ impl Walker {
         self.line_end(text, at, &mut Walk::at(at))
     }
 
-    /// Where the last line end in `text[from..to]`, which has no quotes, ends; none if there is none, or if it takes more
-    /// text to see.
+    /// Where the last line end in `text[from..to]`, which has no quotes, ends; none if there is none, or if it takes
+    /// more text to see.
     fn last_end(&self, text: &[u8], from: usize, to: usize) -> Option<usize> {
         let stretch = text.get(from..to)?;
         if self.line_ends == Some(LineEnds::Feeds) {

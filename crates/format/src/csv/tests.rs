@@ -262,8 +262,7 @@ fn a_file_with_nothing_in_it_is_an_error_where_a_header_is_due() {
         assert_eq!((error.what(), error.kind()), (what, ErrorKind::Data));
         assert!(error.hint_text().unwrap().contains("`empty_files: allow`"));
         let format = csv(settings);
-        let request =
-            ParseRequest { empty_files: EmptyFiles::Allow, ..ParseRequest::all(format.declared().unwrap()) };
+        let request = ParseRequest { empty_files: EmptyFiles::Allow, ..ParseRequest::all(format.declared().unwrap()) };
         let allowed = parse(&format, text, &request, &[]).unwrap();
         assert_eq!((allowed.rows.num_rows(), allowed.rejects.len()), (0, 0));
     }
@@ -279,15 +278,11 @@ fn a_cr_alone_is_a_fault_where_lines_end_in_lf() {
     assert_eq!(outcome.rows.column(0).as_primitive::<Int64Type>().values(), &[2, 3, 5]);
     assert_eq!(texts(&outcome, 1), some(&["left\rright", "c", "e"]));
     let reasons: Vec<String> = outcome.rejects.iter().map(|reject| shown(&reject.reason)).collect();
-    assert_eq!(
-        reasons,
-        [
-            "line 2, byte 14: there is a carriage return (CR) outside of quotes that ends no line | text: 1,left\\rright | \
-             cause: the lines of this file end in LF | hint: put the field that holds it in quotes (`\"`), or remove it",
-            "line 6, byte 47: there is a carriage return (CR) outside of quotes that ends no line | text: \"4\"\\r,d | \
-             cause: the lines of this file end in LF | hint: put the field that holds it in quotes (`\"`), or remove it",
-        ]
-    );
+    let what = "there is a carriage return (CR) outside of quotes that ends no line";
+    let rest =
+        "cause: the lines of this file end in LF | hint: put the field that holds it in quotes (`\"`), or remove it";
+    let expected = [("line 2, byte 14", r"1,left\rright"), ("line 6, byte 47", r#""4"\r,d"#)];
+    assert_eq!(reasons, expected.map(|(place, text)| format!("{place}: {what} | text: {text} | {rest}")));
     assert_eq!(outcome.rejects[0].raw, &b"1,left\rright"[..]);
     // The first line end decides, also one of a title; of a file whose lines end in CR, LF ends them too.
     let outcome = read(settings.clone(), b"id,note\r1,a\r2,b\n3,c\r").unwrap();

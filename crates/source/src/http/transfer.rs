@@ -22,7 +22,8 @@ use futures::{StreamExt, stream};
 use millstream_core::source::{Content, OpenedUnit, SourceContext};
 use millstream_core::{Result, Unit};
 use reqwest::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap, HeaderValue,
+    LAST_MODIFIED,
 };
 use reqwest::{Method, StatusCode};
 
