@@ -51,6 +51,10 @@ fn files_of_json_and_parquet_with_none_of_the_columns_are_errors() {
         "at in/b.jsonl",
         "the file has nr; the source has id, name",
     ]);
+    // As the first file, `check` sees it as well.
+    fs_err::rename(lab.path("in/b.jsonl"), lab.path("in/0.jsonl")).expect("a file");
+    fails(&lab, &["the file has none of the columns of the source", "at in/0.jsonl"]);
+    fs_err::remove_file(lab.path("in/0.jsonl")).expect("a file");
     // Objects without keys have nothing else, and a key may be missing.
     lab.file("in/b.jsonl", "{}\n{}\n");
     lab.run(&["run", "job.yaml"]).ok();
@@ -201,7 +205,7 @@ fn an_empty_file_ends_the_run_unless_it_is_allowed() {
     for (name, content, what) in [
         ("b.csv", Vec::new(), "the file is empty, where a header is due"),
         ("b.csv.gz", gzip(b""), "the file is empty, where a header is due"),
-        ("b.csv", b"\xef\xbb\xbf".to_vec(), "the file has no header"),
+        ("b.csv", b"\xef\xbb\xbf".to_vec(), "the file is empty, where a header is due"),
         ("b.csv", b"\r\n\n".to_vec(), "the file has no header"),
     ] {
         for columns in ["", ", csv: {columns: {id: int64}}"] {

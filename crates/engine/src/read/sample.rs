@@ -7,9 +7,9 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use millstream_codec::Unpacked;
-use millstream_core::format::{EmptyFiles, OnDrift, ParseRequest, ReadAt, Reading, Sample};
+use millstream_core::format::{EmptyFiles, OnDrift, ParseRequest, ReadAt, Reading, Sample, SeenColumns};
 use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
-use millstream_format::drift::match_columns;
+use millstream_format::drift::{match_columns, nothing_in_common};
 
 use super::Reader;
 use super::archive;
@@ -116,13 +116,18 @@ fn fits(reader: &Reader, sample: &Sample, columns: &SchemaRef) -> Result<()> {
     let cut = sample.text.len() > FITS_BYTES;
     let text = sample.text.slice(..sample.text.len().min(FITS_BYTES));
     let sample = Sample { uri: sample.uri.clone(), text, complete: sample.complete && !cut };
-    format.fits(&sample, &request(reader, columns))
+    let request = request(reader, columns);
+    format.fits(&sample, &request)?;
+    // Of a part of a file nobody knows what the rest has.
+    let other = request.seen.filter(|_| sample.complete).and_then(|seen| seen.only_other());
+    other.map_or(Ok(()), |other| Err(nothing_in_common([other.as_str()].into_iter(), columns)))
 }
 
 fn request(reader: &Reader, columns: &SchemaRef) -> ParseRequest {
     ParseRequest {
         on_drift: reader.on_drift,
         empty_files: reader.empty_files,
+        seen: (reader.on_drift != OnDrift::Fail).then(SeenColumns::default),
         // Only what ends the run is looked for, and not what a value may be.
         projection: Vec::new(),
         ..ParseRequest::all(Arc::clone(columns))

@@ -254,7 +254,7 @@ fn a_file_with_nothing_in_it_is_an_error_where_a_header_is_due() {
     let comments = json!({"columns": columns, "comment": "#", "skip_lines": 1});
     for (settings, text, what) in [
         (json!({"columns": columns}), &b""[..], "the file is empty, where a header is due"),
-        (json!({"columns": columns}), b"\xef\xbb\xbf", "the file has no header, only blank lines or comments"),
+        (json!({"columns": columns}), b"\xef\xbb\xbf", "the file is empty, where a header is due"),
         (json!({"columns": columns}), b"\n\r\n", "the file has no header, only blank lines or comments"),
         (comments, b"title\n# a\n", "the file has no header behind the lines that `skip_lines` skips"),
     ] {
