@@ -100,8 +100,8 @@ async fn by_content_type(reader: &Arc<Reader>, unit: &Unit) -> Result<Option<Sug
 /// The error of a file whose format is said nowhere: with what `guess` sees in it.
 fn unknown(head: &Head) -> Error {
     let what = match head.unit.uri.as_str() {
-        "-" => "the format of standard input is not known: it has no name, and the job has no format block",
-        _ => "the format is not known: the file's name does not tell it, and the job has no format block",
+        "-" => "the format of standard input is not known: it has no name, and the source has no format block",
+        _ => "the format is not known: the file name does not say it, and the source has no format block",
     };
     let error = Error::job(what).in_unit(&head.unit.uri, head.member.as_deref());
     let guess = match guess::of_head(head) {
@@ -118,5 +118,5 @@ fn unknown(head: &Head) -> Error {
     }
     error
         .cause(format!("`millstream guess` sees {}: {}", guess.format, guess.evidence.join("; ")))
-        .hint(format!("say it in the source, below `read`, once you have looked at it:\n{}", lines.join("\n")))
+        .hint(format!("if that is right, add the block to the source, below `read`:\n{}", lines.join("\n")))
 }
