@@ -256,8 +256,8 @@ fn a_cr_in_a_value_does_not_tear_a_record_in_two() {
     let notes = sqlite(&lab.path("out.db"), "SELECT note FROM t ORDER BY note");
     assert_eq!(notes, [["first"], ["in\rquotes"], ["last"]]);
     let shown = lab.run(&["rejects", report["rejects"].as_str().expect("a run"), "--json"]);
-    let reject: serde_json::Value = serde_json::from_str(shown.ok().stdout.lines().next().expect("one")).expect("JSON");
-    assert_eq!((&reject["line"], reject["uri"].as_str()), (&3.into(), Some("in.csv")));
+    let reject = &shown.ok().json()["rejects"][0];
+    assert_eq!((&reject["line"], &reject["kind"], &reject["uri"]), (&3.into(), &"syntax".into(), &"in.csv".into()));
     lab.file("job.yaml", lab.read("job.yaml").replace(" max_rejects: 5,", ""));
     lab.run(&["run", "job.yaml"]).ended(1).tells(&[
         "error: there is a carriage return (CR) outside of quotes that ends no line\n",
@@ -265,6 +265,15 @@ fn a_cr_in_a_value_does_not_tear_a_record_in_two() {
         "the lines of this file end in LF",
         "in quotes",
     ]);
+    // Alone, without the lines before it, it is not torn either.
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: in.csv, max_rejects: 5, csv: {header: false, columns: {note: utf8}}}\nsinks:\n  o: {from: s, \
+         write: 'sqlite:out.db', table: t, mode: append}\n",
+    );
+    lab.file("in.csv", "first\nleft\rright\n");
+    lab.run(&["run", "job.yaml"]).ok();
+    lab.run(&["rejects", "--replay"]);
+    assert_eq!(sqlite(&lab.path("out.db"), "SELECT note FROM t"), [["first"]]);
     // Files whose lines end in CR or CR LF are as good as any.
     for end in ["\r", "\r\n"] {
         let lab = self::lab("read: in.csv, csv: {columns: {id: int64}}");

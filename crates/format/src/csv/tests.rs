@@ -281,7 +281,7 @@ fn a_cr_alone_is_a_fault_where_lines_end_in_lf() {
     let what = "there is a carriage return (CR) outside of quotes that ends no line";
     let rest =
         "cause: the lines of this file end in LF | hint: put the field that holds it in quotes (`\"`), or remove it";
-    let expected = [("line 2, byte 14", r"1,left\rright"), ("line 6, byte 47", r#""4"\r,d"#)];
+    let expected = [("line 2, byte 14", r"1,left\rright"), ("line 6, byte 44", r#""4"\r,d"#)];
     assert_eq!(reasons, expected.map(|(place, text)| format!("{place}: {what} | text: {text} | {rest}")));
     assert_eq!(outcome.rejects[0].raw, &b"1,left\rright"[..]);
     // The first line end decides, also one of a title; of a file whose lines end in CR, LF ends them too.
