@@ -200,8 +200,8 @@ pub(crate) fn other_width(dialect: &Dialect, text: &[u8], skip_lines: u64, width
         .filter(|line| !line.is_empty() && line.first().copied() != dialect.comment)
         .take(LINES_LOOKED_AT)
         .collect();
-    // The last one may be cut.
-    let whole = &lines[..lines.len() - usize::from(lines.len() > 1)];
+    let cut = lines.len() > 1 && !text.ends_with(b"\n") && !text.ends_with(b"\r");
+    let whole = &lines[..lines.len() - usize::from(cut)];
     let cuts = |other: &&str| {
         let count = |line: &&[u8]| memchr::memmem::find_iter(line, other.as_bytes()).count() + 1;
         !whole.is_empty() && whole.iter().all(|line| count(line) == width)
