@@ -172,6 +172,8 @@ pub struct Prepared<'a> {
     pub unknown: Vec<String>,
     /// What is strange and no error.
     pub warnings: Vec<Lint>,
+    /// Files that do not have the columns which the job declares.
+    misfits: Vec<Error>,
     steps: Vec<LogicalStep>,
     tables: HashMap<String, Arc<dyn TableProvider>>,
     predicted: Predicted,
@@ -205,6 +207,7 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prep
         readers: Vec::new(),
         unknown: Vec::new(),
         warnings: Vec::new(),
+        misfits: Vec::new(),
         steps: Vec::new(),
         tables: HashMap::new(),
         predicted: Predicted::default(),
@@ -220,6 +223,7 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prep
         }
     }
     prepared.add_transforms(job, &mut failure).await;
+    failure.errors.append(&mut prepared.misfits);
     failure.none()?;
     Ok(prepared)
 }
@@ -309,7 +313,9 @@ impl Prepared<'_> {
         let columns = sample::columns(&reader).await.map_err(|error| several(reader.unopened.before(error)))?;
         // What is read of an incremental source may not be its first file.
         if self.base.replay.is_none() && !reader.incremental && !is_remote(self.base, source) {
-            sample::check_first(&reader, &columns).await.map_err(|error| several(reader.unopened.before(error)))?;
+            // The columns are declared: what uses them can be checked all the same.
+            let misfit = sample::check_first(&reader, &columns).await.err();
+            self.misfits.extend(misfit.map(|error| error.in_step(name)));
         }
         let reader = match &self.base.replay {
             Some(replay) => replay.reader(self.base, &reader, source)?,
