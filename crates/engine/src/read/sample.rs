@@ -139,11 +139,12 @@ pub async fn check_first(reader: &Arc<Reader>, columns: &SchemaRef) -> Result<()
     if reader.format.declared().is_none() {
         return Ok(());
     }
-    let Some(unit) = units(reader, 1).await?.into_iter().next() else { return Ok(()) };
+    // What cannot be listed, opened or unpacked is told when it is read.
+    let Ok(first) = units(reader, 1).await else { return Ok(()) };
+    let Some(unit) = first.into_iter().next() else { return Ok(()) };
     if !can_reopen(reader, &unit)? {
         return Ok(());
     }
-    // What cannot be opened or unpacked is told when it is read.
     match reader.format.reading() {
         Reading::Rows => Ok(()),
         Reading::Stream(_) => {
