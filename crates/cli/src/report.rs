@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use millstream_core::StepKind;
 use millstream_core::step::StepSnapshot;
-use millstream_engine::report::Report;
+use millstream_engine::report::{MissingColumn, Report};
 
 use crate::output::{Output, Role};
 use crate::table::table;
@@ -47,6 +47,7 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         };
         text.push_str(&format!("  {}: {}{before}\n", result.sink, grouped(&result.summary)));
     }
+    text.push_str(&missing_columns(report));
     text.push_str(&skipped(report));
     if let Some(run) = &report.rejects {
         text.push_str(&format!("  what was rejected: millstream rejects {run}\n"));
@@ -73,6 +74,31 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         words::size(report.memory_bytes)
     ));
     text.push_str(&format!("{}\n", output.paint(Role::Strong, &report.verdict.sentence)));
+    text
+}
+
+/// The columns that files lacked, a line each as far as a person reads.
+fn missing_columns(report: &Report) -> String {
+    const COLUMNS: usize = 10;
+    const FILES: usize = 3;
+    let mut text = String::new();
+    for one in report.missing_columns.iter().take(COLUMNS) {
+        let files = match one.files {
+            1 => "1 file".to_owned(),
+            count => format!("{} files", words::count(count)),
+        };
+        let lack = if one.files == 1 { "lacks" } else { "lack" };
+        let named: Vec<&str> = one.first.iter().take(FILES).map(String::as_str).collect();
+        let more = if one.files > named.len() as u64 { ", …" } else { "" };
+        let MissingColumn { source, column, .. } = one;
+        text.push_str(&format!(
+            "  {source}: {files} {lack} the column {column}, null there: {}{more}\n",
+            named.join(", ")
+        ));
+    }
+    if report.missing_columns.len() > COLUMNS {
+        text.push_str("  … (--json has all columns)\n");
+    }
     text
 }
 

@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
@@ -35,6 +35,57 @@ pub enum OnDrift {
     /// The source has the columns of all its files: every file is looked at before the first is read, and a type
     /// that differs is widened (int64 with float64 is float64, anything else utf8).
     Widen,
+}
+
+/// What a file means that has nothing in it, where a header (csv) or a directory (parquet) is due.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EmptyFiles {
+    /// It ends the run: a file that was cut short looks like this.
+    #[default]
+    Error,
+    /// It is a file without rows.
+    Allow,
+}
+
+/// Which columns of the source a file has: told by its parsers (several, if its text is parsed in pieces), asked when
+/// it is at its end.
+#[derive(Debug, Clone, Default)]
+pub struct SeenColumns(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// Of each column of the source whether it was seen.
+    columns: Vec<bool>,
+    /// A column that is none of the source's.
+    other: Option<String>,
+}
+
+impl SeenColumns {
+    /// The file has the columns (counted as in the request's schema) for which `has` says so. Told at least once.
+    pub fn tell(&self, count: usize, has: impl Fn(usize) -> bool) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.columns.resize(count, false);
+        seen.columns.iter_mut().enumerate().for_each(|(column, seen)| *seen |= has(column));
+    }
+
+    /// The file has this column, which is none of the source's.
+    pub fn tell_other(&self, name: &str) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.other.get_or_insert_with(|| name.to_owned());
+    }
+
+    /// The columns that the file lacks; none if nothing was told of it.
+    pub fn missing(&self) -> Vec<usize> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.columns.iter().enumerate().filter(|(_, seen)| !**seen).map(|(column, _)| column).collect()
+    }
+
+    /// If the file has none of the source's columns and another one: that.
+    pub fn only_other(&self) -> Option<String> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.other.clone().filter(|_| !seen.columns.contains(&true))
+    }
 }
 
 /// When values are converted.
@@ -68,6 +119,12 @@ pub struct ParseRequest {
     pub projection: Vec<usize>,
     /// What a file with other columns means.
     pub on_drift: OnDrift,
+    /// What a file with nothing in it means.
+    pub empty_files: EmptyFiles,
+    /// What is to be told which columns the file has, if anybody asks.
+    pub seen: Option<SeenColumns>,
+    /// Whether the text is one record that was cut out of a file, behind what stood before that file's first record.
+    pub single: bool,
     /// Which values are converted.
     pub validate: Validate,
     /// Whether [`Rows::lines`] is wanted.
@@ -89,6 +146,9 @@ impl ParseRequest {
             projection: (0..schema.fields().len()).collect(),
             schema,
             on_drift: OnDrift::Fail,
+            empty_files: EmptyFiles::Error,
+            seen: None,
+            single: false,
             validate: Validate::Used,
             lines: false,
             bytes: false,
@@ -323,6 +383,15 @@ pub trait StreamFormat: Format {
 
     /// A parser at the beginning of a unit or member.
     fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>>;
+
+    /// Whether a file that begins with `sample` can be read as `request` asks: the error that would end the run at this
+    /// file, whatever may be rejected.
+    fn fits(&self, sample: &Sample, request: &ParseRequest) -> Result<()> {
+        let mut parser = self.parser(request)?;
+        let mut parsed = Parsed::default();
+        parser.push(sample.text.clone(), &mut parsed)?;
+        if sample.complete { parser.finish(&mut parsed) } else { Ok(()) }
+    }
 
     /// What cuts a text that begins with `head` (at least its first 4 bytes, if it has them, and better its first
     /// lines: json looks at the first to know its layout); `None` if its pieces cannot be parsed apart. `head` is pushed

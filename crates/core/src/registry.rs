@@ -147,6 +147,14 @@ impl Registry {
         (codec.map(|(entry, _)| entry), format)
     }
 
+    /// The format that a content type (`text/csv; header=present`) names, and the ending of such files. Types that many
+    /// servers give to whatever they do not know (`text/plain`, `application/octet-stream`) name none.
+    pub fn by_content_type(&self, value: &str) -> Option<(&'static FormatEntry, &'static str)> {
+        let kind = value.split(';').next().unwrap_or_default().trim();
+        let (_, ending) = CONTENT_TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(kind))?;
+        self.formats.iter().find(|entry| entry.extensions.contains(ending)).map(|entry| (entry, *ending))
+    }
+
     /// The format of a sink without a format block, and the ending it is known by: what the target's name suggests,
     /// or csv for standard output, which has no name.
     pub fn sink_format(&self, target: &str) -> Option<(&'static FormatEntry, &'static str)> {
@@ -156,6 +164,22 @@ impl Registry {
         }
     }
 }
+
+/// The content types that name a format, and the ending that files of it have.
+const CONTENT_TYPES: &[(&str, &str)] = &[
+    ("text/csv", ".csv"),
+    ("application/csv", ".csv"),
+    ("text/tab-separated-values", ".tsv"),
+    ("application/json", ".json"),
+    ("application/x-ndjson", ".ndjson"),
+    ("application/ndjson", ".ndjson"),
+    ("application/jsonl", ".jsonl"),
+    ("application/x-jsonl", ".jsonl"),
+    ("application/jsonlines", ".jsonl"),
+    ("application/x-jsonlines", ".jsonl"),
+    ("application/json-lines", ".jsonl"),
+    ("application/vnd.apache.parquet", ".parquet"),
+];
 
 /// The scheme of `url`: one of `known` before its first colon, `-` for `-`; what has an unknown scheme and `://` keeps
 /// that scheme (so it finds no entry), the rest is a path: `""`.

@@ -172,6 +172,12 @@ pub trait Source: Debug + Send + Sync {
     /// `unit` with its size and its version, asked for if they are not known yet, as far as the place can tell.
     async fn look(&self, context: &SourceContext, unit: &Unit) -> Result<Unit>;
 
+    /// What kind of content the place says that `unit` is, such as `text/csv; charset=utf-8`; `None` where places say
+    /// no such thing. It is asked for.
+    async fn content_type(&self, _context: &SourceContext, _unit: &Unit) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Itself as a place of rows, if it is one. Then it gives no bytes.
     fn rows(&self) -> Option<&dyn RowSource> {
         None

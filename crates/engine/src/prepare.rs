@@ -24,14 +24,14 @@ use crate::plan::ordered::RowsInOrder;
 use crate::plan::shared::{LogicalStep, Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::steps::{StepFault, StepPlanner};
+use crate::read::lacking::Lacking;
 use crate::read::order::SortedBy;
-use crate::read::queue::no_match;
 use crate::read::table::SourceTable;
 use crate::read::unopened::Unopened;
-use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, sample, stored};
+use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, naming, sample, stored};
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
-use crate::report::Skipped;
+use crate::report::{MissingColumn, Skipped};
 use crate::runtime::Runtimes;
 use crate::scratch::Scratch;
 use crate::sql;
@@ -172,6 +172,8 @@ pub struct Prepared<'a> {
     pub unknown: Vec<String>,
     /// What is strange and no error.
     pub warnings: Vec<Lint>,
+    /// Files that do not have the columns which the job declares.
+    misfits: Vec<Error>,
     steps: Vec<LogicalStep>,
     tables: HashMap<String, Arc<dyn TableProvider>>,
     predicted: Predicted,
@@ -222,6 +224,7 @@ async fn look<'a>(base: &'a Base, job: &Job, reach: Reach) -> (Prepared<'a>, Fai
         readers: Vec::new(),
         unknown: Vec::new(),
         warnings: Vec::new(),
+        misfits: Vec::new(),
         steps: Vec::new(),
         tables: HashMap::new(),
         predicted: Predicted::default(),
@@ -237,6 +240,7 @@ async fn look<'a>(base: &'a Base, job: &Job, reach: Reach) -> (Prepared<'a>, Fai
         }
     }
     prepared.add_transforms(job, &mut failure).await;
+    failure.errors.append(&mut prepared.misfits);
     (prepared, failure)
 }
 
@@ -285,6 +289,15 @@ impl Prepared<'_> {
         skipped
     }
 
+    /// The columns that files lacked, source by source.
+    pub fn missing_columns(&self) -> Vec<MissingColumn> {
+        let of = |reader: &Arc<Reader>| {
+            let columns = self.columns(&reader.name)?;
+            Some(reader.lacking.report(&reader.name, &columns))
+        };
+        self.readers.iter().filter_map(of).flatten().collect()
+    }
+
     /// What could not be opened so far, in the order of the job.
     pub fn unopened(&self) -> Vec<Error> {
         let of = |reader: &Arc<Reader>| {
@@ -314,6 +327,12 @@ impl Prepared<'_> {
         let reader = reader(self.base, source).await?;
         // What could not be opened before it is told with it.
         let columns = sample::columns(&reader).await.map_err(|error| several(reader.unopened.before(error)))?;
+        // What is read of an incremental source may not be its first file.
+        if self.base.replay.is_none() && !reader.incremental && !is_remote(self.base, source) {
+            // The columns are declared: what uses them can be checked all the same.
+            let misfit = sample::check_first(&reader, &columns).await.err();
+            self.misfits.extend(misfit.map(|error| error.in_step(name)));
+        }
         let reader = match &self.base.replay {
             Some(replay) => replay.reader(self.base, &reader, source)?,
             None => reader,
@@ -432,7 +451,7 @@ impl Prepared<'_> {
         let mut text = String::new();
         let places = self.base.registry.sources.iter().map(|entry| entry.spec.name);
         let no_part: Vec<&str> =
-            ["max_rejects", "on_error", "allow_empty", "limits"].into_iter().chain(places).collect();
+            ["max_rejects", "on_error", "allow_empty", "empty_files", "limits"].into_iter().chain(places).collect();
         for source in &job.sources {
             let settings = source.settings.as_object().into_iter().flatten();
             let settings: Vec<_> = settings.filter(|(key, _)| !no_part.contains(&key.as_str())).collect();
@@ -547,7 +566,7 @@ fn lint(job: &Job, StepFault { text, fault }: StepFault<'_>) -> Lint {
     }
 }
 
-/// The reader of an entry. Where neither the entry nor the file's name tells the format, the first file is looked at.
+/// The reader of an entry. Where neither the entry nor its patterns tell the format, the names of the files do.
 pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
     let patterns: Vec<String> = source.read.iter().map(|pattern| pattern.value.clone()).collect();
     let places = source
@@ -557,7 +576,7 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         .collect();
     let given = match &source.format {
         Some(format) => Some(Arc::clone(format)),
-        None => stored::format(&base.registry, &patterns).or_else(|| format_by_name(&base.registry, &patterns)),
+        None => stored::format(&base.registry, &patterns).or_else(|| naming::by_patterns(&base.registry, &patterns)),
     };
     let reader = Reader {
         name: source.name.value.clone(),
@@ -569,6 +588,8 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         limits: source.limits.clone(),
         allow_empty: source.allow_empty,
         on_drift: source.on_drift,
+        lacking: Lacking::default(),
+        empty_files: source.empty_files,
         unopened: Unopened::new(source.on_error),
         validate: source.validate,
         sorted_by: source.sorted_by.iter().map(sorted_by).collect(),
@@ -593,7 +614,7 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
     let reader = Arc::new(reader);
     let reader = match given {
         Some(_) => reader,
-        None => with_guessed_format(reader).await?,
+        None => with_named_format(reader).await?,
     };
     reader.steps.parse.add_detail(reader.format.name());
     Ok(reader)
@@ -624,17 +645,6 @@ fn provenance(column: &AddColumn) -> Provenance {
     }
 }
 
-/// The format that the names of all patterns suggest, if they agree.
-pub fn format_by_name(registry: &Registry, patterns: &[String]) -> Option<Arc<dyn Format>> {
-    let mut suggested = patterns.iter().map(|pattern| registry.by_name(pattern).1);
-    let (entry, ending) = suggested.next()??;
-    let agree = suggested.all(|other| other.is_some_and(|(_, other)| other == ending));
-    if !agree {
-        return None;
-    }
-    (entry.build)(&(entry.suggested)(ending)).ok()
-}
-
 /// The format `lines`, as it is without settings.
 pub fn lines() -> Arc<dyn Format> {
     let entry = millstream_format::FORMATS.iter().find(|entry| entry.spec.name == "lines");
@@ -643,16 +653,9 @@ pub fn lines() -> Arc<dyn Format> {
         .expect("lines is a format and needs no settings")
 }
 
-async fn with_guessed_format(reader: Arc<Reader>) -> Result<Arc<Reader>> {
-    let Some(unit) = sample::units(&reader, 1).await?.into_iter().next() else {
-        return if reader.allow_empty { Ok(reader) } else { Err(no_match(&reader.patterns)) };
-    };
-    let head = sample::head(&reader, unit).await?;
-    let guess = crate::guess::of_head(&head)?;
-    let entry = millstream_format::FORMATS.iter().find(|entry| entry.spec.name == guess.format);
-    let format = entry
-        .and_then(|entry| (entry.build)(&guess.settings).ok())
-        .ok_or_else(|| Error::internal(format!("the guessed format {} cannot be built", guess.format)))?;
+/// `reader` with the format that its files' names say.
+async fn with_named_format(reader: Arc<Reader>) -> Result<Arc<Reader>> {
+    let Some(format) = naming::by_files(&reader).await? else { return Ok(reader) };
     let mut reader =
         Arc::try_unwrap(reader).map_err(|_| Error::internal("the reader is in use before it is complete"))?;
     reader.format = format;

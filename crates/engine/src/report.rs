@@ -35,6 +35,8 @@ pub struct Report {
     pub units_skipped: u64,
     /// The first of these, and why.
     pub skipped: Vec<Skipped>,
+    /// Columns that files lacked and that are null in their rows (`on_drift: null` or `widen`).
+    pub missing_columns: Vec<MissingColumn>,
     /// Bytes fetched, as stored.
     pub bytes_read: u64,
     /// Bytes of local files that were in the page cache when they were wanted.
@@ -68,6 +70,19 @@ pub struct Skipped {
     pub uri: Option<String>,
     /// Why.
     pub what: String,
+}
+
+/// A column that files of a source lacked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MissingColumn {
+    /// The source's name.
+    pub source: String,
+    /// The column.
+    pub column: String,
+    /// How many files (or members) lacked it.
+    pub files: u64,
+    /// The first of them that were read, at most ten.
+    pub first: Vec<String>,
 }
 
 /// What a sink now holds.

@@ -31,7 +31,7 @@ use crate::rejects::log::Line;
 use crate::rejects::replay::Replay;
 use crate::rejects::way::{PlacedReadExec, placed};
 use crate::rejects::{Rejects, SinkRefusals};
-use crate::report::{Progress, Report, SinkResult, Skipped, Tally, Totals};
+use crate::report::{MissingColumn, Progress, Report, SinkResult, Skipped, Tally, Totals};
 use crate::runs::{Ending, LiveRun};
 use crate::verdict::{Evidence, verdict};
 use crate::{fault, machine, scratch};
@@ -245,6 +245,8 @@ struct Done {
     resumes: Option<String>,
     results: Vec<SinkResult>,
     skipped: (u64, Vec<Skipped>),
+    /// The columns that files lacked.
+    missing_columns: Vec<MissingColumn>,
     nothing_new: bool,
     units_before: u64,
     ledgers: Vec<OpenLedger>,
@@ -419,6 +421,7 @@ impl<'a> Work<'_, 'a> {
             resumes: place.resumes.clone(),
             results,
             skipped: prepared.skipped(),
+            missing_columns: prepared.missing_columns(),
             nothing_new: begun.is_empty() && !loaded.is_empty() && loaded.iter().all(|loaded| loaded.nothing_new),
             units_before: loaded.iter().map(|loaded| loaded.units_before).sum(),
             ledgers,
@@ -631,6 +634,7 @@ fn report(base: &Base, job: &Job, done: &Done, elapsed: Duration, used: Processo
             .map(|_| done.logical().to_owned()),
         units_skipped: done.skipped.0,
         skipped: done.skipped.1.clone(),
+        missing_columns: done.missing_columns.clone(),
         bytes_read: totals.bytes_read,
         bytes_from_cache: base.cache.cached(),
         bytes_from_disk: base.cache.disk(),

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use futures::TryStreamExt;
 use millstream_codec::{Limits, Unpacked};
-use millstream_core::format::{OnDrift, Validate};
+use millstream_core::format::{EmptyFiles, OnDrift, Validate};
 use millstream_core::source::OnError;
 use millstream_core::{Error, Result, StepKind};
 use tokio::task::JoinSet;
@@ -15,6 +15,7 @@ use crate::prepare::{Base, Failure, lines};
 use crate::read::crew::ReadCrew;
 use crate::read::exec::helpers;
 use crate::read::foreign::Foreign;
+use crate::read::lacking::Lacking;
 use crate::read::opening::{Order, opened};
 use crate::read::queue::{PORTION, UnitQueue, no_match};
 use crate::read::unit::UnitText;
@@ -66,6 +67,8 @@ impl Urls {
             limits: Limits::default(),
             allow_empty: false,
             on_drift: OnDrift::default(),
+            lacking: Lacking::default(),
+            empty_files: EmptyFiles::Allow,
             unopened: Unopened::new(OnError::Fail),
             validate: Validate::default(),
             sorted_by: Vec::new(),

@@ -144,6 +144,9 @@ fn difference(missing: &[&str], added: &[&str]) -> String {
 pub fn match_columns(file: &[impl AsRef<str>], schema: &Schema, on_drift: OnDrift) -> Result<Vec<Option<usize>>> {
     let places: HashMap<&str, usize> = file.iter().enumerate().map(|(index, name)| (name.as_ref(), index)).collect();
     let matched: Vec<_> = schema.fields().iter().map(|field| places.get(field.name().as_str()).copied()).collect();
+    if on_drift != OnDrift::Fail && !matched.is_empty() && matched.iter().all(Option::is_none) {
+        return Err(nothing_in_common(file.iter().map(AsRef::as_ref), schema));
+    }
     let missing: Vec<_> = if on_drift == OnDrift::Fail {
         schema
             .fields()
@@ -171,6 +174,32 @@ pub fn match_columns(file: &[impl AsRef<str>], schema: &Schema, on_drift: OnDrif
         (None, _) => format!("correct `columns`, or {DRIFT_HINT}"),
     };
     Err(Error::data(difference(&missing, &added)).hint(hint))
+}
+
+/// The fault of a file with none of the columns of the source: under `on_drift: null` it would give rows of nulls.
+pub fn nothing_in_common<'a>(file: impl Iterator<Item = &'a str>, schema: &Schema) -> Error {
+    let file: Vec<&str> = file.collect();
+    let slip = schema.fields().iter().find_map(|field| {
+        let nearest = hint::nearest(field.name(), file.iter().copied())?;
+        Some(format!("is `{nearest}` the column that the source calls `{}`? ", field.name()))
+    });
+    let hint = "correct `columns`, or leave the file out of `read`: all of its rows would be null";
+    let theirs = match file.is_empty() {
+        true => "the file has no columns".to_owned(),
+        false => format!("the file has {}", listed(file.iter().copied())),
+    };
+    let ours = listed(schema.fields().iter().map(|field| field.name().as_str()));
+    Error::data("the file has none of the columns of the source")
+        .cause(format!("{theirs}; the source has {ours}"))
+        .hint(format!("{}{hint}", slip.unwrap_or_default()))
+}
+
+/// The first names of columns.
+fn listed<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
+    const MOST: usize = 8;
+    let first: Vec<&str> = names.by_ref().take(MOST).collect();
+    let more = if names.next().is_some() { ", …" } else { "" };
+    format!("{}{more}", first.join(", "))
 }
 
 #[cfg(test)]
@@ -243,6 +272,10 @@ mod tests {
         let source = schema(&[("name", "utf8"), ("size", "int64")]);
         let places = match_columns(&["size", "extra"], &source, OnDrift::Null).unwrap();
         assert_eq!(places, [None, Some(0)]);
+        let error = match_columns(&["extra", "siez"], &source, OnDrift::Null).unwrap_err();
+        assert_eq!(error.what(), "the file has none of the columns of the source");
+        assert_eq!(error.cause_text(), Some("the file has extra, siez; the source has name, size"));
+        assert!(error.hint_text().unwrap().starts_with("is `siez` the column that the source calls `size`?"));
         assert_eq!(match_columns(&["size"], &source, OnDrift::Widen).unwrap(), [None, Some(0)]);
         assert!(match_columns(&["size", "extra"], &source, OnDrift::Widen).is_err());
         let error = match_columns(&["nmae", "size"], &source, OnDrift::Fail).unwrap_err();

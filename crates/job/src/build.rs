@@ -107,6 +107,7 @@ impl<'a> Builder<'a> {
             members: keys.members.into_vec(),
             limits: keys.limits,
             allow_empty: keys.allow_empty,
+            empty_files: keys.empty_files,
             on_drift: keys.on_drift,
             on_error: keys.on_error,
             validate: keys.validate,

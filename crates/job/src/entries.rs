@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use millstream_core::codec::Limits;
-use millstream_core::format::{OnDrift, Validate};
+use millstream_core::format::{EmptyFiles, OnDrift, Validate};
 use millstream_core::reject::MaxRejects;
 use millstream_core::source::OnError;
 use schemars::JsonSchema;
@@ -78,6 +78,9 @@ pub struct SourceKeys {
     /// Whether it is fine if a pattern matches nothing.
     #[serde(default)]
     pub allow_empty: bool,
+    /// What a file means that has nothing in it, where a header (csv) or a directory (parquet) is due.
+    #[serde(default)]
+    pub empty_files: EmptyFiles,
     /// What it means if a file or object cannot be opened.
     #[serde(default)]
     pub on_error: OnError,

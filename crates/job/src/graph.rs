@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use millstream_core::codec::Limits;
-use millstream_core::format::{Format, OnDrift, Validate};
+use millstream_core::format::{EmptyFiles, Format, OnDrift, Validate};
 use millstream_core::registry::{SinkEntry, SourceEntry};
 use millstream_core::reject::MaxRejects;
 use millstream_core::sink::Sink;
@@ -155,6 +155,8 @@ pub struct SourceStep {
     pub limits: Limits,
     /// Whether it is fine if a pattern matches nothing.
     pub allow_empty: bool,
+    /// What files mean that have nothing in them, where a header is due.
+    pub empty_files: EmptyFiles,
     /// What it means if the files' columns differ.
     pub on_drift: OnDrift,
     /// What a unit means that cannot be opened.

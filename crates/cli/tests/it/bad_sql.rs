@@ -6,6 +6,7 @@ use crate::transcript::{Place, assert_transcript};
 fn all_faults_of_sql_at_once() {
     let mut place = Place::new();
     place.tree.file("good.csv", "id,name\n1,a\n");
+    place.tree.file("more.csv", "id,name,Capital\n1,a,b\n");
     place.tree.file(
         "job.yaml",
         r#"sources:
@@ -13,7 +14,7 @@ fn all_faults_of_sql_at_once() {
     read: good.csv
     csv: {columns: {id: int64, name: utf8}}
   more:
-    read: good.csv
+    read: more.csv
     csv: {columns: {id: int64, name: utf8, Capital: utf8}}
 transforms:
   syntax:

@@ -21,6 +21,7 @@ mod use_memory;
 mod use_rejects;
 mod use_report;
 mod use_resume;
+mod use_rows;
 mod use_scratch;
 mod use_shared;
 mod use_sinks;

@@ -74,7 +74,7 @@ fn nothing_is_lost_of_a_pipe_whose_columns_were_guessed() {
     // More than what is looked at for the types.
     let text = rows(0..200_000);
     assert!(text.len() > 2 << 20);
-    let job = "sources:\n  s: {read: '-'}\ntransforms:\n  n: {sql: 'select count(*) AS n, sum(id) AS ids, \
+    let job = "sources:\n  s: {read: '-', csv: {}}\ntransforms:\n  n: {sql: 'select count(*) AS n, sum(id) AS ids, \
                count(distinct name) AS names from s'}\nsinks:\n  o: {from: n, write: out.csv}\n";
     for input in [text.clone().into_bytes(), gzip(text.as_bytes())] {
         let lab = Lab::with_job(job);

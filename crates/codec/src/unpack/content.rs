@@ -9,6 +9,7 @@ use millstream_core::codec::Decoder;
 use millstream_core::crew::Crew;
 use millstream_core::{Error, Result};
 
+use super::hidden::HiddenZip;
 use super::promise;
 use crate::frame::{corrupt, cut};
 use crate::tar::{BLOCK, Judged, has_magic, judge};
@@ -83,6 +84,8 @@ pub(super) struct Content {
     pushed: u64,
     /// Bytes of text given so far.
     text: u64,
+    /// Looks for an archive in what passes for plain text.
+    hidden: Option<HiddenZip>,
 }
 
 impl Content {
@@ -102,6 +105,7 @@ impl Content {
             ended: false,
             pushed: 0,
             text: 0,
+            hidden: None,
         }
     }
 
@@ -163,10 +167,18 @@ impl Content {
         if !self.told {
             return self.tell();
         }
-        match self.first.pop_front() {
-            Some(text) => Ok(Pulled::Text(text)),
-            None => self.pull_text(),
+        let pulled = match self.first.pop_front() {
+            Some(text) => Pulled::Text(text),
+            None => self.pull_text()?,
+        };
+        if let Some(hidden) = &mut self.hidden {
+            match &pulled {
+                Pulled::Text(text) => hidden.pass(text)?,
+                Pulled::End => hidden.end()?,
+                Pulled::Hungry | Pulled::Begun { .. } => {}
+            }
         }
+        Ok(pulled)
     }
 
     /// Decodes as much as it takes to know whether the text is a tar.
@@ -193,6 +205,10 @@ impl Content {
         };
         self.told = true;
         self.head = Vec::new();
+        // A member of a tar may well be a zip.
+        if !is_tar && matches!(self.kind, Kind::Plain) {
+            self.hidden = Some(HiddenZip::new());
+        }
         if is_tar && self.in_archive {
             return Err(archive_inside("tar"));
         }

@@ -18,6 +18,7 @@
 //! whatever the data says.
 
 mod content;
+mod hidden;
 mod input;
 mod promise;
 mod tape;

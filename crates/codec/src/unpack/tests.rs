@@ -352,3 +352,50 @@ fn all_at_once_or_in_parts_is_the_same() {
     };
     proptest::test_runner::TestRunner::new(config).run(&inputs, run).expect("all cases");
 }
+
+/// A stored archive with one member, and a comment.
+fn archive(comment: &str) -> Vec<u8> {
+    let mut writer = ::zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let stored = ::zip::write::SimpleFileOptions::default().compression_method(::zip::CompressionMethod::Stored);
+    writer.start_file("a.csv", stored).expect("memory");
+    writer.write_all(b"id\n1\n").expect("memory");
+    writer.set_comment(comment);
+    writer.finish().expect("memory").into_inner()
+}
+
+#[test]
+fn a_zip_behind_a_text_is_refused_wherever_it_begins_and_however_it_comes() {
+    for front in [1, 20, 29, 500, 60_000, 200_000] {
+        let data = [some_text(front), archive("made by hand")].concat();
+        for chunk in [1, 31, 4096, data.len()].into_iter().filter(|chunk| *chunk > 1 || front < 1000) {
+            for expected in [None, Some("zip")] {
+                let options = UnpackOptions { expected, ..UnpackOptions::default() };
+                let error = unpack(&data, chunk, options).expect_err("no text");
+                assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+                let near = format!("a zip archive begins at byte {front}, behind other data");
+                let far = "the data ends as a zip archive does, and does not begin as one";
+                assert_eq!(error.what(), if front < 64 << 10 { near.as_str() } else { far });
+                assert!(error.hint_text().is_some_and(|hint| hint.contains("unzip")));
+            }
+        }
+    }
+}
+
+#[test]
+fn letters_of_a_zip_in_a_text_are_text() {
+    let cut = archive("")[..40].to_vec();
+    for text in [b"a PK\x03\x04 b\n".to_vec(), b"PK,n\n1,2\n".to_vec(), [b"x", &cut[..29]].concat()] {
+        assert_eq!(unpack_one(&text).expect("text"), text);
+    }
+    // A tar may hold what it likes, as long as nobody asks for it.
+    let mut tar = ::tar::Builder::new(Vec::new());
+    for (name, content) in [("a.zip", archive("")), ("b.csv", b"id\n".to_vec())] {
+        let mut header = ::tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, name, &content[..]).expect("memory");
+    }
+    let tar = tar.into_inner().expect("memory");
+    let options = UnpackOptions { members: vec!["*.csv".to_owned()], ..UnpackOptions::default() };
+    assert_eq!(unpack(&tar, 100, options).expect("a tar"), [(Some("b.csv".to_owned()), b"id\n".to_vec())]);
+}

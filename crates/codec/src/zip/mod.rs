@@ -15,8 +15,8 @@
 //! Where the place has ranges, a large archive is not read in passing: `ending` finds its directory, `plan` makes a plan of
 //! it, and each part of the plan is walked as above, by whoever has time; `part` compares it with the directory.
 //!
-//! Supported: stored, deflate, bzip2, zstd and xz; zip64. Refused: encryption, split archives, a program before the
-//! first member. Folders are skipped.
+//! Supported: stored, deflate, bzip2, zstd and xz; zip64. Refused: encryption, split archives, a program or a text
+//! before the first member (`unpack/hidden.rs`). Folders are skipped.
 
 mod directory;
 mod ending;
@@ -55,6 +55,37 @@ pub(crate) fn recognises(head: &[u8], expected: bool) -> bool {
 /// Whether a member begins with `head`.
 pub(crate) fn begins_member(head: &[u8]) -> bool {
     head.starts_with(&record::LOCAL)
+}
+
+/// Bytes of a member's header that tell it from a text that has its signature by chance: without its name.
+pub(crate) const HEAD_OF_MEMBER: usize = record::LOCAL_SIZE;
+
+/// Where in `bytes` the header of a member begins.
+pub(crate) fn find_member(bytes: &[u8]) -> Option<usize> {
+    memchr::memmem::find_iter(bytes, &record::LOCAL).find(|&at| {
+        let header = &bytes[at..];
+        // Stored, deflate and its kin, bzip2, lzma, zstd, xz and the like; a name; a version that there is.
+        let is_known = matches!(record::u16_at(header, 8), 0..=14 | 93..=99);
+        header.len() >= HEAD_OF_MEMBER
+            && is_known
+            && (1..=4096).contains(&record::u16_at(header, 26))
+            && record::u16_at(header, 4) & 0xff <= 63
+    })
+}
+
+/// Whether data of `size` bytes whose last ones are `tail` ends as an archive with members does.
+pub(crate) fn ends_archive(tail: &[u8], size: u64) -> bool {
+    memchr::memmem::find_iter(tail, &record::END).any(|at| {
+        let end = &tail[at..];
+        let before = size - end.len() as u64;
+        let (members, directory) = (record::u16_at(end, 10), u64::from(record::u32_at(end, 12)));
+        end.len() >= record::END_SIZE
+            && record::END_SIZE + usize::from(record::u16_at(end, 20)) == end.len()
+            && (record::u16_at(end, 4), record::u16_at(end, 6)) == (0, 0)
+            && members > 0
+            && directory >= u64::from(members) * record::ENTRY_SIZE as u64
+            && directory + u64::from(record::u32_at(end, 16)) <= before
+    })
 }
 
 /// Where in the archive we are; it never goes back.

@@ -7,14 +7,17 @@
 //! `opening.rs` opens units ahead, of each server as many as `pace.rs` allows; `unit.rs` unpacks them; `unopened.rs`
 //! keeps those that cannot be opened. `archive.rs` reads large zips by their directory, in parts that several tasks
 //! take. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
-//! `stored.rs` knows the places that give rows and no bytes. `table.rs` shows a source to the SQL planner and takes
-//! the columns and filters it pushes down; `sample.rs` looks at the first bytes where the job declares no columns;
-//! `foreign.rs` names files of other kinds; `order.rs` holds the rows against the order that the job declares.
+//! `naming.rs` knows the format of files by their names; `lacking.rs` counts those that lack columns. `stored.rs`
+//! knows the places that give rows and no bytes. `table.rs` shows a source to the SQL planner and takes the columns
+//! and filters it pushes down; `sample.rs` looks at the first bytes where the job declares no columns; `foreign.rs`
+//! names files of other kinds; `order.rs` holds the rows against the order that the job declares.
 
 pub mod archive;
 pub mod crew;
 pub mod exec;
 pub mod foreign;
+pub mod lacking;
+pub mod naming;
 pub mod opening;
 pub mod order;
 pub mod pace;
@@ -37,10 +40,11 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use millstream_codec::{Limits, UnpackOptions};
-use millstream_core::format::{Format, OnDrift, Validate};
+use millstream_core::format::{EmptyFiles, Format, OnDrift, Validate};
 use millstream_core::source::{OpenedUnit, Source, SourceContext};
 use millstream_core::{ByteStream, Error, Registry, Reservation, Result, Step, Unit};
 
+use self::lacking::Lacking;
 use self::order::SortedBy;
 use self::pace::Pace;
 use self::unopened::Unopened;
@@ -99,6 +103,10 @@ pub struct Reader {
     pub allow_empty: bool,
     /// What files with other columns mean.
     pub on_drift: OnDrift,
+    /// The columns that files lacked.
+    pub lacking: Lacking,
+    /// What files with nothing in them mean.
+    pub empty_files: EmptyFiles,
     /// What could not be opened.
     pub unopened: Unopened,
     /// Which values are converted.

@@ -3,6 +3,7 @@
 //! Everything here is pulled: the task that wants a batch does the work, and waits (without holding its thread) only
 //! for bytes. That wait is counted as the decoder's, the time between two pulls as the parser's waiting for output.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,13 +20,14 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use millstream_codec::Unpacked;
 use millstream_core::format::{
-    BATCH_BYTES, ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject, Rows, StreamFormat,
+    BATCH_BYTES, EmptyFiles, ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject, Rows, StreamFormat,
 };
 use millstream_core::source::{Source, SourceContext};
 use millstream_core::{Budget, Crew, Error, Reservation, Result, Unit};
 
 use super::crew::Member;
 use super::foreign::Foreign;
+use super::lacking;
 use super::order::{OrderCheck, SortedBy};
 use super::pace::Pace;
 use super::split::{SplitParser, cut};
@@ -149,7 +151,7 @@ pub fn pieces(
         let uri = open.unit.uri.clone();
         let mut parsed_rows = match open.bytes {
             UnitBytes::Rows => stored_rows(Arc::clone(&reader), Arc::clone(&request), open.unit),
-            UnitBytes::Ranged(file) => ranged_rows(Arc::clone(&reader), Arc::clone(&request), file),
+            UnitBytes::Ranged(file) => ranged_rows(Arc::clone(&reader), Arc::clone(&request), open.unit, file),
             _ => {
                 let text = UnitText::new(Arc::clone(&reader), open, worker)
                     .map_err(|error| fault::carry(error.in_unit(&uri, None).in_step(&reader.name)))?;
@@ -219,6 +221,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
         let mut names: HashMap<Arc<str>, u32> = HashMap::new();
         let mut tape = None;
         let mut foreign = Foreign::new(&reader);
+        let mut parse = Cow::Borrowed(&request.parse);
         loop {
             let mut parsed = Parsed::default();
             let mut ended = false;
@@ -227,7 +230,8 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                 Unpacked::Begin { member: name } => {
                     foreign.begin(&text.unit().uri, name.as_deref())?;
                     member = next_member(name, &mut names);
-                    sink = MemberReader::new(&reader, &request.parse)?;
+                    parse = lacking::watched(&reader, &request.parse);
+                    sink = MemberReader::new(&reader, &parse)?;
                     tape = reader.tape(request.raw);
                     continue;
                 }
@@ -235,14 +239,14 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                     foreign.text(&piece).map_err(|error| text.fault(error, member.name.as_deref()))?;
                     tape.iter_mut().for_each(|tape: &mut Tape| tape.push(&piece));
                     if text.is_long() {
-                        sink.split(&reader, &request.parse, &piece, text.worker());
+                        sink.split(&reader, &parse, &piece, text.worker());
                     }
-                    sink.push(&reader, &request.parse, piece, &mut parsed)
+                    sink.push(&reader, &parse, piece, &mut parsed)
                 }
                 Unpacked::End => {
                     ended = true;
                     if let Some(pieces) = sink.collected() {
-                        let mut read = collected_rows(&reader, &request, pieces)?;
+                        let mut read = collected_rows(&reader, &parse, pieces)?;
                         while let Some(rows) = read.next().await {
                             let rows = rows.map_err(|error| text.fault(error, member.name.as_deref()))?;
                             yield MemberPiece::rows(rows, &member);
@@ -278,9 +282,11 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                 if !sink.waits() {
                     break;
                 }
-                taken = sink.push(&reader, &request.parse, Bytes::new(), &mut parsed);
+                taken = sink.push(&reader, &parse, Bytes::new(), &mut parsed);
             }
             if ended {
+                let member = member.name.as_deref();
+                lacking::ended(&reader, &parse, &text.unit().uri, member).map_err(|error| text.fault(error, member))?;
                 sink = MemberReader::None;
                 yield MemberPiece::Settled;
             }
@@ -398,11 +404,15 @@ impl MemberReader {
 /// The rows of a file that asks for ranges and was collected in memory.
 fn collected_rows(
     reader: &Reader,
-    request: &RowsRequest,
+    request: &ParseRequest,
     pieces: Vec<Bytes>,
 ) -> Result<BoxStream<'static, Result<Rows>>> {
     let format = range_format(reader).ok_or_else(|| Error::internal("only a format that asks for ranges collects"))?;
-    Ok(format.read(Arc::new(Collected(pieces.concat().into())), &request.parse))
+    let bytes: Bytes = pieces.concat().into();
+    if bytes.is_empty() && request.empty_files == EmptyFiles::Allow {
+        return Ok(futures::stream::empty().boxed());
+    }
+    Ok(format.read(Arc::new(Collected(bytes)), request))
 }
 
 /// Leaves out what the parser refuses, as far as the job allows.
@@ -467,16 +477,21 @@ impl Drop for Gathered {
 }
 
 /// The rows of a unit whose format asks for ranges.
-fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, file: Arc<dyn ReadAt>) -> MemberRows {
+fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, file: Arc<dyn ReadAt>) -> MemberRows {
     async_stream::try_stream! {
         let format = range_format(&reader).ok_or_else(|| Error::internal("only a format that asks for ranges comes here"))?;
-        let mut read = format.read(file, &request.parse);
+        let parse = lacking::watched(&reader, &request.parse);
+        let mut read = match file.size() == 0 && parse.empty_files == EmptyFiles::Allow {
+            true => futures::stream::empty().boxed(),
+            false => format.read(file, &parse),
+        };
         loop {
             let start = Instant::now();
             let Some(rows) = read.next().await else { break };
             reader.steps.parse.add_busy(start.elapsed());
             yield MemberPiece::rows(rows?, &MemberPlace::default());
         }
+        lacking::ended(&reader, &parse, &unit.uri, None)?;
         reader.steps.fetch.add_units(1);
         yield MemberPiece::End;
     }

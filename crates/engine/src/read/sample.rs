@@ -7,8 +7,9 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use millstream_codec::Unpacked;
-use millstream_core::format::{OnDrift, ReadAt, Reading, Sample};
+use millstream_core::format::{EmptyFiles, OnDrift, ParseRequest, ReadAt, Reading, Sample, SeenColumns};
 use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
+use millstream_format::drift::{match_columns, nothing_in_common};
 
 use super::Reader;
 use super::archive;
@@ -20,6 +21,9 @@ use super::table::Estimate;
 
 /// Decoded bytes of one unit that are looked at.
 pub const SAMPLE_BYTES: usize = 1 << 20;
+
+/// Bytes of them that are held against the columns.
+const FITS_BYTES: usize = 64 << 10;
 
 /// Units that are looked at, unless all must be.
 const SAMPLE_UNITS: usize = 8;
@@ -100,7 +104,66 @@ async fn stream_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resu
         return Err(unknown_columns(reader, error));
     }
     let format = stream_format(reader).ok_or_else(|| Error::internal("a stream format was expected"))?;
-    format.infer(&samples, reader.on_drift)
+    let columns = format.infer(&samples, reader.on_drift)?;
+    for sample in &samples {
+        fits(reader, sample, &columns).map_err(|error| error.in_unit(&sample.uri, None))?;
+    }
+    Ok(columns)
+}
+
+/// Whether the file of `sample` can be read with these columns: what the run would say when it comes to it.
+fn fits(reader: &Reader, sample: &Sample, columns: &SchemaRef) -> Result<()> {
+    let format = stream_format(reader).ok_or_else(|| Error::internal("a stream format was expected"))?;
+    let cut = sample.text.len() > FITS_BYTES;
+    let text = sample.text.slice(..sample.text.len().min(FITS_BYTES));
+    let sample = Sample { uri: sample.uri.clone(), text, complete: sample.complete && !cut };
+    let request = request(reader, columns);
+    format.fits(&sample, &request)?;
+    // Of a part of a file nobody knows what the rest has.
+    let other = request.seen.filter(|_| sample.complete).and_then(|seen| seen.only_other());
+    other.map_or(Ok(()), |other| Err(nothing_in_common([other.as_str()].into_iter(), columns)))
+}
+
+fn request(reader: &Reader, columns: &SchemaRef) -> ParseRequest {
+    ParseRequest {
+        on_drift: reader.on_drift,
+        empty_files: reader.empty_files,
+        seen: (reader.on_drift != OnDrift::Fail).then(SeenColumns::default),
+        // Only what ends the run is looked for, and not what a value may be.
+        projection: Vec::new(),
+        ..ParseRequest::all(Arc::clone(columns))
+    }
+}
+
+/// Holds the beginning of the first file against columns that the job declares, where it can be opened again.
+pub async fn check_first(reader: &Arc<Reader>, columns: &SchemaRef) -> Result<()> {
+    if reader.format.declared().is_none() {
+        return Ok(());
+    }
+    // What cannot be listed, opened or unpacked is told when it is read.
+    let Ok(first) = units(reader, 1).await else { return Ok(()) };
+    let Some(unit) = first.into_iter().next() else { return Ok(()) };
+    if !can_reopen(reader, &unit)? {
+        return Ok(());
+    }
+    match reader.format.reading() {
+        Reading::Rows => Ok(()),
+        Reading::Stream(_) => {
+            let Ok(head) = read_head(reader, unit, FITS_BYTES, None).await else { return Ok(()) };
+            let sample = Sample { uri: head.unit.name(), text: head.text, complete: head.complete };
+            fits(reader, &sample, columns).map_err(|error| error.in_unit(&head.unit.uri, head.member.as_deref()))
+        }
+        Reading::Ranges(format) => {
+            let Ok(Some(file)) = ranged_file(reader, &unit, None).await else { return Ok(()) };
+            if file.size() == 0 {
+                return Ok(());
+            }
+            let Ok(found) = format.columns(file).await else { return Ok(()) };
+            let names: Vec<&str> = found.fields().iter().map(|field| field.name().as_str()).collect();
+            let matched = match_columns(&names, columns, reader.on_drift);
+            matched.map(drop).map_err(|error| error.in_unit(&unit.uri, None))
+        }
+    }
 }
 
 /// `error` as the reason why nothing is known of the columns: what would skip the unit is no help then.
@@ -129,6 +192,9 @@ async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resul
                 continue;
             }
         };
+        if file.size() == 0 && reader.empty_files == EmptyFiles::Allow {
+            continue;
+        }
         let mut columns = format.columns(file).await.map_err(|error| error.in_unit(&unit.uri, None))?;
         // Most files have the columns of the one before: they share one description.
         if let Some((_, before)) = found.last().filter(|(_, before)| *before == columns) {
@@ -138,6 +204,9 @@ async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resul
     }
     if let (true, Some(error)) = (found.is_empty(), unopened) {
         return Err(unknown_columns(reader, error));
+    }
+    if found.is_empty() {
+        return Err(Error::data("no columns can be made out: all files are empty").hint("declare `columns`"));
     }
     format.merge(&found, reader.on_drift)
 }

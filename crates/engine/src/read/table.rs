@@ -98,6 +98,9 @@ impl SourceTable {
                 schema: Arc::clone(&self.columns),
                 projection: parsed,
                 on_drift: self.reader.on_drift,
+                empty_files: self.reader.empty_files,
+                seen: None,
+                single: self.reader.replay.is_some(),
                 validate: self.reader.validate,
                 // They tell where a row is that is not in order.
                 lines: provenance.contains(&Provenance::Line) || !sorted.is_empty(),

@@ -29,6 +29,7 @@ use super::log::{self, Again, Kept, Marks, RejectLine};
 use crate::ledgers::is_used;
 use crate::machine::Machine;
 use crate::prepare::{Base, Failure};
+use crate::read::lacking::Lacking;
 use crate::read::unopened::Unopened;
 use crate::read::{Opened, PlaceSource, Reader};
 use crate::run::{RunOptions, Watch, run};
@@ -150,6 +151,8 @@ impl Replay {
             limits: reader.limits.clone(),
             allow_empty: true,
             on_drift: reader.on_drift,
+            lacking: Lacking::default(),
+            empty_files: reader.empty_files,
             unopened: Unopened::new(source.on_error),
             validate: reader.validate,
             sorted_by: Vec::new(),

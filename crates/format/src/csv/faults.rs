@@ -1,8 +1,9 @@
 //! What the csv parser says of bad records and values. The caller adds the byte.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Schema};
 use millstream_core::{Error, RejectKind};
 
+use super::infer::behind_lines;
 use super::scan::{BadRecord, Flaw};
 use super::spec::{Conventions, Dialect};
 use super::values::{ValueFault, trimmed};
@@ -44,6 +45,13 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
             None => format!("a quote inside a field in quotes is doubled ({q}{q}); set `escape` if the file has another way, or `trim: true` if only spaces follow", q = quote.trim_matches('`')),
             Some(escape) => format!("a quote inside a field in quotes follows {}; set `trim: true` if only spaces follow", shown(&[escape])),
         }),
+        Flaw::LoneReturn => Error::data("there is a carriage return (CR) outside of quotes that ends no line")
+            .text(record)
+            .cause("the lines of this file end in LF")
+            .hint(match dialect.quote {
+                Some(_) => format!("put the field that holds it in quotes ({quote}), or remove it"),
+                None => "remove it, or set `quote` and put the field that holds it in quotes".to_owned(),
+            }),
         Flaw::Unclosed(line) => Error::data(format!("the quote opened in line {line} is not closed before the end"))
             .text(from_flaw)
             .hint(format!("the file may be cut short; set `quote: none` if {quote} is ordinary text")),
@@ -57,6 +65,7 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
         if more > 0 { error.cause(format!("the record goes on to line {}", bad.line + more as u64)) } else { error };
     let kind = match bad.flaw {
         Flaw::FieldCount(_) => RejectKind::Fields,
+        Flaw::LoneReturn => RejectKind::Syntax,
         _ => RejectKind::Quotes,
     };
     error.line(bad.line).reject(kind)
@@ -155,22 +164,93 @@ pub(crate) fn title_hint(title: &str, line: u64) -> String {
     )
 }
 
-/// Adds to a fault of the header that the names stand on the line `below`, if they do, or that its delimiter looks
-/// wrong, if it does.
-pub(crate) fn header_hint(error: Error, dialect: &Dialect, names: &[String], below: Option<u64>) -> Error {
+/// Adds to a fault of the header that the names stand on the line `below`, if they do, or that its delimiter looks wrong,
+/// if it does; `wanted` are the columns of the source.
+pub(crate) fn header_hint(
+    error: Error,
+    dialect: &Dialect,
+    header: &[u8],
+    wanted: &Schema,
+    below: Option<u64>,
+) -> Error {
     if let Some(line) = below {
         let lines = line - 1;
         return error.hint(format!("line {line} has the names of the columns: set `skip_lines: {lines}`"));
     }
-    let [only] = names else { return error };
-    let other =
-        [";", "\t", "|", ","].into_iter().find(|other| dialect.delimiter != other.as_bytes() && only.contains(other));
-    match other {
-        Some(other) => error.hint(format!(
-            "the header is one field; is {} the delimiter? set `delimiter: \"{}\"`",
-            shown(other.as_bytes()),
-            other.escape_default()
-        )),
-        None => error,
+    let header = String::from_utf8_lossy(header);
+    let Some(other) = other_delimiter(dialect, &header, wanted) else { return error };
+    let is_one = std::str::from_utf8(&dialect.delimiter).is_ok_and(|delimiter| !header.contains(delimiter));
+    let seen = match is_one {
+        true => format!("the header is one field; is {} the delimiter?", shown(other.as_bytes())),
+        false => {
+            format!("the file seems to be divided by {}, not by {}", shown(other.as_bytes()), shown(&dialect.delimiter))
+        }
+    };
+    error.hint(format!(
+        "{seen} set `delimiter: \"{}\"`; files with different delimiters are different sources",
+        other.escape_default()
+    ))
+}
+
+/// The delimiter that a header seems to have, if it is another one: it gives more of the columns of the source, or (if
+/// the header is one field) several columns where there is one.
+fn other_delimiter(dialect: &Dialect, header: &str, wanted: &Schema) -> Option<&'static str> {
+    let delimiter = std::str::from_utf8(&dialect.delimiter).ok()?;
+    let known = |delimiter: &str| {
+        let name = |field: &str| field.trim().trim_matches(['"', '\'']).trim().to_owned();
+        header.split(delimiter).filter(|field| wanted.field_with_name(&name(field)).is_ok()).count()
+    };
+    let others = || OTHERS.into_iter().filter(|other| *other != delimiter && header.contains(other));
+    let best = others().map(|other| (known(other), other)).max_by_key(|(count, _)| *count);
+    match best {
+        Some((count, other)) if count > known(delimiter) => Some(other),
+        _ if !header.contains(delimiter) => others().next(),
+        _ => None,
     }
 }
+
+/// The fault of a text in which the delimiter does not occur, where another one cuts every line into `width` fields.
+pub(crate) fn other_width(dialect: &Dialect, text: &[u8], skip_lines: u64, width: usize) -> Option<Error> {
+    if width < 2 || memchr::memmem::find(text, &dialect.delimiter).is_some() {
+        return None;
+    }
+    let text = &text[behind_lines(text, skip_lines)..];
+    let lines: Vec<&[u8]> = text
+        .split(|byte| matches!(byte, b'\n' | b'\r'))
+        .filter(|line| !line.is_empty() && line.first().copied() != dialect.comment)
+        .take(LINES_LOOKED_AT)
+        .collect();
+    let cut = lines.len() > 1 && !text.ends_with(b"\n") && !text.ends_with(b"\r");
+    let whole = &lines[..lines.len() - usize::from(cut)];
+    let cuts = |other: &&str| {
+        let count = |line: &&[u8]| memchr::memmem::find_iter(line, other.as_bytes()).count() + 1;
+        !whole.is_empty() && whole.iter().all(|line| count(line) == width)
+    };
+    let other = OTHERS.iter().copied().filter(|other| other.as_bytes() != dialect.delimiter).find(cuts)?;
+    let (ours, theirs) = (shown(&dialect.delimiter), shown(other.as_bytes()));
+    Some(
+        Error::data(format!("the delimiter ({ours}) does not occur in the file"))
+            .text(whole.first()?)
+            .cause(format!("with {theirs} its records have {width} fields, as many as there are columns"))
+            .hint(format!("set `delimiter: \"{}\"`", other.escape_default())),
+    )
+}
+
+/// Lines that tell whether the delimiter is another one.
+const LINES_LOOKED_AT: usize = 100;
+
+/// Delimiters that a file may have instead.
+const OTHERS: [&str; 4] = [";", "\t", "|", ","];
+
+/// A file without the header that it should begin with; `no_text` says that it has no text at all.
+pub(crate) fn no_header(no_text: bool, skip_lines: u64) -> Error {
+    let what = match (no_text, skip_lines) {
+        (true, _) => "the file is empty, where a header is due",
+        (false, 0) => "the file has no header, only blank lines or comments",
+        (false, _) => "the file has no header behind the lines that `skip_lines` skips",
+    };
+    Error::data(what).hint(EMPTY_HINT)
+}
+
+const EMPTY_HINT: &str = "a file that was cut short looks like this: get it again; or set `empty_files: allow` in the \
+                          source to read such files as files without rows";

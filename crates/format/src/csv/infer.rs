@@ -16,7 +16,7 @@ use millstream_core::{Error, Result};
 use super::build::Chunk;
 use super::faults;
 use super::parse::{column_name, header_names};
-use super::scan::{Index, Scanned, Scanner};
+use super::scan::{Index, LineEnds, Scanned, Scanner};
 use super::spec::{Conventions, Dialect};
 use super::values::{Reader, Syntax, trimmed};
 use crate::encoding::ToUtf8;
@@ -43,6 +43,7 @@ impl Inference<'_> {
         let mut index = Index::default();
         let mut bad = Vec::new();
         let start = behind_lines(text, self.skip_lines);
+        scanner.set_line_ends(LineEnds::first(&text[..start]).filter(|_| start > 0));
         // The first record says how many fields there are, whether it is a header or not.
         let next = loop {
             let from = start.max(index.ends.last().map_or(0, |end| *end as usize));

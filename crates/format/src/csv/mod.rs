@@ -35,7 +35,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use encoding_rs::Encoding;
 use millstream_core::format::{
-    Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat,
+    Format, OnDrift, ParseRequest, Parsed, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat,
 };
 use millstream_core::registry::{Built, FormatEntry};
 use millstream_core::spec::{Fault, SpecInfo, parse};
@@ -171,6 +171,21 @@ impl StreamFormat for Csv {
             request: request.clone(),
         })?;
         Ok(Box::new(parser))
+    }
+
+    fn fits(&self, sample: &Sample, request: &ParseRequest) -> Result<()> {
+        let mut parser = self.parser(request)?;
+        let mut parsed = Parsed::default();
+        parser.push(sample.text.clone(), &mut parsed)?;
+        if sample.complete {
+            parser.finish(&mut parsed)?;
+        }
+        let width = request.schema.fields().len();
+        match faults::other_width(&self.dialect, &infer::decoded(sample, self.encoding), self.skip_lines, width) {
+            // With a header its names have told.
+            Some(error) if !self.header => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn splitter(&self, head: &[u8]) -> Option<Box<dyn Splitter>> {

@@ -18,13 +18,13 @@ use arrow::datatypes::{DataType, SchemaRef};
 use bytes::Bytes;
 use encoding_rs::Encoding;
 use millstream_core::format::{
-    BATCH_BYTES, OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, TEXT, TextPlace, Validate,
+    BATCH_BYTES, EmptyFiles, OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, TEXT, TextPlace, Validate,
 };
 use millstream_core::{Error, Result};
 
 use super::build::{BadValue, Builder, Chunk, builder};
 use super::faults;
-use super::scan::{BadRecord, Flaw, Index, Scanned, Scanner};
+use super::scan::{BadRecord, Flaw, Index, LineEnds, Scanned, Scanner};
 use super::spec::{Conventions, Dialect};
 use super::values::{Reader, Syntax};
 use crate::drift::match_columns;
@@ -124,6 +124,9 @@ impl CsvParser {
         if !parser.plan.header {
             parser.scanner.set_width(Some(parser.names.len()));
         }
+        if parser.plan.request.single && matches!(parser.stage, Stage::Records) {
+            parser.scanner.set_line_ends(Some(LineEnds::Feeds));
+        }
         Ok(parser)
     }
 
@@ -194,13 +197,13 @@ impl CsvParser {
             return piece;
         };
         let mut position = 0;
+        let mut ends = self.scanner.line_ends();
         while *left > 0 || *after_cr {
             if *after_cr {
-                match piece.get(position) {
-                    None => break,
-                    Some(b'\n') => position += 1,
-                    Some(_) => {}
-                }
+                let Some(behind) = piece.get(position) else { break };
+                let feed = *behind == b'\n';
+                ends.get_or_insert(if feed { LineEnds::Feeds } else { LineEnds::Returns });
+                position += usize::from(feed);
                 *after_cr = false;
                 continue;
             }
@@ -209,9 +212,13 @@ impl CsvParser {
                 break;
             };
             *after_cr = piece[position + found] == b'\r';
+            if !*after_cr {
+                ends.get_or_insert(LineEnds::Feeds);
+            }
             position += found + 1;
             *left -= 1;
         }
+        self.scanner.set_line_ends(ends);
         let done = *left == 0 && !*after_cr;
         if done {
             self.stage = if self.plan.header { Stage::Header } else { Stage::Records };
@@ -496,9 +503,13 @@ impl CsvParser {
         let names = header_names(text, &self.index, &self.syntax, self.plan.encoding).map_err(place)?;
         let fields = match_columns(&names, &self.plan.request.schema, self.plan.request.on_drift).map_err(|error| {
             let (start, end) = self.index.record(0);
-            let below = self.names_below(text, end, line);
-            place(faults::header_hint(error, &self.plan.dialect, &names, below).text(&text[start..end]))
+            let (below, wanted) = (self.names_below(text, end, line), &self.plan.request.schema);
+            let header = &text[start..end];
+            place(faults::header_hint(error, &self.plan.dialect, header, wanted, below).text(header))
         })?;
+        if let Some(seen) = &self.plan.request.seen {
+            seen.tell(fields.len(), |column| fields.get(column).is_some_and(Option::is_some));
+        }
         self.scanner.set_width(Some(names.len()));
         self.names = names;
         self.stage = Stage::Records;
@@ -564,6 +575,10 @@ impl Parser for CsvParser {
             self.scan(&carry, 0, true, 1)?;
             self.take_chunk(&carry, None, carry.len(), parsed)?;
         }
+        let is_due = self.plan.header && !matches!(self.stage, Stage::Records);
+        if is_due && self.plan.request.empty_files == EmptyFiles::Error {
+            return Err(faults::no_header(self.offset == 0, self.plan.skip_lines));
+        }
         self.give_out(parsed)
     }
 
@@ -575,6 +590,7 @@ impl Parser for CsvParser {
         let mut parser = CsvParser::at(at, plan, self.decoder.fork()?, Stage::Records, self.names.clone());
         parser.set_columns(self.fields.clone()).ok()?;
         parser.scanner.set_width(Some(self.names.len()));
+        parser.scanner.set_line_ends(self.scanner.line_ends());
         Some(Box::new(parser))
     }
 }

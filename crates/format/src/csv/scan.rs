@@ -13,6 +13,7 @@
 //!                   └─ anything ─▶ Unquoted ─ delimiter or line end, as above
 //!        a quote in Unquoted, or text in Closed ─▶ Skipping, to the end of the line
 //! ```
+//! The first line end of a file decides what a CR alone is, see [`LineEnds`].
 
 use super::marks::{MarkSet, Marks};
 use super::spec::Dialect;
@@ -67,6 +68,37 @@ impl Index {
     }
 }
 
+/// What ends the lines of a file. The first line end decides, as it does for `COPY` of PostgreSQL: of a file whose
+/// lines end in LF, a CR outside of quotes is part of a value that should be in quotes, and would tear its record in
+/// two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineEnds {
+    /// LF or CR LF. A CR alone is a flaw outside of quotes.
+    Feeds,
+    /// A CR; LF and CR LF end a line too.
+    Returns,
+}
+
+impl LineEnds {
+    /// Those of a file whose first line end is the whole of `end`; `None` if that is the end of the text.
+    pub fn of(end: &[u8]) -> Option<Self> {
+        match end {
+            [] => None,
+            [b'\r'] => Some(LineEnds::Returns),
+            _ => Some(LineEnds::Feeds),
+        }
+    }
+
+    /// Those of a file that begins with `text`; `None` if it has no line end, or only a CR at its end.
+    pub fn first(text: &[u8]) -> Option<Self> {
+        let at = memchr::memchr2(b'\n', b'\r', text)?;
+        match (text[at], text.get(at + 1)) {
+            (b'\n', _) | (_, Some(b'\n')) => Some(LineEnds::Feeds),
+            (_, behind) => behind.map(|_| LineEnds::Returns),
+        }
+    }
+}
+
 /// What is wrong with the structure of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
@@ -76,6 +108,8 @@ pub(crate) enum Flaw {
     QuoteInside,
     /// Text between a closing quote and the next delimiter.
     AfterQuote,
+    /// A CR outside of quotes that ends no line.
+    LoneReturn,
     /// A quote, opened in this line, is not closed before the text ends.
     Unclosed(u64),
 }
@@ -161,6 +195,8 @@ pub(crate) struct Scanner {
     marks: MarkSet,
     /// Fields that a record must have; `None` for any number.
     width: Option<usize>,
+    /// What ends lines; `None` before the first line end.
+    line_ends: Option<LineEnds>,
     /// The line on which the current record begins, from 1.
     line: u64,
     /// Where the last sweep ended.
@@ -175,12 +211,23 @@ impl Scanner {
         marks.extend(dialect.quote);
         marks.extend(dialect.escape);
         let sweeper = Sweeper::new(&dialect);
-        Scanner { marks: MarkSet::new(&marks), sweeper, dialect, width: None, line, swept_to: 0, incomplete: None }
+        let marks = MarkSet::new(&marks);
+        Scanner { marks, sweeper, dialect, width: None, line_ends: None, line, swept_to: 0, incomplete: None }
     }
 
     /// From now on a record must have that many fields.
     pub fn set_width(&mut self, width: Option<usize>) {
         self.width = width;
+    }
+
+    /// The file's first line end was seen before.
+    pub fn set_line_ends(&mut self, line_ends: Option<LineEnds>) {
+        self.line_ends = line_ends;
+    }
+
+    /// What ends lines; `None` before the first line end.
+    pub fn line_ends(&self) -> Option<LineEnds> {
+        self.line_ends
     }
 
     /// The line on which the next record begins.
@@ -260,6 +307,9 @@ impl Scanner {
                 return self.too_long(text, current.start);
             }
             self.take(&current, end, first_end, index, bad);
+            if self.line_ends.is_none() {
+                self.line_ends = LineEnds::of(&text[end..next]);
+            }
             first_end = index.ends.len();
             self.line += current.newlines + 1;
             current = Current::at(next);
@@ -274,6 +324,10 @@ impl Scanner {
         let (Some(sweeper), Some(1..)) = (&self.sweeper, self.width) else { return 0 };
         let swept = sweeper.sweep(text, from, self.line, limit, index);
         (self.line, self.swept_to) = (swept.line, swept.next);
+        if swept.rows > 0 {
+            // What is swept ends in LF or CR LF.
+            self.line_ends.get_or_insert(LineEnds::Feeds);
+        }
         swept.rows
     }
 
@@ -496,14 +550,18 @@ impl Scanner {
     fn to_line_end(&self, text: &[u8], last: bool, current: &mut Current, marks: &mut Marks<'_>) -> Step {
         while let Some(at) = marks.next() {
             if matches!(text[at], b'\n' | b'\r') {
-                return self.line_end(text, last, at, current, &mut Vec::new());
+                match self.line_end(text, last, at, current, &mut Vec::new()) {
+                    Step::On => {}
+                    step => return step,
+                }
             }
         }
         current.position = text.len();
         if last { Step::End(text.len(), text.len()) } else { Step::More }
     }
 
-    /// A record (and its last field) ends at the line end at `at`: LF, CR LF or CR.
+    /// A record (and its last field) ends at the line end at `at`: LF, CR LF or CR. If lines end in LF, a CR alone is
+    /// a flaw of the record, which goes on (and so does a comment).
     #[inline]
     fn line_end(&self, text: &[u8], last: bool, at: usize, current: &mut Current, ends: &mut Vec<u32>) -> Step {
         let next = match (text[at], text.get(at + 1)) {
@@ -511,6 +569,14 @@ impl Scanner {
             (b'\r', None) if !last => {
                 current.position = at;
                 return Step::More;
+            }
+            (b'\r', _) if self.line_ends == Some(LineEnds::Feeds) => {
+                if current.phase != Phase::Comment {
+                    current.flaw.get_or_insert((Flaw::LoneReturn, at));
+                    current.phase = Phase::Skipping;
+                }
+                current.position = at + 1;
+                return Step::On;
             }
             _ => at + 1,
         };

@@ -14,10 +14,11 @@
 //! It must find the same ends as [`super::scan`], which also says what is wrong: a test compares them.
 
 use bytes::Bytes;
-use memchr::{memchr, memchr_iter, memchr2, memrchr2};
+use memchr::{memchr, memchr_iter, memchr2, memrchr, memrchr2};
 use millstream_core::format::{Splitter, TextPiece};
 
 use super::marks::{MarkSet, Marks};
+use super::scan::LineEnds;
 use super::spec::Dialect;
 use crate::split::Pending;
 
@@ -87,6 +88,8 @@ impl Walk {
 struct Walker {
     dialect: Dialect,
     marks: MarkSet,
+    /// What ends lines; `None` before the first line end.
+    line_ends: Option<LineEnds>,
 }
 
 impl Walker {
@@ -94,7 +97,7 @@ impl Walker {
         let mut marks = vec![b'\n', b'\r'];
         marks.extend(dialect.quote);
         marks.extend(dialect.escape);
-        Walker { marks: MarkSet::new(&marks), dialect }
+        Walker { marks: MarkSet::new(&marks), dialect, line_ends: None }
     }
 
     /// Where the next record begins; `None` if that takes more text.
@@ -119,7 +122,10 @@ impl Walker {
                 Inside::Rest => {
                     while let Some(at) = marks.next() {
                         if matches!(text[at], b'\n' | b'\r') {
-                            return line_end(text, at, walk);
+                            match self.line_end(text, at, walk)? {
+                                0 => {}
+                                next => return Some(next),
+                            }
                         }
                     }
                     walk.position = text.len();
@@ -135,7 +141,7 @@ impl Walker {
         while let Some(at) = marks.next() {
             let byte = text[at];
             if byte == b'\n' || byte == b'\r' {
-                return line_end(text, at, walk);
+                return self.line_end(text, at, walk);
             }
             if Some(byte) == self.dialect.quote {
                 walk.inside = if self.begins_field(text, walk.field, at) { Inside::Quoted } else { Inside::Rest };
@@ -194,7 +200,7 @@ impl Walker {
         }
         let rest = text.get(at..).filter(|rest| !rest.is_empty())?;
         if matches!(rest[0], b'\n' | b'\r') {
-            return line_end(text, at, walk);
+            return self.line_end(text, at, walk);
         }
         if rest.starts_with(&self.dialect.delimiter) {
             walk.inside = Inside::Plain;
@@ -210,43 +216,62 @@ impl Walker {
     }
 }
 
-/// Behind the line end at `at`: LF, CR LF or CR.
-#[inline]
-fn line_end(text: &[u8], at: usize, walk: &mut Walk) -> Option<usize> {
-    walk.position = at;
-    if text[at] == b'\n' {
-        return Some(at + 1);
+impl Walker {
+    /// Behind the line end at `at`: LF, CR LF or CR; or (0), to the rest of the line, if it is a CR that ends no line.
+    #[inline]
+    fn line_end(&self, text: &[u8], at: usize, walk: &mut Walk) -> Option<usize> {
+        walk.position = at;
+        if text[at] == b'\n' {
+            return Some(at + 1);
+        }
+        let lone = *text.get(at + 1)? != b'\n';
+        if lone && self.line_ends == Some(LineEnds::Feeds) {
+            walk.inside = Inside::Rest;
+            walk.position = at + 1;
+            return Some(0);
+        }
+        walk.lone_cr = lone;
+        Some(at + 2 - usize::from(lone))
     }
-    walk.lone_cr = *text.get(at + 1)? != b'\n';
-    Some(at + 2 - usize::from(walk.lone_cr))
-}
 
-/// Line ends in a text that begins behind one and ends with one.
-fn count_lines(text: &[u8]) -> u64 {
-    let feeds = memchr_iter(b'\n', text).count();
-    if memchr(b'\r', text).is_none() {
-        return feeds as u64;
+    /// Line ends in a text without quotes that begins behind one and ends with one.
+    fn count_lines(&self, text: &[u8]) -> u64 {
+        let feeds = memchr_iter(b'\n', text).count();
+        if self.line_ends == Some(LineEnds::Feeds) || memchr(b'\r', text).is_none() {
+            return feeds as u64;
+        }
+        let lone = text.iter().zip(text[1..].iter().chain([&0])).filter(|pair| *pair.0 == b'\r' && *pair.1 != b'\n');
+        (feeds + lone.count()) as u64
     }
-    let lone = text.iter().zip(text[1..].iter().chain([&0])).filter(|pair| *pair.0 == b'\r' && *pair.1 != b'\n');
-    (feeds + lone.count()) as u64
+
+    /// Where the first line end in `text[from..to]`, which has no quotes, ends; none if it takes more text to see.
+    fn first_end(&self, text: &[u8], from: usize, to: usize) -> Option<usize> {
+        let stretch = text.get(from..to)?;
+        if self.line_ends == Some(LineEnds::Feeds) {
+            return Some(from + memchr(b'\n', stretch)? + 1);
+        }
+        let at = from + memchr2(b'\n', b'\r', stretch)?;
+        self.line_end(text, at, &mut Walk::at(at))
+    }
+
+    /// Where the last line end in `text[from..to]`, which has no quotes, ends; none if there is none, or if it takes
+    /// more text to see.
+    fn last_end(&self, text: &[u8], from: usize, to: usize) -> Option<usize> {
+        let stretch = text.get(from..to)?;
+        if self.line_ends == Some(LineEnds::Feeds) {
+            return Some(from + memrchr(b'\n', stretch)? + 1);
+        }
+        let at = from + memrchr2(b'\n', b'\r', stretch)?;
+        self.line_end(text, at, &mut Walk::at(at)).or_else(|| self.last_end(text, from, at))
+    }
 }
 
-/// Where the first line end in `text[from..to]` ends; none if it takes more text to see.
-fn first_end(text: &[u8], from: usize, to: usize) -> Option<usize> {
-    let at = from + memchr2(b'\n', b'\r', text.get(from..to)?)?;
-    line_end(text, at, &mut Walk::at(at))
-}
-
-/// Where the last line end in `text[from..to]` ends; none if there is none, or if it takes more text to see.
-fn last_end(text: &[u8], from: usize, to: usize) -> Option<usize> {
-    let at = from + memrchr2(b'\n', b'\r', text.get(from..to)?)?;
-    line_end(text, at, &mut Walk::at(at)).or_else(|| last_end(text, from, at))
-}
-
-/// What the first piece must still get, so that its parser knows the header.
+/// What the first piece must still get, so that its parser knows the header, and what ends lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Header {
     Wanted,
+    /// There is none; the first line end.
+    LineEnd,
     /// Something behind it, to show that its CR has no LF.
     AfterCr,
     Complete,
@@ -279,7 +304,7 @@ impl CsvSplitter {
             lines: 0,
             mark,
             skip: (skip_lines, false),
-            header: if header { Header::Wanted } else { Header::Complete },
+            header: if header { Header::Wanted } else { Header::LineEnd },
             carry: Vec::new(),
             walk: Walk::at(0),
             broken: false,
@@ -292,7 +317,9 @@ impl CsvSplitter {
         self.mark -= at;
         while (self.skip.0 > 0 || self.skip.1) && at < text.len() {
             if self.skip.1 {
-                at += usize::from(text[at] == b'\n');
+                let feed = text[at] == b'\n';
+                self.walker.line_ends.get_or_insert(if feed { LineEnds::Feeds } else { LineEnds::Returns });
+                at += usize::from(feed);
                 self.skip.1 = false;
                 continue;
             }
@@ -300,6 +327,9 @@ impl CsvSplitter {
                 None => at = text.len(),
                 Some(end) => {
                     self.skip = (self.skip.0 - 1, text[at + end] == b'\r');
+                    if !self.skip.1 {
+                        self.walker.line_ends.get_or_insert(LineEnds::Feeds);
+                    }
                     self.lines += 1;
                     at += end + 1;
                 }
@@ -311,10 +341,11 @@ impl CsvSplitter {
     /// A record is complete: the header is, if it is one.
     fn take(&mut self, walk: &Walk) {
         self.lines += walk.newlines + 1;
+        self.walker.line_ends.get_or_insert(if walk.lone_cr { LineEnds::Returns } else { LineEnds::Feeds });
         let empty = walk.position == walk.start;
         self.header = match self.header {
             Header::Wanted if walk.comment || empty => Header::Wanted,
-            Header::Wanted if walk.lone_cr => Header::AfterCr,
+            Header::Wanted | Header::LineEnd if walk.lone_cr => Header::AfterCr,
             _ => Header::Complete,
         };
     }
@@ -412,14 +443,14 @@ impl CsvSplitter {
     /// Goes through the records of `text[at..to]`, where there is no quote; where the one begins that goes on at `to`.
     fn plain_records(&mut self, mut at: usize, to: usize, cutting: &mut Cutting<'_>) -> usize {
         let text = cutting.text;
-        while let Some(end) = first_end(text, self.target(cutting).saturating_sub(1).max(at), to) {
-            self.lines += count_lines(&text[at..end]);
+        while let Some(end) = self.walker.first_end(text, self.target(cutting).saturating_sub(1).max(at), to) {
+            self.lines += self.walker.count_lines(&text[at..end]);
             at = end;
             self.cut_at(at, cutting);
         }
-        match last_end(text, at, to) {
+        match self.walker.last_end(text, at, to) {
             Some(end) => {
-                self.lines += count_lines(&text[at..end]);
+                self.lines += self.walker.count_lines(&text[at..end]);
                 end
             }
             None => at,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef};
 use bytes::Bytes;
-use millstream_core::format::{Format, OnDrift, ParseRequest, Parsed, Sample, StreamFormat, TEXT, Validate};
+use millstream_core::format::{
+    EmptyFiles, Format, OnDrift, ParseRequest, Parsed, Sample, SeenColumns, StreamFormat, TEXT, Validate,
+};
 use millstream_core::spec::Spec;
 use millstream_core::{Error, ErrorKind, Result};
 use proptest::prelude::*;
@@ -108,7 +110,7 @@ fn conformance_of_one_column() {
 #[test]
 fn quotes_nulls_and_line_ends() {
     let columns = json!({"columns": {"a": "utf8", "b": "utf8"}});
-    let text = b"a,b\r\n\"x \"\"y\"\"\",\r\n\n\"\",\"two\r\nlines\"\r,last\nno end,\"\"\"\"";
+    let text = b"a,b\r\n\"x \"\"y\"\"\",\r\n\n\"\",\"two\r\nlines\"\r\n,last\nno end,\"\"\"\"";
     let outcome = read(columns, text).unwrap();
     assert_eq!(texts(&outcome, 0), [Some("x \"y\"".into()), Some(String::new()), None, Some("no end".into())]);
     assert_eq!(texts(&outcome, 1), [None, Some("two\r\nlines".into()), Some("last".into()), Some("\"".into())]);
@@ -240,10 +242,100 @@ fn headers_that_cannot_be_used() {
     );
     assert!(error(b"a,\"b\n").contains("the quote opened in line 1 is not closed"));
     assert!(error(b"a,b\xff\n").contains("these bytes are not UTF-8"));
-    for empty in [&b""[..], b"a,b", b"a,b\n", b"\xef\xbb\xbfa,b\r\n", b" a , b \n"] {
+    for empty in [&b"a,b"[..], b"a,b\n", b"\xef\xbb\xbfa,b\r\n", b" a , b \n"] {
         let outcome = read(columns.clone(), empty).unwrap();
         assert_eq!((outcome.rows.num_rows(), outcome.rejects.len()), (0, 0));
     }
+}
+
+#[test]
+fn a_file_with_nothing_in_it_is_an_error_where_a_header_is_due() {
+    let columns = json!({"a": "utf8", "b": "utf8"});
+    let comments = json!({"columns": columns, "comment": "#", "skip_lines": 1});
+    for (settings, text, what) in [
+        (json!({"columns": columns}), &b""[..], "the file is empty, where a header is due"),
+        (json!({"columns": columns}), b"\xef\xbb\xbf", "the file is empty, where a header is due"),
+        (json!({"columns": columns}), b"\n\r\n", "the file has no header, only blank lines or comments"),
+        (comments, b"title\n# a\n", "the file has no header behind the lines that `skip_lines` skips"),
+    ] {
+        let error = read(settings.clone(), text).unwrap_err();
+        assert_eq!((error.what(), error.kind()), (what, ErrorKind::Data));
+        assert!(error.hint_text().unwrap().contains("`empty_files: allow`"));
+        let format = csv(settings);
+        let request = ParseRequest { empty_files: EmptyFiles::Allow, ..ParseRequest::all(format.declared().unwrap()) };
+        let allowed = parse(&format, text, &request, &[]).unwrap();
+        assert_eq!((allowed.rows.num_rows(), allowed.rejects.len()), (0, 0));
+    }
+    let without = read(json!({"columns": {"a": "utf8"}, "header": false}), b"").unwrap();
+    assert_eq!(without.rows.num_rows(), 0, "nothing is due");
+}
+
+#[test]
+fn a_cr_alone_is_a_fault_where_lines_end_in_lf() {
+    let settings = json!({"columns": {"id": "int64", "note": "utf8"}});
+    let text = b"id,note\n1,left\rright\n2,\"left\rright\"\n3,c\r\n\"4\"\r,d\n5,e\n";
+    let outcome = read(settings.clone(), text).unwrap();
+    assert_eq!(outcome.rows.column(0).as_primitive::<Int64Type>().values(), &[2, 3, 5]);
+    assert_eq!(texts(&outcome, 1), some(&["left\rright", "c", "e"]));
+    let reasons: Vec<String> = outcome.rejects.iter().map(|reject| shown(&reject.reason)).collect();
+    let what = "there is a carriage return (CR) outside of quotes that ends no line";
+    let rest =
+        "cause: the lines of this file end in LF | hint: put the field that holds it in quotes (`\"`), or remove it";
+    let expected = [("line 2, byte 14", r"1,left\rright"), ("line 6, byte 44", r#""4"\r,d"#)];
+    assert_eq!(reasons, expected.map(|(place, text)| format!("{place}: {what} | text: {text} | {rest}")));
+    assert_eq!(outcome.rejects[0].raw, &b"1,left\rright"[..]);
+    // The first line end decides, also one of a title; of a file whose lines end in CR, LF ends them too.
+    let outcome = read(settings.clone(), b"id,note\r1,a\r2,b\n3,c\r").unwrap();
+    assert_eq!((outcome.rows.num_rows(), outcome.lines), (3, vec![2, 3, 4]));
+    let titled = json!({"columns": {"id": "int64", "note": "utf8"}, "skip_lines": 1, "header": false});
+    assert_eq!(read(titled.clone(), b"title\n1,a\r2,b\n").unwrap().rejects.len(), 1);
+    assert_eq!(read(titled, b"title\r1,a\r2,b\n").unwrap().rows.num_rows(), 2);
+    // The last line of a file that was cut between CR and LF.
+    assert_eq!(read(settings, b"id,note\r\n1,a\r\n2,b\r").unwrap().rejects.len(), 1);
+}
+
+#[test]
+fn a_file_with_none_of_the_columns_is_an_error_whatever_may_be_missing() {
+    let columns = json!({"columns": {"id": "int64", "name": "utf8"}});
+    let format = csv(columns.clone());
+    let request = ParseRequest { on_drift: OnDrift::Null, ..ParseRequest::all(format.declared().unwrap()) };
+    let error = |text: &[u8]| shown(&parse(&format, text, &request, &[]).unwrap_err());
+    assert_eq!(
+        error(b"id;name\n1;a\n"),
+        "line 1, byte 0: the file has none of the columns of the source | text: id;name | cause: the file has id;name; \
+         the source has id, name | hint: the header is one field; is `;` the delimiter? set `delimiter: \";\"`; files \
+         with different delimiters are different sources"
+    );
+    let tabs = error(b"\"id\"\t\"name, first\"\n1\ta\n");
+    assert!(tabs.contains("divided by a tab, not by `,`") || tabs.contains("inside a field"), "{tabs}");
+    let other = error(b"nr,nmae\n1,a\n");
+    assert!(other.contains("the file has nr, nmae; the source has id, name"), "{other}");
+    assert!(other.contains("is `nmae` the column that the source calls `name`?"), "{other}");
+    let some = parse(&format, b"id,more\n1,a\n", &request, &[]).unwrap();
+    assert_eq!(some.rows.num_rows(), 1);
+    let seen = SeenColumns::default();
+    parse(&format, b"id,more\n1,a\n", &ParseRequest { seen: Some(seen.clone()), ..request }, &[]).unwrap();
+    assert_eq!((seen.missing(), seen.only_other()), (vec![1], None));
+}
+
+#[test]
+fn a_delimiter_that_the_text_contradicts_does_not_fit() {
+    let fits = |settings: Value, text: &str| {
+        let format = csv(settings);
+        let request = ParseRequest::all(format.declared().unwrap());
+        let text = Bytes::copy_from_slice(text.as_bytes());
+        format.fits(&Sample { uri: "a.csv".into(), text, complete: true }, &request)
+    };
+    let settings = json!({"header": false, "columns": {"id": "int64", "name": "utf8"}});
+    let error = fits(settings.clone(), "1;a\n2;b\n").unwrap_err();
+    assert_eq!(error.what(), "the delimiter (`,`) does not occur in the file");
+    assert_eq!(error.hint_text(), Some("set `delimiter: \";\"`"));
+    fits(settings.clone(), "1;a\n2;b,c\n").expect("it occurs");
+    fits(settings.clone(), "1;a\n2;b;c\n").expect("nothing else cuts it better");
+    fits(settings, "").expect("nothing is due");
+    let named = json!({"columns": {"id": "int64", "name": "utf8"}});
+    assert!(fits(named.clone(), "id;name\n").is_err(), "the header tells");
+    fits(named, "id,name\n1;a\n").expect("a bad record is a reject");
 }
 
 #[test]
@@ -521,7 +613,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn cuts_change_nothing((text, cuts) in with_cuts(messy()), dialect in 0..4_usize) {
+    fn cuts_change_nothing((text, cuts) in with_cuts(beginning_with(messy())), dialect in 0..4_usize) {
         let settings = [
             json!({}),
             json!({"trim": true, "comment": "#"}),
@@ -592,6 +684,43 @@ proptest! {
             ])))
         };
         prop_assert!(conformance::same_apart(&format, &text, &request, &cuts, size));
+    }
+
+    /// Against a plain loop: the first line end decides, and then a CR alone ends a line or is a fault of it.
+    #[test]
+    fn the_first_line_end_decides(
+        (text, cuts) in with_cuts(
+            proptest::collection::vec(prop::sample::select(vec!["a,b", "c", ",", "\n", "\n", "\r\n", "\r"]), 0..40)
+                .prop_map(|pieces| pieces.concat().into_bytes())
+        ),
+        size in 1..40_usize,
+    ) {
+        let format = csv(json!({"quote": "none", "header": false}));
+        let request = ParseRequest { lines: true, bytes: true, batch_rows: 3, ..ParseRequest::all(text_schema(2)) };
+        let outcome = parse(&format, &text, &request, &cuts).unwrap();
+        prop_assert!(conformance::same_apart(&format, &text, &request, &cuts, size));
+        let text = String::from_utf8(text).unwrap();
+        let first = text.find(['\n', '\r']).map(|at| &text[at..]);
+        let returns = first.is_some_and(|end| end.starts_with('\r') && !end.starts_with("\r\n"));
+        let lines: Vec<&str> = match returns {
+            true => text.split_inclusive('\n').flat_map(|line| match line.strip_suffix("\r\n") {
+                // CR LF is one line end.
+                Some(line) => line.split('\r').collect::<Vec<_>>(),
+                None => line.trim_end_matches('\n').split('\r').collect(),
+            }).collect(),
+            false => text.split('\n').enumerate().map(|(number, line)| {
+                let last = number == text.matches('\n').count();
+                if last { line } else { line.strip_suffix('\r').unwrap_or(line) }
+            }).collect(),
+        };
+        let wanted = |line: &&str| !line.is_empty();
+        let good: Vec<&str> = lines.iter().copied().filter(wanted)
+            .filter(|line| !line.contains('\r') && line.matches(',').count() == 1).collect();
+        let bad: Vec<&str> = lines.iter().copied().filter(wanted).filter(|line| !good.contains(line)).collect();
+        let refused: Vec<String> =
+            outcome.rejects.iter().map(|reject| String::from_utf8_lossy(&reject.raw).into_owned()).collect();
+        prop_assert_eq!(outcome.rows.num_rows(), good.len());
+        prop_assert_eq!(refused, bad);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use arrow::datatypes::{
     Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
     UInt8Type, UInt16Type, UInt32Type, UInt64Type, i256,
 };
+use millstream_core::format::SeenColumns;
 use millstream_core::{Error, RejectKind, Result};
 
 use super::convert::{self, Float, Unfit};
@@ -170,6 +171,8 @@ pub struct Fields {
     /// The slot that an object begins with if it is like the last one.
     first: usize,
     key: String,
+    /// The first key that was passed over since it is no field.
+    other: Option<String>,
 }
 
 struct Slot {
@@ -259,7 +262,16 @@ impl Fields {
         };
         let slots = fields.iter().enumerate().map(slot).collect::<Result<Vec<_>>>()?;
         let index = slots.iter().enumerate().map(|(index, slot)| (slot.name.clone(), index)).collect();
-        Ok(Fields { count: slots.len(), slots, index, extra, object: 0, first: 0, key: String::new() })
+        Ok(Fields { count: slots.len(), slots, index, extra, object: 0, first: 0, key: String::new(), other: None })
+    }
+
+    /// Tells `seen` which fields the objects so far have had, if there were any.
+    pub fn tell(&self, seen: &SeenColumns) {
+        if self.object == 0 {
+            return;
+        }
+        seen.tell(self.count, |field| self.slots.get(field).is_some_and(|slot| slot.last_seen > 0));
+        self.other.iter().for_each(|other| seen.tell_other(other));
     }
 
     /// Reads an object that is next into a new row of every field.
@@ -352,6 +364,7 @@ impl Fields {
                 .hint(hint)
                 .in_field(name));
         }
+        self.other.get_or_insert_with(|| name.chars().take(LONGEST_EXTRA).collect());
         let index = self.slots.len();
         if index - self.count == MOST_EXTRAS || name.len() > LONGEST_EXTRA {
             return Ok(NO_SLOT);

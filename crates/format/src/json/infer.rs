@@ -33,9 +33,9 @@ pub fn infer(samples: &[Sample], layout: Layout, max_record: usize) -> Result<Sc
         return Err(error.in_unit(uri, None));
     }
     if record.keys.is_empty() {
-        return Err(
-            Error::data("the objects of the sample have no keys to take columns from").hint("declare `columns`")
-        );
+        let uri = samples.first().map(|sample| sample.uri.as_str()).unwrap_or_default();
+        let error = Error::data("the objects of the sample have no keys to take columns from");
+        return Err(error.in_unit(uri, None).hint("declare `columns`"));
     }
     Ok(Arc::new(Schema::new(record.fields())))
 }

@@ -124,6 +124,9 @@ impl Parser for JsonParser {
         }
         let maker = &mut self.maker;
         self.splitter.finish(&mut |record| maker.take(record, parsed))?;
+        if let Some(seen) = &self.plan.request.seen {
+            self.maker.fields.tell(seen);
+        }
         self.maker.flush(parsed)
     }
 

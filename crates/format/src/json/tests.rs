@@ -564,7 +564,7 @@ fn a_dictionary_is_taken_as_text() {
 fn samples_without_columns_say_why() {
     let cases: [(&str, bool, &str); 6] = [
         ("", true, "sample0.json: the sample has no records to take columns from"),
-        ("{}", true, "the objects of the sample have no keys to take columns from"),
+        ("{}", true, "sample0.json: the objects of the sample have no keys to take columns from"),
         ("{\"a\": \"long", false, "sample0.json: the first record is longer than the sample of 11 bytes"),
         ("{\"a\": 1,}", true, "sample0.json, line 1, byte 7: a comma before the end of the object"),
         ("[1, 2]", true, "sample0.json, line 1, byte 1: the record is a number, not an object"),
@@ -715,6 +715,7 @@ fn any_token() -> impl Strategy<Value = String> {
         1 => r#"\[-?[1-9][0-9]{0,9}(, ?[0-9]{1,9}){0,3}\]"#,
         1 => r#"\{"x": ?[0-9]{1,3}, ?"y":"[a-z]{0,15}"(,"z":1)?\}"#,
         1 => r#""20[0-9]{2}-0[1-9]-[0-3][0-9]""#,
+        1 => r#"\{"x": ?[0-9]{1,3}(, ?"x":[0-9]{1,3})?\}"#,
     ]
 }
 
@@ -774,6 +775,8 @@ fn any_records() -> impl Strategy<Value = Vec<String>> {
                 4 => fields.truncate(place),
                 5 => fields.insert(place, "\"n\\u0061me\":1".to_owned()),
                 6 => fields.insert(place, String::new()),
+                11 => fields.clear(),
+                12 => fields.extend([format!("\"more\"{colon}1"), format!("\"more\"{colon}2")]),
                 _ => {}
             }
             let text = format!("{{{}}}", fields.join(comma));
@@ -788,6 +791,34 @@ fn any_records() -> impl Strategy<Value = Vec<String>> {
         records.into_iter().map(written).collect()
     })
 }
+
+/// When a record is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Never,
+    /// Since it has a key that is no column.
+    Fail,
+    Always,
+}
+
+/// Records with keys that come twice, and objects without keys.
+const REPEATED: [(&str, When); 15] = [
+    ("{}", When::Never),
+    ("{ }", When::Never),
+    (r#"{"id":1}"#, When::Never),
+    (r#"{"id":1,"id":1}"#, When::Always),
+    (r#"{"id":1,"i\u0064":2}"#, When::Always),
+    (r#"{"id":null,"id":1}"#, When::Always),
+    (r#"{"more":1,"more":2}"#, When::Fail),
+    (r#"{"id":1,"more":{},"more":{}}"#, When::Fail),
+    (r#"{"s":{}}"#, When::Never),
+    (r#"{"s":{"x":1,"x":2}}"#, When::Always),
+    (r#"{"s":{"z":1,"z":1}}"#, When::Fail),
+    (r#"{"l":[{"x":1},{}]}"#, When::Never),
+    (r#"{"l":[{"x":1},{"x":1,"x":1}]}"#, When::Always),
+    (r#"{"t":{"x":1,"x":2}}"#, When::Never),
+    (r#"{"t":{}}"#, When::Never),
+];
 
 /// Rows, lines and what is said of the rejects.
 type Told = std::result::Result<(Vec<RecordBatch>, Vec<i64>, Vec<(Bytes, String)>), String>;
@@ -828,6 +859,46 @@ proptest! {
         let cuts: Vec<usize> = (0..text.len()).step_by(size).skip(1).collect();
         let plain = told(conformance::parse(&format, text.as_bytes(), &request, &cuts));
         prop_assert_eq!(told(conformance::parse(&format, text.as_bytes(), &request, &[])), plain);
+    }
+
+    /// A key that comes twice and an object without keys mean the same in every layout, however the text comes.
+    #[test]
+    fn repeated_keys_and_empty_objects_are_the_same_in_every_layout(
+        records in prop::collection::vec(prop::sample::select(REPEATED.to_vec()), 1..30),
+        on_drift in prop::sample::select(vec![OnDrift::Fail, OnDrift::Null]),
+        size in 1..40_usize,
+    ) {
+        let columns = json!({
+            "id": "int64", "s": "struct<x: int64>", "l": "list<struct<x: int64>>", "t": "utf8",
+        });
+        let texts: Vec<&str> = records.iter().map(|(text, _)| *text).collect();
+        let refused: Vec<&str> = records
+            .iter()
+            .filter(|(_, when)| *when == When::Always || (*when == When::Fail && on_drift == OnDrift::Fail))
+            .map(|(text, _)| *text)
+            .collect();
+        let layouts = [
+            ("lines", texts.join("\n")),
+            ("objects", texts.join(" ")),
+            ("array", format!("[{}]", texts.join(","))),
+        ];
+        let mut first: Option<RecordBatch> = None;
+        for (layout, text) in layouts {
+            let format = format(json!({"columns": columns, "layout": layout}));
+            let request = ParseRequest {
+                lines: true, bytes: true, on_drift, ..ParseRequest::all(format.declared().expect("columns"))
+            };
+            let cuts: Vec<usize> = (0..text.len()).step_by(size).skip(1).collect();
+            conformance::same_apart(&format, text.as_bytes(), &request, &cuts, size);
+            for cuts in [Vec::new(), cuts] {
+                let outcome = conformance::parse(&format, text.as_bytes(), &request, &cuts).expect("readable");
+                let found: Vec<String> =
+                    outcome.rejects.iter().map(|reject| String::from_utf8_lossy(&reject.raw).into_owned()).collect();
+                prop_assert_eq!(&found, &refused);
+                prop_assert_eq!(outcome.rows.num_rows(), texts.len() - refused.len());
+                prop_assert_eq!(first.get_or_insert(outcome.rows.clone()), &outcome.rows);
+            }
+        }
     }
 
     /// serde_json writes, we read: every value comes back, whatever the layout and the cuts.

@@ -129,6 +129,9 @@ impl Plan {
         let names: Vec<&str> = file_columns.fields().iter().map(|field| field.name().as_str()).collect();
         let matched = match_columns(&names, &request.schema, request.on_drift)?;
         check_types(&file_columns, &matched, &request)?;
+        if let Some(seen) = &request.seen {
+            seen.tell(matched.len(), |column| matched.get(column).is_some_and(Option::is_some));
+        }
 
         let mut decoded: Vec<usize> = match request.validate {
             Validate::All => (0..names.len()).collect(),

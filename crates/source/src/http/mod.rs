@@ -117,6 +117,10 @@ impl Source for HttpSource {
         }
         transfer::look(context, self.remote(context, unit).await?, unit).await
     }
+
+    async fn content_type(&self, context: &SourceContext, unit: &Unit) -> Result<Option<String>> {
+        transfer::content_type(context, self.remote(context, unit).await?, unit).await
+    }
 }
 
 /// An object on the web.

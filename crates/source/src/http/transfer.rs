@@ -22,7 +22,8 @@ use futures::{StreamExt, stream};
 use millstream_core::source::{Content, OpenedUnit, SourceContext};
 use millstream_core::{Result, Unit};
 use reqwest::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderMap, HeaderValue,
+    LAST_MODIFIED,
 };
 use reqwest::{Method, StatusCode};
 
@@ -86,6 +87,20 @@ pub(crate) async fn look(context: &SourceContext, remote: Arc<dyn Remote>, unit:
         let mut tries = Tries::new(remote.client().policy);
         let Version { total, etag, .. } = tries.repeat(&unit.uri, || ask_version(&*remote)).await?;
         Ok(Unit { size: total.or(unit.size), etag: etag.or(unit.etag), ..unit })
+    })
+    .await
+}
+
+/// The header `Content-Type` of `unit`, asked for.
+pub(crate) async fn content_type(
+    context: &SourceContext,
+    remote: Arc<dyn Remote>,
+    unit: &Unit,
+) -> Result<Option<String>> {
+    let uri = unit.uri.clone();
+    on_io(context, async move {
+        let mut tries = Tries::new(remote.client().policy);
+        tries.repeat(&uri, || ask_content_type(&*remote)).await
     })
     .await
 }
@@ -454,6 +469,19 @@ fn content_range(value: &str) -> Option<(u64, u64, Option<u64>)> {
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
     let total = if total == "*" { None } else { Some(total.parse().ok()?) };
     (first <= last && last < total.unwrap_or(u64::MAX)).then_some((first, last + 1, total))
+}
+
+/// By HEAD, or where that is refused, by asking for the first byte.
+async fn ask_content_type(remote: &dyn Remote) -> Result<Option<String>, Fault> {
+    let response = match remote.send(&Method::HEAD, None).await {
+        Ok(response) => response,
+        Err(fault) if fault.status.is_some() && !fault.transient => {
+            let first = Part { first: 0, end: Some(1), version: None };
+            remote.send(&Method::GET, Some(&first)).await?
+        }
+        Err(fault) => return Err(fault),
+    };
+    Ok(header(response.headers(), &CONTENT_TYPE).map(str::to_owned))
 }
 
 /// By HEAD, or where that tells nothing, by asking for the first byte.

@@ -213,6 +213,10 @@ impl<K: Kind> Source for ObjectSource<K> {
         }
         transfer::look(context, self.remote(context, unit).await?, unit).await
     }
+
+    async fn content_type(&self, context: &SourceContext, unit: &Unit) -> Result<Option<String>> {
+        transfer::content_type(context, self.remote(context, unit).await?, unit).await
+    }
 }
 
 #[async_trait]

@@ -1,0 +1,95 @@
+//! A zip archive behind other data (a self-extracting one, or one that a log or a web page got in front of): it would
+//! pass for text, as it does not begin as a zip does. It is refused: what stands before it may as well be the data,
+//! and `unzip`, which goes by the directory at the end, shows what is in it.
+//!
+//! ```text
+//!  text … │ member │ member │ … │ directory │ end
+//!         ▲ looked for in the first FRONT bytes  ▲ looked for in the last TAIL bytes
+//! ```
+//! Both look at a bounded part of the data, so that long texts cost nothing.
+
+use millstream_core::{Error, Result};
+
+use crate::zip;
+
+/// The first member is looked for in so many bytes.
+const FRONT: u64 = 64 << 10;
+
+/// Bytes at the end that are kept: the end of an archive, with a short comment.
+const TAIL: usize = 256;
+
+/// Sees the text of one content go by.
+pub(super) struct HiddenZip {
+    /// Bytes so far.
+    at: u64,
+    last: [u8; TAIL],
+    kept: usize,
+}
+
+impl HiddenZip {
+    /// Nothing has gone by.
+    pub(super) fn new() -> Self {
+        HiddenZip { at: 0, last: [0; TAIL], kept: 0 }
+    }
+
+    /// The next bytes.
+    pub(super) fn pass(&mut self, text: &[u8]) -> Result<()> {
+        if self.at < FRONT {
+            self.look_for_member(text)?;
+        }
+        self.at += text.len() as u64;
+        self.keep(text);
+        Ok(())
+    }
+
+    /// There are no more.
+    pub(super) fn end(&self) -> Result<()> {
+        match zip::ends_archive(&self.last[..self.kept], self.at) {
+            false => Ok(()),
+            true => Err(refused("the data ends as a zip archive does, and does not begin as one")),
+        }
+    }
+
+    fn look_for_member(&self, text: &[u8]) -> Result<()> {
+        let left = usize::try_from(FRONT - self.at).unwrap_or(usize::MAX).saturating_add(zip::HEAD_OF_MEMBER);
+        let front = &text[..text.len().min(left)];
+        // One that begins in the last bytes goes on in these.
+        let before = &self.last[self.kept.saturating_sub(zip::HEAD_OF_MEMBER - 1)..self.kept];
+        let seam = [before, &front[..front.len().min(zip::HEAD_OF_MEMBER)]].concat();
+        let at_seam = zip::find_member(&seam).map(|at| self.at - before.len() as u64 + at as u64);
+        match at_seam.or_else(|| zip::find_member(front).map(|at| self.at + at as u64)) {
+            None => Ok(()),
+            Some(at) => Err(refused(&format!("a zip archive begins at byte {at}, behind other data")).byte(at)),
+        }
+    }
+
+    fn keep(&mut self, text: &[u8]) {
+        let text = &text[text.len().saturating_sub(TAIL)..];
+        let stay = self.kept.min(TAIL - text.len());
+        self.last.copy_within(self.kept - stay..self.kept, 0);
+        self.last[stay..stay + text.len()].copy_from_slice(text);
+        self.kept = stay + text.len();
+    }
+}
+
+fn refused(what: &str) -> Error {
+    Error::refused(what).hint(
+        "a zip archive is read from its first byte on: cut off what stands before it, or unpack it first \
+         (`unzip` does)",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_bytes_are_kept_however_they_come() {
+        let text: Vec<u8> = (0..1000_u32).map(|number| (number % 251) as u8).collect();
+        for size in [1, 7, 255, 256, 257, 1000] {
+            let mut hidden = HiddenZip::new();
+            text.chunks(size).for_each(|piece| hidden.pass(piece).expect("no archive"));
+            assert_eq!((hidden.at, &hidden.last[..hidden.kept]), (1000, &text[1000 - TAIL..]), "{size}");
+        }
+    }
+}
