@@ -259,7 +259,11 @@ fn only_what_is_needed_is_read() {
         let rows = block_on(futures::StreamExt::collect::<Vec<_>>(
             ParquetFormat::default().read(Arc::clone(&counted) as Arc<dyn ReadAt>, &request),
         ));
-        let rows: usize = rows.into_iter().map(|rows| rows.expect("readable").batch.num_rows()).sum();
+        let rows: usize = rows
+            .into_iter()
+            .flat_map(|parsed| parsed.expect("readable").rows)
+            .map(|rows| rows.batch.num_rows())
+            .sum();
         let requests = counted.requests.lock().expect("no panic").clone();
         (rows, requests.iter().map(|range| range.end - range.start).sum::<u64>())
     };
@@ -409,7 +413,7 @@ fn a_fault_of_the_place_comes_through_as_it_was() {
         true,
     ));
     let stream = ParquetFormat::default().read(Arc::new(Failing(file)), &request(&batch));
-    let rows: Vec<Result<Rows>> = block_on(futures::StreamExt::collect(stream));
+    let rows: Vec<Result<Parsed>> = block_on(futures::StreamExt::collect(stream));
     assert_eq!(rows.len(), 1);
     let error = rows[0].as_ref().expect_err("the connection was closed");
     assert_eq!((error.kind(), error.what()), (ErrorKind::Transient, "the connection was closed"));
