@@ -322,7 +322,9 @@ fn delta_sum(bytes: &[u8], most: u64) -> Result<u64, u64> {
         for width in widths {
             let numbers = part.min(left);
             let bytes = usize::try_from(u128::from(part) * u128::from(*width) / 8);
-            let Some(packed) = bytes.ok().and_then(|bytes| thrift.take(bytes.min(thrift.0.len()))) else { return Ok(sum) };
+            let Some(packed) = bytes.ok().and_then(|bytes| thrift.take(bytes.min(thrift.0.len()))) else {
+                return Ok(sum);
+            };
             for index in 0..numbers {
                 value = value.wrapping_add(least).wrapping_add(bits(packed, index, *width) as i64);
                 sum = sum.saturating_add(u64::try_from(value).unwrap_or(0));

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use millstream_core::format::{OnDrift, ParseRequest, Parsed, ReadAt, Reject, Rows, Validate};
+use millstream_core::values::fault as value_fault;
 use millstream_core::{Error, Result};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
@@ -227,7 +228,7 @@ impl Plan {
         let columns: Vec<ArrayRef> = shown.collect::<Result<_, _>>().map_err(|cause| damaged(&cause.to_string()))?;
         let rows = batch.num_rows();
         let fault = |rows: Range<usize>| {
-            columns.iter().enumerate().find_map(|(index, column)| Some((index, values::fault(column, rows.clone())?)))
+            columns.iter().enumerate().find_map(|(index, column)| Some((index, value_fault(column, rows.clone())?)))
         };
         if fault(0..rows).is_none() {
             let rows = self.rows(group, rows, &columns, first_row)?;
@@ -303,7 +304,7 @@ fn parsed(rows: Rows) -> Parsed {
 /// One value; `None` if JSON cannot show it.
 fn json_of(values: &ArrayRef, row: usize) -> Option<serde_json::Value> {
     // What is wrong with a value may be wrong with another of the row, too.
-    if values::fault(values, row..row + 1).is_some() {
+    if value_fault(values, row..row + 1).is_some() {
         return None;
     }
     let batch = RecordBatch::try_from_iter_with_nullable([("value", values.slice(row, 1), true)]).ok()?;

@@ -259,11 +259,8 @@ fn only_what_is_needed_is_read() {
         let rows = block_on(futures::StreamExt::collect::<Vec<_>>(
             ParquetFormat::default().read(Arc::clone(&counted) as Arc<dyn ReadAt>, &request),
         ));
-        let rows: usize = rows
-            .into_iter()
-            .flat_map(|parsed| parsed.expect("readable").rows)
-            .map(|rows| rows.batch.num_rows())
-            .sum();
+        let rows: usize =
+            rows.into_iter().flat_map(|parsed| parsed.expect("readable").rows).map(|rows| rows.batch.num_rows()).sum();
         let requests = counted.requests.lock().expect("no panic").clone();
         (rows, requests.iter().map(|range| range.end - range.start).sum::<u64>())
     };

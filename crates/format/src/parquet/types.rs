@@ -73,7 +73,8 @@ pub fn leaf_types(metadata: &ArrowReaderMetadata) -> Vec<DataType> {
 /// as text. A name that was there before gets a number, as in a CSV file.
 pub fn columns(metadata: &ArrowReaderMetadata) -> SchemaRef {
     let leaves = metadata.parquet_schema().columns();
-    let is_uuid = |leaf: usize| leaves.get(leaf).is_some_and(|leaf| leaf.logical_type_ref() == Some(&LogicalType::Uuid));
+    let is_uuid =
+        |leaf: usize| leaves.get(leaf).is_some_and(|leaf| leaf.logical_type_ref() == Some(&LogicalType::Uuid));
     let fields = with_leaves(metadata.schema().fields(), &|data_type, leaf| match data_type {
         DataType::FixedSizeBinary(16) if is_uuid(leaf) => TEXT,
         other => other.clone(),

@@ -1,8 +1,4 @@
-//! Values on their way out of a file: as the source shows them, refused where their type does not allow them, and in
-//! batches that are not too large.
-//!
-//! A file can hold what its types exclude: a decimal with more digits than its precision, a time of day below zero or
-//! beyond midnight. The parquet crate hands it on, and what is behind would cut digits off.
+//! Values on their way out of a file: as the source shows them, and in batches that are not too large.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,14 +7,10 @@ use arrow::array::{
     Array, ArrayRef, AsArray, FixedSizeBinaryArray, ListArray, MapArray, RecordBatch, StringViewBuilder, StructArray,
 };
 use arrow::compute::cast;
-use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, Time32MillisecondType,
-    Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit, i256,
-};
+use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use millstream_core::format::BATCH_BYTES;
-use millstream_core::types::{decimal_text, type_name};
-use millstream_core::{Error, RejectKind};
+use millstream_core::values::items;
 
 /// Text in a batch, beyond which it is handed on in parts. A value of a dictionary counts as often as it is there: so
 /// much will be written.
@@ -80,91 +72,11 @@ fn uuids(values: &FixedSizeBinaryArray) -> arrow::array::StringViewArray {
     texts.finish()
 }
 
-/// What is wrong with the first value, in the rows of `range`, that its type does not allow.
-pub fn fault(values: &ArrayRef, range: Range<usize>) -> Option<Error> {
-    match values.data_type() {
-        DataType::Decimal32(digits, scale) => {
-            let most = i64::from(10_i32.checked_pow(u32::from(*digits)).unwrap_or(i32::MAX)).max(1);
-            let index = outside::<Decimal32Type>(values, range, |value| i64::from(value).abs() < most)?;
-            Some(too_long(values, &decimal_text(&values.as_primitive::<Decimal32Type>().value(index), *scale)))
-        }
-        DataType::Decimal64(digits, scale) => {
-            let most = 10_i128.pow(u32::from(*digits));
-            let index = outside::<Decimal64Type>(values, range, |value| i128::from(value).abs() < most)?;
-            Some(too_long(values, &decimal_text(&values.as_primitive::<Decimal64Type>().value(index), *scale)))
-        }
-        DataType::Decimal128(digits, scale) => {
-            let most = 10_i128.checked_pow(u32::from(*digits)).unwrap_or(i128::MAX);
-            let index = outside::<Decimal128Type>(values, range, |value| -most < value && value < most)?;
-            Some(too_long(values, &decimal_text(&values.as_primitive::<Decimal128Type>().value(index), *scale)))
-        }
-        DataType::Decimal256(digits, scale) => {
-            let most = i256::from_i128(10).checked_pow(u32::from(*digits)).unwrap_or(i256::MAX);
-            let least = most.wrapping_neg();
-            let index = outside::<Decimal256Type>(values, range, |value| least < value && value < most)?;
-            Some(too_long(values, &decimal_text(&values.as_primitive::<Decimal256Type>().value(index), *scale)))
-        }
-        DataType::Time32(TimeUnit::Second) => time::<Time32SecondType>(values, range, 1),
-        DataType::Time32(_) => time::<Time32MillisecondType>(values, range, 1_000),
-        DataType::Time64(TimeUnit::Microsecond) => time::<Time64MicrosecondType>(values, range, 1_000_000),
-        DataType::Time64(_) => time::<Time64NanosecondType>(values, range, 1_000_000_000),
-        DataType::List(_) => {
-            let lists = values.as_list::<i32>();
-            items(lists.offsets(), &range).and_then(|items| fault(lists.values(), items))
-        }
-        DataType::Map(..) => {
-            let maps = values.as_map();
-            let items = items(maps.offsets(), &range)?;
-            maps.entries().columns().iter().find_map(|part| fault(part, items.clone()))
-        }
-        DataType::Struct(_) => values.as_struct().columns().iter().find_map(|member| fault(member, range.clone())),
-        _ => None,
-    }
-}
-
-fn items(offsets: &[i32], range: &Range<usize>) -> Option<Range<usize>> {
-    let (begin, end) = (offsets.get(range.start)?, offsets.get(range.end)?);
-    Some(usize::try_from(*begin).ok()?..usize::try_from(*end).ok()?)
-}
-
-/// The first value in `range` that is not `sound`. What stands where there is a null does not matter.
-fn outside<T: ArrowPrimitiveType>(
-    values: &ArrayRef,
-    range: Range<usize>,
-    sound: impl Fn(T::Native) -> bool,
-) -> Option<usize> {
-    let values = values.as_primitive::<T>();
-    // Without a branch for each value: nearly always all of them are sound.
-    if values.values().get(range.clone())?.iter().fold(true, |all, value| all & sound(*value)) {
-        return None;
-    }
-    range.into_iter().find(|index| values.is_valid(*index) && !sound(values.value(*index)))
-}
-
-fn too_long(values: &ArrayRef, text: &str) -> Error {
-    let data_type = type_name(values.data_type());
-    Error::data(format!("the value has more digits than {data_type} allows")).text(text).reject(RejectKind::OutOfRange)
-}
-
-fn time<T: ArrowPrimitiveType>(values: &ArrayRef, range: Range<usize>, per_second: i64) -> Option<Error>
-where
-    T::Native: Into<i64>,
-{
-    let day = 86_400 * per_second;
-    let index = outside::<T>(values, range, |value| (0..day).contains(&value.into()))?;
-    let value: i64 = values.as_primitive::<T>().value(index).into();
-    let sign = if value < 0 { "-" } else { "" };
-    let (whole, part) = (value.unsigned_abs() / per_second.unsigned_abs(), value.unsigned_abs() % per_second.unsigned_abs());
-    let digits = per_second.ilog10() as usize;
-    let fraction = if part > 0 { format!(".{part:0digits$}") } else { String::new() };
-    let text = format!("{sign}{:02}:{:02}:{:02}{fraction}", whole / 3600, whole / 60 % 60, whole % 60);
-    Some(Error::data("the value is not within a day").text(text).reject(RejectKind::OutOfRange))
-}
-
 /// The parts in which a batch is handed on.
 pub fn parts(batch: &RecordBatch) -> Vec<Range<usize>> {
     let rows = batch.num_rows();
-    let total = batch.columns().iter().fold(0, |sum: u64, column| sum.saturating_add(text_bytes(column, 0..column.len())));
+    let total =
+        batch.columns().iter().fold(0, |sum: u64, column| sum.saturating_add(text_bytes(column, 0..column.len())));
     if total <= TEXT_BYTES || rows < 2 {
         return vec![0..rows; 1];
     }

@@ -52,7 +52,10 @@ const CONVERT: &str = "convert the column in SQL before it is written: CAST(… 
 /// The schema as other readers take it from the file's metadata: the same types without views, which hardly any of them
 /// computes with. The values are stored the same.
 fn without_views(schema: &Schema) -> Schema {
-    Schema::new_with_metadata(schema.fields().iter().map(field_without_views).collect::<Vec<_>>(), schema.metadata().clone())
+    Schema::new_with_metadata(
+        schema.fields().iter().map(field_without_views).collect::<Vec<_>>(),
+        schema.metadata().clone(),
+    )
 }
 
 fn field_without_views(field: &FieldRef) -> FieldRef {
@@ -68,12 +71,8 @@ fn type_without_views(data_type: &DataType) -> DataType {
         DataType::FixedSizeList(item, size) => DataType::FixedSizeList(field_without_views(item), *size),
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(field_without_views).collect()),
         DataType::Map(entries, sorted) => DataType::Map(field_without_views(entries), *sorted),
-        DataType::Dictionary(keys, values) => {
-            DataType::Dictionary(keys.clone(), Box::new(type_without_views(values)))
-        }
-        DataType::RunEndEncoded(ends, values) => {
-            DataType::RunEndEncoded(Arc::clone(ends), field_without_views(values))
-        }
+        DataType::Dictionary(keys, values) => DataType::Dictionary(keys.clone(), Box::new(type_without_views(values))),
+        DataType::RunEndEncoded(ends, values) => DataType::RunEndEncoded(Arc::clone(ends), field_without_views(values)),
         other => other.clone(),
     }
 }
