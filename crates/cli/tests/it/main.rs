@@ -16,6 +16,7 @@ mod use_demo;
 mod use_formats;
 mod use_large;
 mod use_memory;
+mod use_parquet;
 mod use_rejects;
 mod use_report;
 mod use_resume;
