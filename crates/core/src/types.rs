@@ -38,8 +38,8 @@ pub fn type_name(data_type: &DataType) -> String {
     }
 }
 
-/// The text of a decimal: all of the digits of `unscaled`, the last `scale` of them behind the point, however many there
-/// are. Arrow's own writing cuts off those beyond the precision.
+/// The text of a decimal: all of the digits of `unscaled`, the last `scale` of them behind the point, however many
+/// there are. Arrow's own writing cuts off those beyond the precision.
 pub fn decimal_text(unscaled: &impl std::fmt::Display, scale: i8) -> String {
     let digits = unscaled.to_string();
     let (sign, digits) = digits.strip_prefix('-').map_or(("", digits.as_str()), |digits| ("-", digits));

@@ -1,8 +1,8 @@
-//! Values that their type does not allow: a decimal with more digits than its precision, a time of day below zero or beyond
-//! midnight.
+//! Values that their type does not allow: a decimal with more digits than its precision, a time of day below zero or
+//! beyond midnight.
 //!
-//! An Arrow array can hold them, and nearly everything hands them on, until a writer cuts digits off. So they are refused
-//! where they can come into being: in what a file holds, in what SQL computes, and at last before a sink.
+//! An Arrow array can hold them, and nearly everything hands them on, until a writer cuts digits off. So they are
+//! refused where they can come into being: in what a file holds, in what SQL computes, and at last before a sink.
 
 use std::ops::Range;
 
@@ -29,8 +29,8 @@ pub fn check(batch: &RecordBatch) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with the first value, in the rows of `range`, that its type does not allow: an error of kind `Data` with
-/// the value as its text.
+/// What is wrong with the first value, in the rows of `range`, that its type does not allow: an error of kind `Data`
+/// with the value as its text.
 pub fn fault(values: &ArrayRef, range: Range<usize>) -> Option<Error> {
     match values.data_type() {
         DataType::Decimal32(digits, scale) => {

@@ -1,5 +1,5 @@
-//! Parquet through the real binary, with Python's libraries on the other side: they read what it writes, and write what it
-//! has to read, or to refuse.
+//! Parquet through the real binary, with Python's libraries on the other side: they read what it writes, and write
+//! what it has to read, or to refuse.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,13 +63,23 @@ fn what_is_written_is_read_by_everyone() {
     let lab = Lab::new();
     lab.file(
         "nested.jsonl",
-        r#"{"id":1,"name":"Ulm","lists":[["a",null],[]],"structs":[{"k":"x","n":1}],"raw":"00ff","amount":1.5,"at":"2024-01-02T03:04:05"}
-{"id":2,"name":null,"lists":null,"structs":[],"raw":null,"amount":null,"at":null}
-{"id":3,"name":"a text that is longer than twelve bytes","lists":[["much longer than a view holds itself"]],"structs":[{"k":null,"n":null},{"k":"another text, longer than a view","n":2}],"raw":"","amount":-99999999.99,"at":"1969-12-31T23:59:59.999999"}
-"#,
+        [
+            r#"{"id":1,"name":"Ulm","lists":[["a",null],[]],"structs":[{"k":"x","n":1}],"raw":"00ff","amount":1.5,"#,
+            r#""at":"2024-01-02T03:04:05"}"#,
+            "\n",
+            r#"{"id":2,"name":null,"lists":null,"structs":[],"raw":null,"amount":null,"at":null}"#,
+            "\n",
+            r#"{"id":3,"name":"a text that is longer than twelve bytes","#,
+            r#""lists":[["much longer than a view holds itself"]],"#,
+            r#""structs":[{"k":null,"n":null},{"k":"another text, longer than a view","n":2}],"#,
+            r#""raw":"","amount":-99999999.99,"at":"1969-12-31T23:59:59.999999"}"#,
+            "\n",
+        ]
+        .concat(),
     );
     lab.file("plain.csv", "id,name\n1,a\n2,b\n3,a\n");
-    let columns = "{id: int64, name: utf8, lists: list<list<utf8>>, structs: 'list<struct<k: utf8, n: int64>>', raw: binary, \
+    let columns = "{id: int64, name: utf8, lists: list<list<utf8>>, structs: 'list<struct<k: utf8, n: int64>>', \
+                   raw: binary, \
                    amount: 'decimal(10, 2)', at: timestamp}";
     let sinks = ["snappy", "zstd", "gzip", "lz4", "none"].map(|codec| {
         format!("  {codec}: {{from: nested, write: nested-{codec}.parquet, parquet: {{compression: {codec}}}}}\n")
@@ -77,7 +87,8 @@ fn what_is_written_is_read_by_everyone() {
     lab.file(
         "job.yaml",
         format!(
-            "sources:\n  nested: {{read: nested.jsonl, json: {{columns: {columns}}}}}\n  plain: {{read: plain.csv, csv: {{}}}}\n\
+            "sources:\n  nested: {{read: nested.jsonl, json: {{columns: {columns}}}}}\n  \
+             plain: {{read: plain.csv, csv: {{}}}}\n\
              transforms:\n  none_of_it: {{filter: {{from: plain, where: id > 9}}}}\nsinks:\n{}  \
              p: {{from: plain, write: plain.parquet}}\n  e: {{from: none_of_it, write: empty.parquet}}\n",
             sinks.concat()
@@ -111,7 +122,8 @@ fn a_value_that_its_type_excludes_is_refused_whatever_is_written() {
     let lines = lab(
         "decimals",
         "",
-        "transforms:\n  t: {sql: 'SELECT CAST(d AS VARCHAR) AS line FROM s'}\nsinks:\n  o: {from: t, write: out.txt, lines: {}}\n",
+        "transforms:\n  t: {sql: 'SELECT CAST(d AS VARCHAR) AS line FROM s'}\nsinks:\n  \
+         o: {from: t, write: out.txt, lines: {}}\n",
     );
     run(&lines, &[]).ended(1).tells(&["-44315.38"]);
 
@@ -196,7 +208,8 @@ fn starved(name: &str, sql: &str, source: &str) -> (Ran, f64) {
     let mut watched = Command::new("python3");
     watched.current_dir(lab.0.root()).env("MILLSTREAM_STATE", lab.path(".state")).arg("-c").arg(
         "import resource, subprocess, sys; code = subprocess.run(sys.argv[2:]).returncode; \
-         open(sys.argv[1], 'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)); sys.exit(code)",
+         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024; \
+         open(sys.argv[1], 'w').write(str(peak)); sys.exit(code)",
     );
     watched.arg(lab.path("peak")).arg(program).args(arguments);
     command = watched;

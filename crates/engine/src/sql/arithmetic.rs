@@ -82,8 +82,8 @@ fn checked_expr(expr: Expr, schema: &DFSchema) -> DataFusionResult<Transformed<E
     Ok(Transformed::yes(ScalarUDF::from(Checked::new(operator, result)).call(operands)))
 }
 
-/// Whether it is a decimal with all the digits that its kind can have. The type of a smaller result has room for whatever
-/// comes of its operands.
+/// Whether it is a decimal with all the digits that its kind can have. The type of a smaller result has room for
+/// whatever comes of its operands.
 fn is_largest(data_type: &DataType) -> bool {
     match data_type {
         DataType::Decimal32(digits, _) => *digits == DECIMAL32_MAX_PRECISION,

@@ -141,7 +141,8 @@ impl Notes {
     }
 }
 
-/// `bytes` without some fields of structs. The field behind each tells its number by the distance from the one before it.
+/// `bytes` without some fields of structs. The field behind each tells its number by the distance from the one before
+/// it.
 fn without<'a>(bytes: &'a [u8], fields: &[Field]) -> Cow<'a, [u8]> {
     if fields.is_empty() {
         return bytes.into();

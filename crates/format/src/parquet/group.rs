@@ -137,8 +137,8 @@ impl OpenGroup {
 }
 
 impl Column {
-    /// The row, counted from the beginning of the group, at which page `page` ends. Of lists nobody knows: they are taken
-    /// to be equally long.
+    /// The row, counted from the beginning of the group, at which page `page` ends. Of lists nobody knows: they are
+    /// taken to be equally long.
     fn end(&self, page: usize) -> u64 {
         let total = self.outline.pages.last().map_or(0, |(values, _)| *values);
         let values = self.outline.pages.get(page).map_or(total, |(values, _)| *values);

@@ -1,12 +1,12 @@
 //! The parquet format.
 //!
 //! ```text
-//!  file ─ fetch.rs ─▶ directory ─ types.rs, prune.rs ─▶ columns and row groups ─ reader.rs ─▶ batches ─ writer.rs ─▶ file
-//!                                                        group.rs ◀── pages, charged ── pages.rs, memory.rs
+//!  file ─ fetch.rs ─▶ directory ─ types.rs, prune.rs ─▶ columns, row groups ─ reader.rs ─▶ batches ─ writer.rs ─▶ file
+//!                                                     group.rs ◀── pages, charged ── pages.rs, memory.rs
 //! ```
-//! Encodings, compressions and most of the directory's form are left to the parquet crate. What a page claims is looked at
-//! before it is unpacked (`pages.rs`), what a value claims before it is handed on (`values.rs`). This file only ties the
-//! parts together.
+//! Encodings, compressions and most of the directory's form are left to the parquet crate. What a page claims is
+//! looked at before it is unpacked (`pages.rs`), what a value claims before it is handed on (`values.rs`). This file
+//! only ties the parts together.
 
 mod directory;
 mod fetch;

@@ -1,4 +1,5 @@
-//! The pages of a column chunk: their headers are looked at before anything is unpacked, and what they claim is charged.
+//! The pages of a column chunk: their headers are looked at before anything is unpacked, and what they claim is
+//! charged.
 //!
 //! ```text
 //!  header ─▶ can it be? ─▶ checksum ─▶ limits ─▶ budget ─▶ the parquet crate unpacks it ─▶ does its encoding expand?
@@ -399,7 +400,8 @@ impl PageIterator for OnePageReader {}
 mod tests {
     use super::*;
 
-    /// The header of a dictionary: its type, its text's bytes, its own, its number of values (each below 64, or as given).
+    /// The header of a dictionary: its type, its text's bytes, its own, its number of values (each below 64, or as
+    /// given).
     fn dictionary(text: &[u8], stored: u8, values: &[u8]) -> Vec<u8> {
         [&[0x15, 4, 0x15], text, &[0x15, 2 * stored, 0x4c, 0x15], values, &[0x15, 0, 0, 0]].concat()
     }

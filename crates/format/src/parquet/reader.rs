@@ -167,7 +167,7 @@ impl Plan {
             if directory.is_encrypted(leaf) {
                 return Err(Error::refused("the column is encrypted")
                     .column(schema.column(leaf).path().string())
-                    .hint("Millstream reads no encrypted columns: leave it out of the job, or write the file without encryption"));
+                    .hint("Millstream reads no encrypted columns: leave it out of the job, or write the file anew"));
             }
             leaves.push((leaf, data_type));
         }

@@ -20,8 +20,8 @@ pub const STRUCT: u8 = 12;
 pub struct Thrift<'a>(pub &'a [u8]);
 
 impl<'a> Thrift<'a> {
-    /// Calls `each` with the number and the type of every field of a struct; it reads the field. `None` if the bytes are
-    /// no struct.
+    /// Calls `each` with the number and the type of every field of a struct; it reads the field. `None` if the bytes
+    /// are no struct.
     pub fn fields(&mut self, mut each: impl FnMut(&mut Self, i64, u8) -> Option<()>) -> Option<()> {
         let mut field = 0;
         while let Some(kind) = self.field(&mut field)? {

@@ -13,8 +13,8 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::fetch::unreadable;
 
-/// The directory with the types that the reader is to give: texts and bytes as views, dictionaries decoded, the old 96-bit
-/// timestamps as microseconds (nanoseconds would reach only from 1677 to 2262).
+/// The directory with the types that the reader is to give: texts and bytes as views, dictionaries decoded, the old
+/// 96-bit timestamps as microseconds (nanoseconds would reach only from 1677 to 2262).
 pub fn reader_metadata(metadata: &Arc<ParquetMetaData>) -> Result<ArrowReaderMetadata> {
     let stored = ArrowReaderMetadata::try_new(Arc::clone(metadata), ArrowReaderOptions::new()).map_err(unreadable)?;
     let leaves = metadata.file_metadata().schema_descr().columns();
@@ -48,7 +48,8 @@ fn with_type(field: &FieldRef, change: &dyn Fn(&DataType, usize) -> DataType, le
     Arc::new(field.as_ref().clone().with_data_type(data_type))
 }
 
-/// Views point into the page that they were read from: a value of a dictionary is there once, however many rows have it.
+/// Views point into the page that they were read from: a value of a dictionary is there once, however many rows have
+/// it.
 fn as_read(data_type: &DataType, is_int96: bool) -> DataType {
     match data_type {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => TEXT,
