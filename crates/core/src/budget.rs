@@ -148,7 +148,7 @@ impl Budget {
     }
 
     /// Reserves `bytes` within the limit, waiting at most `patience` until they are free: what holds the memory may be
-    /// waiting for the one that asks. Needs tokio's timers.
+    /// waiting for the one that asks. Outside of tokio, which has the timers, nothing is waited for.
     pub async fn reserve_within(self: &Arc<Self>, bytes: usize, patience: Duration) -> Option<Reservation> {
         let fits = |used: usize| used.checked_add(bytes).filter(|total| *total <= self.limit());
         let reserved = || self.take_if(fits).then(|| Reservation { budget: Arc::clone(self), bytes });
@@ -156,6 +156,9 @@ impl Budget {
             return Some(reserved);
         }
         self.refuse();
+        if patience.is_zero() || tokio::runtime::Handle::try_current().is_err() {
+            return None;
+        }
         let waiting = async {
             loop {
                 let freed = self.freed.notified();

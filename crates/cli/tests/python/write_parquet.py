@@ -69,10 +69,10 @@ write("list", {"v": pa.ListArray.from_arrays(pa.array([0, 50_000_000], pa.int32(
       write_statistics=False)
 write("prefixes", {"v": ["z" * 100_000 + str(number) for number in range(3000)]}, compression="zstd",
       use_dictionary=False, column_encoding={"v": "DELTA_BYTE_ARRAY"}, write_statistics=False)
-# 96 rows of 2 MB each, that do not compress: in one group, and more than the memory.
+# 96 rows of 2 MB in one group, each in a page of its own; packed they have half of that.
 noise = np.random.default_rng(1)
 write("rows", {"id": list(range(96)), "v": [noise.bytes(1_000_000).hex() for _ in range(96)]}, compression="zstd",
-      use_dictionary=False, write_statistics=False)
+      use_dictionary=False, write_statistics=False, write_batch_size=1)
 del items, data
 
 # Sound, or sound in parts.
