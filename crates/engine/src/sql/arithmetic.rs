@@ -282,10 +282,8 @@ mod tests {
             let message = run(&format!("SELECT {wrong} AS x {DECIMALS}")).await.expect_err(wrong);
             assert!(message.contains("Overflow happened on"), "{wrong}: {message}");
         }
-        let table = run(&format!(
-            "SELECT a - 1 AS d, c + c AS s, c * c AS p, c / 2 AS q, a + NULL AS n, a % 7 AS m {DECIMALS}"
-        ));
-        let table = table.await.expect("all of them fit");
+        let fitting = "a - 1 AS d, c + c AS s, c * c AS p, c / 2 AS q, a + NULL AS n, a % 7 AS m";
+        let table = run(&format!("SELECT {fitting} {DECIMALS}")).await.expect("all of them fit");
         for expected in ["99999999999999999999999999999999999998 ", "| 3.00 ", "| 2.2500 ", "| 0.75"] {
             assert!(table.contains(expected), "{expected}:\n{table}");
         }
