@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the servers of the tests that Debian has no package of, in the versions that the tests name, into the user's
-# cache: an emulator of Google Cloud Storage and one of Azure Blob Storage. Needs the network once.
+# Installs what the tests need and Debian has no package of, in the versions that the tests name, into the user's cache:
+# an emulator of Google Cloud Storage and one of Azure Blob Storage, and the Python libraries that read Parquet files.
+# Needs the network once.
 set -euo pipefail
 
 servers="${XDG_CACHE_HOME:-$HOME/.cache}/millstream/test-servers"
@@ -8,15 +9,27 @@ servers="${XDG_CACHE_HOME:-$HOME/.cache}/millstream/test-servers"
 gcs=1.47.7
 # The last one that runs on Debian 12's Node.js (18).
 azurite=3.35.0
+# What reads the Parquet files that Millstream writes, and writes some that it reads.
+readers=(
+    pyarrow==26.0.1 pandas==3.1.1 polars==2.1.0 duckdb==2.0.0
+    # What these need.
+    numpy==2.4.6 polars-runtime-32==2.1.0 python-dateutil==4.0.0 tzdata==2026.6
+)
+# Counts up with every change of `readers`; the tests name it too.
+readers_version=1
 
-need() {
-    command -v "$1" >/dev/null && return
-    echo "installing: $2"
+install() {
+    echo "installing: $*"
     sudo=""
     [ "$(id -u)" -eq 0 ] || sudo="sudo"
     export DEBIAN_FRONTEND=noninteractive
     $sudo apt-get update -qq
-    $sudo apt-get install -y -qq --no-install-recommends $2
+    $sudo apt-get install -y -qq --no-install-recommends "$@"
+}
+
+# The command $1, from the packages that follow.
+need() {
+    command -v "$1" >/dev/null || install "${@:2}"
 }
 
 mkdir -p "$servers"
@@ -25,7 +38,7 @@ work=$(mktemp -d "$servers/work.XXXXXX")
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 
 if [ ! -e "$servers/fake-gcs-server-$gcs" ]; then
-    need go "golang-go ca-certificates"
+    need go golang-go ca-certificates
     echo "building: fake-gcs-server $gcs"
     mkdir "$work/gcs"
     GOFLAGS=-modcacherw GOPATH="$work/go" GOCACHE="$work/go-cache" GOBIN="$work/gcs" \
@@ -41,4 +54,17 @@ if [ ! -e "$servers/azurite-$azurite" ]; then
     npm install --prefix "$work/azurite" --cache "$work/npm-cache" --no-audit --no-fund --ignore-scripts \
         --omit=dev --omit=optional --loglevel=error "azurite@$azurite"
     mv "$work/azurite" "$servers/azurite-$azurite"
+fi
+
+if [ ! -e "$servers/parquet-readers-$readers_version" ]; then
+    need python3 python3
+    # Debian leaves `ensurepip`, which puts pip into an environment, to a package of its own.
+    python3 -c "import ensurepip, venv" 2>/dev/null || install python3-venv
+    echo "installing: ${readers[*]}"
+    python3 -m venv "$work/readers"
+    "$work/readers/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps \
+        --cache-dir "$work/pip-cache" "${readers[@]}"
+    "$work/readers/bin/python" -c "import duckdb, pandas, polars, pyarrow.parquet"
+    # Only the scripts in `bin` hold their path, and nobody calls them.
+    mv "$work/readers" "$servers/parquet-readers-$readers_version"
 fi

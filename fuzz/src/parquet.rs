@@ -8,12 +8,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::executor::block_on;
-use millstream_core::Result;
 use millstream_core::format::{Format, ParseRequest, RangeFormat, ReadAt};
+use millstream_core::{Budget, Result};
 use millstream_format::parquet::ParquetFormat;
 
 /// Rows that are taken of a file: a few bytes can stand for very many.
 const MOST_ROWS: usize = 100_000;
+
+/// Bytes that decoding may take.
+const MEMORY: usize = 256 << 20;
 
 /// A file in memory.
 #[derive(Debug)]
@@ -35,17 +38,21 @@ impl ReadAt for InMemory {
 fn read(format: &ParquetFormat, file: Bytes) -> Option<Vec<RecordBatch>> {
     let file: Arc<dyn ReadAt> = Arc::new(InMemory(file));
     let schema = block_on(format.columns(Arc::clone(&file))).ok()?;
-    let mut stream = format.read(file, &ParseRequest { lines: true, ..ParseRequest::all(schema) });
+    let budget = Some(Budget::new(MEMORY));
+    let mut stream = format.read(file, &ParseRequest { lines: true, budget, ..ParseRequest::all(schema) });
     let mut batches = Vec::new();
     let mut count = 0;
     while count < MOST_ROWS {
         match block_on(stream.next()) {
             None => return Some(batches),
             Some(Err(_)) => return None,
-            Some(Ok(rows)) => {
-                assert!(rows.lines.is_some_and(|lines| lines.len() == rows.batch.num_rows()));
-                count += rows.batch.num_rows();
-                batches.push(rows.batch);
+            Some(Ok(parsed)) => {
+                count += parsed.rejects.len();
+                for rows in parsed.rows {
+                    assert!(rows.lines.is_some_and(|lines| lines.len() == rows.batch.num_rows()));
+                    count += rows.batch.num_rows();
+                    batches.push(rows.batch);
+                }
             }
         }
     }

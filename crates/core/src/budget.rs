@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -146,6 +147,32 @@ impl Budget {
         Reservation { budget: Arc::clone(self), bytes }
     }
 
+    /// Reserves `bytes` within the limit, waiting at most `patience` until they are free: what holds the memory may be
+    /// waiting for the one that asks. Outside of tokio, which has the timers, nothing is waited for.
+    pub async fn reserve_within(self: &Arc<Self>, bytes: usize, patience: Duration) -> Option<Reservation> {
+        let fits = |used: usize| used.checked_add(bytes).filter(|total| *total <= self.limit());
+        let reserved = || self.take_if(fits).then(|| Reservation { budget: Arc::clone(self), bytes });
+        if let Some(reserved) = reserved() {
+            return Some(reserved);
+        }
+        self.refuse();
+        if patience.is_zero() || tokio::runtime::Handle::try_current().is_err() {
+            return None;
+        }
+        let waiting = async {
+            loop {
+                let freed = self.freed.notified();
+                tokio::pin!(freed);
+                freed.as_mut().enable();
+                if let Some(reserved) = reserved() {
+                    return reserved;
+                }
+                freed.await;
+            }
+        };
+        tokio::time::timeout(patience, waiting).await.ok()
+    }
+
     /// Holds the readers back (`true`) or lets them go on.
     pub fn hold_back(&self, hold: bool) {
         self.held_back.store(hold, Ordering::Relaxed);
@@ -176,6 +203,12 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// Takes `bytes` whether they are free or not, as [`Budget::take`] does.
+    pub fn of_taken(budget: &Arc<Budget>, bytes: usize) -> Self {
+        budget.take(bytes);
+        Reservation { budget: Arc::clone(budget), bytes }
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -188,6 +221,13 @@ impl Reservation {
             self.bytes += bytes;
         }
         grown
+    }
+
+    /// Parts with `bytes`, at most what is held: they stay reserved until the part is dropped.
+    pub fn split(&mut self, bytes: usize) -> Reservation {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Reservation { budget: Arc::clone(&self.budget), bytes }
     }
 
     /// Gives `bytes` back, at most what is held.
@@ -237,5 +277,22 @@ mod tests {
         assert_eq!(waiting.await.expect("no panic"), 50);
         assert_eq!(budget.refusals(), 1);
         assert_eq!(budget.reserve(1000).await.bytes(), 1000, "larger than the limit, alone");
+    }
+
+    #[tokio::test]
+    async fn patience_ends() {
+        let budget = Budget::new(100);
+        let mut first = budget.reserve_within(80, Duration::ZERO).await.expect("80 of 100");
+        assert!(budget.reserve_within(101, Duration::from_millis(1)).await.is_none(), "more than there is, even alone");
+        assert!(budget.reserve_within(50, Duration::from_millis(1)).await.is_none(), "130 of 100");
+        let part = first.split(30);
+        let waiting = tokio::spawn({
+            let budget = Arc::clone(&budget);
+            async move { budget.reserve_within(50, Duration::from_secs(60)).await.map(|held| held.bytes()) }
+        });
+        tokio::task::yield_now().await;
+        drop(part);
+        assert_eq!(waiting.await.expect("no panic"), Some(50));
+        assert_eq!((first.bytes(), budget.used(), budget.refusals()), (50, 50, 3));
     }
 }

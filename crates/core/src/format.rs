@@ -15,7 +15,8 @@ use futures::stream::BoxStream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::codec::Limits;
+use crate::{Budget, Error, Result};
 
 /// The type of text columns everywhere in Millstream: views into the decoded text, which saves the copy.
 pub const TEXT: DataType = DataType::Utf8View;
@@ -137,6 +138,10 @@ pub struct ParseRequest {
     pub bounds: Vec<Bound>,
     /// Text that every wanted row has. A hint: a parser may pass over sound records that lack it, and counts them.
     pub required: Vec<Required>,
+    /// What a format that is packed inside may unpack to.
+    pub limits: Limits,
+    /// What decoding is charged to, where that is more than the bytes that were read; nothing if there is no budget.
+    pub budget: Option<Arc<Budget>>,
 }
 
 impl ParseRequest {
@@ -155,6 +160,8 @@ impl ParseRequest {
             batch_rows: BATCH_ROWS,
             bounds: Vec::new(),
             required: Vec::new(),
+            limits: Limits::default(),
+            budget: None,
         }
     }
 
@@ -215,7 +222,7 @@ pub struct Rows {
 /// A record that a parser refused. The parser goes on behind it.
 #[derive(Debug, Clone)]
 pub struct Reject {
-    /// The raw record, without its line end.
+    /// The raw record, without its line end; of a range format, which has no text, the row as a JSON object.
     pub raw: Bytes,
     /// The byte of the decoded text at which the record begins.
     pub byte: u64,
@@ -420,6 +427,6 @@ pub trait RangeFormat: Format {
     /// The columns of several files together, matched by name as `on_drift` says.
     fn merge(&self, files: &[(String, SchemaRef)], on_drift: OnDrift) -> Result<SchemaRef>;
 
-    /// The rows of one file.
-    fn read(&self, file: Arc<dyn ReadAt>, request: &ParseRequest) -> BoxStream<'static, Result<Rows>>;
+    /// The rows of one file, and those that are refused: a value is not what its type allows.
+    fn read(&self, file: Arc<dyn ReadAt>, request: &ParseRequest) -> BoxStream<'static, Result<Parsed>>;
 }

@@ -30,6 +30,7 @@ pub mod step;
 pub mod store;
 pub mod types;
 pub mod unit;
+pub mod values;
 
 pub use budget::{Budget, Reservation};
 pub use crew::Crew;

@@ -38,6 +38,21 @@ pub fn type_name(data_type: &DataType) -> String {
     }
 }
 
+/// The text of a decimal: all of the digits of `unscaled`, the last `scale` of them behind the point, however many
+/// there are. Arrow's own writing cuts off those beyond the precision.
+pub fn decimal_text(unscaled: &impl std::fmt::Display, scale: i8) -> String {
+    let digits = unscaled.to_string();
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits.as_str()), |digits| ("-", digits));
+    let Ok(scale) = usize::try_from(scale) else {
+        return format!("{sign}{digits}{}", "0".repeat(usize::from(scale.unsigned_abs())));
+    };
+    let padded = format!("{digits:0>width$}", width = scale + 1);
+    match padded.split_at(padded.len() - scale) {
+        (whole, "") => format!("{sign}{whole}"),
+        (whole, fraction) => format!("{sign}{whole}.{fraction}"),
+    }
+}
+
 /// A member's name as it stands in `struct<…>`: in double quotes unless it is a plain word.
 fn quoted_name(name: &str) -> Cow<'_, str> {
     let plain = !name.is_empty() && name.chars().all(|character| character.is_alphanumeric() || character == '_');

@@ -20,7 +20,7 @@ use datafusion::physical_plan::{
 use futures::{Stream, StreamExt};
 use millstream_core::reject::RejectLimit;
 use millstream_core::sink::{Load, Sink};
-use millstream_core::{Error, ErrorKind, RejectKind, Result, Step};
+use millstream_core::{Error, ErrorKind, RejectKind, Result, Step, values};
 
 use crate::fault;
 use crate::plan::node::over_one_input;
@@ -144,6 +144,7 @@ async fn write_all(
         step.add_waiting_input(start.elapsed());
         let batch = batch.map_err(fault::unwrap)?;
         let count = batch.num_rows() as u64;
+        values::check(&batch)?;
         writer.write(batch).await?;
         // A run that is asked to end ends here, however fast the rows come.
         tokio::task::yield_now().await;

@@ -21,7 +21,7 @@ use futures::executor::block_on;
 use futures::stream::StreamExt;
 use millstream_core::Result;
 use millstream_core::format::{
-    BATCH_BYTES, Format, OnDrift, ParseRequest, Parsed, ReadAt, Reading, Reject, Rows, Sample, StreamFormat, TextPiece,
+    BATCH_BYTES, Format, OnDrift, ParseRequest, Parsed, ReadAt, Reading, Reject, Sample, StreamFormat, TextPiece,
     TextPlace, Validate,
 };
 
@@ -211,10 +211,11 @@ pub fn read(format: &dyn Format, text: &[u8], request: &ParseRequest) -> Result<
         Reading::Stream(stream) => parse(stream, text, request, &[]),
         Reading::Ranges(ranges) => {
             let file = Arc::new(InMemory(Bytes::copy_from_slice(text)));
-            let rows: Vec<Result<Rows>> = block_on(ranges.read(file, request).collect());
-            let rows = rows.into_iter().collect::<Result<Vec<Rows>>>()?;
+            let read: Vec<Result<Parsed>> = block_on(ranges.read(file, request).collect());
             let mut parsed = Parsed::default();
-            parsed.rows = rows;
+            for more in read {
+                parsed.append(more?);
+            }
             Ok(Outcome::new(request.output_schema(), parsed))
         }
         Reading::Rows => panic!("{} reads nothing", format.name()),

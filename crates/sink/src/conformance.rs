@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use millstream_core::codec::{Codec, Decoder, Encoder};
 use millstream_core::format::{
-    Format, OnDrift, ParseRequest, Parser, RangeFormat, ReadAt, Reading, RowEncoder, Rows, Sample, StreamFormat,
+    Format, OnDrift, ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, RowEncoder, Sample, StreamFormat,
 };
 use millstream_core::sink::{Load, LoadContext, ROUTE, RoutingKind, Sink, SinkParts};
 use millstream_core::{Budget, Error, Result, Step, StepKind};
@@ -533,7 +533,7 @@ impl RangeFormat for Parquet {
         not_in_tests()
     }
 
-    fn read(&self, _: Arc<dyn ReadAt>, _: &ParseRequest) -> BoxStream<'static, Result<Rows>> {
+    fn read(&self, _: Arc<dyn ReadAt>, _: &ParseRequest) -> BoxStream<'static, Result<Parsed>> {
         Box::pin(futures::stream::once(async { not_in_tests() }))
     }
 }

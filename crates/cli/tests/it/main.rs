@@ -18,6 +18,7 @@ mod use_formats;
 mod use_guess;
 mod use_large;
 mod use_memory;
+mod use_parquet;
 mod use_rejects;
 mod use_report;
 mod use_resume;

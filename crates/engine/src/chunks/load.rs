@@ -12,7 +12,7 @@ use arrow::datatypes::UInt64Type;
 use datafusion::execution::TaskContext;
 use futures::{StreamExt, TryStreamExt};
 use millstream_core::sink::{Accept, Chunk, Delivered, Delivery, Ledger, SHOWN_BAD_ROWS, WrittenChunks};
-use millstream_core::{Budget, Error, ErrorKind, Result, Step, Unit};
+use millstream_core::{Budget, Error, ErrorKind, Result, Step, Unit, values};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinError, JoinSet};
@@ -532,6 +532,7 @@ impl Loading {
                 let batch = batch
                     .project(&columns)
                     .map_err(|cause| Error::internal("the columns of a batch do not fit together").cause(cause))?;
+                values::check(&batch)?;
                 delivery.write(batch).await?;
                 tokio::task::yield_now().await;
             }

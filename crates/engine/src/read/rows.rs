@@ -247,9 +247,11 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                     ended = true;
                     if let Some(pieces) = sink.collected() {
                         let mut read = collected_rows(&reader, &parse, pieces)?;
-                        while let Some(rows) = read.next().await {
-                            let rows = rows.map_err(|error| text.fault(error, member.name.as_deref()))?;
-                            yield MemberPiece::rows(rows, &member);
+                        while let Some(parsed) = read.next().await {
+                            let parsed = parsed.map_err(|error| text.fault(error, member.name.as_deref()))?;
+                            for piece in parsed_pieces(parsed, &member) {
+                                yield piece;
+                            }
                         }
                     }
                     sink.finish(&reader, &mut parsed)
@@ -406,7 +408,7 @@ fn collected_rows(
     reader: &Reader,
     request: &ParseRequest,
     pieces: Vec<Bytes>,
-) -> Result<BoxStream<'static, Result<Rows>>> {
+) -> Result<BoxStream<'static, Result<Parsed>>> {
     let format = range_format(reader).ok_or_else(|| Error::internal("only a format that asks for ranges collects"))?;
     let bytes: Bytes = pieces.concat().into();
     if bytes.is_empty() && request.empty_files == EmptyFiles::Allow {
@@ -476,6 +478,15 @@ impl Drop for Gathered {
     }
 }
 
+/// What a format that asks for ranges has read. Its rows come in order, so nothing refused has to wait for others.
+fn parsed_pieces(parsed: Parsed, member: &MemberPlace) -> impl Iterator<Item = MemberPiece> {
+    let Parsed { rows, rejects, .. } = parsed;
+    let refused = !rejects.is_empty();
+    let rejects = refused.then(|| MemberPiece::Rejects(rejects, member.clone()));
+    let rows: Vec<MemberPiece> = rows.into_iter().map(|rows| MemberPiece::rows(rows, member)).collect();
+    rejects.into_iter().chain(rows).chain(refused.then_some(MemberPiece::Settled))
+}
+
 /// The rows of a unit whose format asks for ranges.
 fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, file: Arc<dyn ReadAt>) -> MemberRows {
     async_stream::try_stream! {
@@ -487,9 +498,11 @@ fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, file:
         };
         loop {
             let start = Instant::now();
-            let Some(rows) = read.next().await else { break };
+            let Some(parsed) = read.next().await else { break };
             reader.steps.parse.add_busy(start.elapsed());
-            yield MemberPiece::rows(rows?, &MemberPlace::default());
+            for piece in parsed_pieces(parsed?, &MemberPlace::default()) {
+                yield piece;
+            }
         }
         lacking::ended(&reader, &parse, &unit.uri, None)?;
         reader.steps.fetch.add_units(1);

@@ -108,6 +108,8 @@ impl SourceTable {
                 batch_rows: state.config().batch_size(),
                 bounds: filters.iter().flat_map(|filter| bounds(filter, &self.columns)).collect(),
                 required: filters.iter().flat_map(|filter| required(filter, &self.columns)).collect(),
+                limits: self.reader.limits.clone(),
+                budget: Some(Arc::clone(&self.reader.context.budget)),
             },
             read_schema,
             filter,

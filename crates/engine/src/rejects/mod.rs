@@ -417,7 +417,9 @@ pub fn message_of(error: &Error) -> String {
 
 /// A record that the parser of `source` refuses.
 pub fn of_parser(rejects: &Rejects, source: &str, uri: &str, member: &MemberPlace, reject: Reject) -> Refusal {
-    let head = rejects.cutter(source).map(|cutter| cutter.head(&member.beginning));
+    let cutter = rejects.cutter(source);
+    let has_text = cutter.as_ref().is_none_or(Cutter::has_text);
+    let head = cutter.map(|cutter| cutter.head(&member.beginning));
     let member = member.name.as_deref();
     let error = reject.reason.in_unit(uri, member).in_step(source);
     let rejected = Rejected {
@@ -431,8 +433,8 @@ pub fn of_parser(rejects: &Rejects, source: &str, uri: &str, member: &MemberPlac
         member: member.map(str::to_owned),
         line: Some(reject.line),
         byte: Some(reject.byte),
-        raw: Some(RawText::new(&reject.raw)),
-        row: None,
+        raw: has_text.then(|| RawText::new(&reject.raw)),
+        row: serde_json::from_slice(&reject.raw).ok().filter(|_| !has_text),
     };
     Refusal { line: line(rejected, head.as_deref()), error }
 }

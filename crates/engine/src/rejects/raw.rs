@@ -145,6 +145,11 @@ impl Cutter {
         }
     }
 
+    /// Whether a record is text; otherwise what is kept of it is its row.
+    pub fn has_text(&self) -> bool {
+        stream_format(&self.reader).is_some()
+    }
+
     /// The first record of `text`, without its line end. `head` is the text before the first record of the file.
     pub fn record<'a>(&self, head: &[u8], text: &'a [u8]) -> &'a [u8] {
         let record = match self.reader.format.name() {

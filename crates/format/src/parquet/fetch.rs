@@ -4,20 +4,14 @@
 //! the parquet crate.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::FutureExt;
-use futures::future::{BoxFuture, try_join_all};
+use futures::future::try_join_all;
 use millstream_core::format::ReadAt;
 use millstream_core::{Error, Result};
-use parquet::DecodeResult;
-use parquet::arrow::arrow_reader::ArrowReaderOptions;
-use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataPushDecoder};
 
-use super::pages;
+use super::directory::Directory;
 
 /// Bytes at the end of the file that are read first: the directory of most files is in them.
 const TAIL: u64 = 64 << 10;
@@ -38,32 +32,29 @@ const GAP: u64 = 64 << 10;
 const LARGEST_REQUEST: u64 = 16 << 20;
 
 /// Reads the directory of a file.
-pub async fn directory(file: &dyn ReadAt) -> Result<Arc<ParquetMetaData>> {
+pub async fn directory(file: &dyn ReadAt) -> Result<Directory> {
     let size = file.size();
     if size < LEAST {
         return Err(Error::data(format!("not a parquet file: it has only {size} bytes"))
             .hint("check whether the file is complete"));
     }
-    let tail_range = size.saturating_sub(TAIL)..size;
-    let tail = file.read_at(tail_range.clone()).await?;
-    check_tail(&tail, size)?;
-    let mut decoder = ParquetMetaDataPushDecoder::try_new(size).map_err(unreadable)?;
-    decoder.push_range(tail_range, tail).map_err(unreadable)?;
-    loop {
-        match decoder.try_decode().map_err(unreadable)? {
-            DecodeResult::Data(metadata) => return Ok(Arc::new(metadata)),
-            DecodeResult::Finished => return Err(Error::internal("the directory of a parquet file was read twice")),
-            DecodeResult::NeedsData(ranges) => {
-                for range in ranges {
-                    let bytes = file.read_at(range.clone()).await?;
-                    decoder.push_range(range, bytes).map_err(unreadable)?;
-                }
-            }
+    let tail_begin = size.saturating_sub(TAIL);
+    let tail = file.read_at(tail_begin..size).await?;
+    let length = check_tail(&tail, size)?;
+    let end = size - 8;
+    let begin = end - length;
+    let bytes = match begin.checked_sub(tail_begin) {
+        Some(before) => {
+            let (before, length) = (usize::try_from(before).unwrap_or(0), usize::try_from(length).unwrap_or(0));
+            tail.slice(before..before + length)
         }
-    }
+        None => file.read_at(begin..end).await?,
+    };
+    Directory::parse(&bytes)
 }
 
-fn check_tail(tail: &[u8], size: u64) -> Result<()> {
+/// The bytes of the directory, if the file ends as it should.
+fn check_tail(tail: &[u8], size: u64) -> Result<u64> {
     let (directory_length, magic) = match tail.last_chunk::<8>() {
         Some([a, b, c, d, magic @ ..]) => (u32::from_le_bytes([*a, *b, *c, *d]), magic),
         None => return Err(Error::internal("less was read of a parquet file than was asked for")),
@@ -86,7 +77,7 @@ fn check_tail(tail: &[u8], size: u64) -> Result<()> {
         .byte(size - 8)
         .hint("it may be cut short at its beginning; write or fetch it again"));
     }
-    Ok(())
+    Ok(u64::from(directory_length))
 }
 
 /// The error of a file that the parquet crate cannot make out; an error of our own comes back as it was.
@@ -94,68 +85,55 @@ pub fn unreadable(cause: ParquetError) -> Error {
     match cause {
         ParquetError::External(inner) => match inner.downcast::<Error>() {
             Ok(own) => *own,
-            Err(other) => damaged(&other.to_string()),
+            Err(other) => in_words(&other.to_string()),
         },
-        other => damaged(&other.to_string()),
+        ParquetError::NYI(what) => unsupported(&what),
+        other => in_words(&other.to_string()),
     }
+}
+
+/// The same where the parquet crate has put its error into words.
+pub fn in_words(cause: &str) -> Error {
+    let mut message = cause;
+    for prefix in ["Parquet argument error: ", "Parquet error: ", "Arrow: ", "External: ", "EOF: "] {
+        message = message.trim_start_matches(prefix);
+    }
+    match message.strip_prefix("NYI: ") {
+        Some(what) => unsupported(what),
+        None => damaged(message),
+    }
+}
+
+/// The error of a file that is sound and cannot be read all the same.
+pub fn unsupported(what: &str) -> Error {
+    Error::refused("the parquet file uses a part of the format that Millstream does not read")
+        .cause(what)
+        .hint("write the file again without it, or leave the column out")
 }
 
 /// The error of a file whose content contradicts itself.
 pub fn damaged(cause: &str) -> Error {
-    let message = cause.trim_start_matches("Parquet error: ").trim_start_matches("Arrow: ");
-    Error::data("damaged parquet file").cause(message).hint("write or fetch the file again")
+    Error::data("damaged parquet file").cause(cause).hint("write or fetch the file again")
 }
 
-/// A file as the parquet crate wants it. The directory has been read before.
-#[derive(Debug, Clone)]
-pub struct Fetch {
-    /// The bytes.
-    pub file: Arc<dyn ReadAt>,
-    /// The directory.
-    pub metadata: Arc<ParquetMetaData>,
-}
-
-impl AsyncFileReader for Fetch {
-    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, parquet::errors::Result<Bytes>> {
-        read(&self.file, range).boxed()
-    }
-
-    fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, parquet::errors::Result<Vec<Bytes>>> {
-        async move {
-            let requests = joined(&ranges);
-            let answers = try_join_all(requests.iter().map(|request| read(&self.file, request.clone()))).await?;
-            let piece = |range: &Range<u64>| {
-                let holder = requests.iter().zip(&answers).find(|(r, _)| r.start <= range.start && range.end <= r.end);
-                holder.and_then(|(request, bytes)| {
-                    let start = usize::try_from(range.start - request.start).ok()?;
-                    let end = usize::try_from(range.end - request.start).ok()?;
-                    (end <= bytes.len()).then(|| bytes.slice(start..end))
-                })
-            };
-            let pieces: Option<Vec<Bytes>> = ranges.iter().map(piece).collect();
-            let pieces = pieces.ok_or_else(|| ParquetError::EOF("less was read than was asked for".to_owned()))?;
-            pieces.iter().try_for_each(|chunk| pages::check(chunk).map_err(ParquetError::General))?;
-            Ok(pieces)
-        }
-        .boxed()
-    }
-
-    fn get_metadata<'a>(
-        &'a mut self,
-        _options: Option<&'a ArrowReaderOptions>,
-    ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
-        let metadata = Arc::clone(&self.metadata);
-        async move { Ok(metadata) }.boxed()
-    }
-}
-
-async fn read(file: &Arc<dyn ReadAt>, range: Range<u64>) -> parquet::errors::Result<Bytes> {
+/// The bytes of all `ranges`.
+pub async fn ranges(file: &dyn ReadAt, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
     let size = file.size();
-    if range.start > range.end || range.end > size {
-        let message = format!("the directory points to bytes {} to {} of {size}", range.start, range.end);
-        return Err(ParquetError::General(message));
+    if let Some(range) = ranges.iter().find(|range| range.start > range.end || range.end > size) {
+        return Err(damaged(&format!("the directory points to bytes {} to {} of {size}", range.start, range.end)));
     }
-    file.read_at(range).await.map_err(|error| ParquetError::External(Box::new(error)))
+    let requests = joined(ranges);
+    let answers = try_join_all(requests.iter().map(|request| file.read_at(request.clone()))).await?;
+    let piece = |range: &Range<u64>| {
+        let holder = requests.iter().zip(&answers).find(|(r, _)| r.start <= range.start && range.end <= r.end);
+        holder.and_then(|(request, bytes)| {
+            let start = usize::try_from(range.start - request.start).ok()?;
+            let end = usize::try_from(range.end - request.start).ok()?;
+            (end <= bytes.len()).then(|| bytes.slice(start..end))
+        })
+    };
+    let pieces: Option<Vec<Bytes>> = ranges.iter().map(piece).collect();
+    pieces.ok_or_else(|| damaged("less was read than was asked for"))
 }
 
 /// The requests that bring all `ranges`: those that lie close to each other are joined.

@@ -1,18 +1,25 @@
 //! The parquet format.
 //!
 //! ```text
-//!  file ─ fetch.rs ─▶ directory ─ types.rs, prune.rs ─▶ columns and row groups ─ reader.rs ─▶ batches ─ writer.rs ─▶ file
+//!  file ─ fetch.rs ─▶ directory ─ types.rs, prune.rs ─▶ columns, row groups ─ reader.rs ─▶ batches ─ writer.rs ─▶ file
+//!                                                     group.rs ◀── pages, charged ── pages.rs, memory.rs
 //! ```
-//! Encodings, compressions and the directory's own form are left to the parquet crate. This file only ties the parts
-//! together.
+//! Encodings, compressions and most of the directory's form are left to the parquet crate. What a page claims is
+//! looked at before it is unpacked (`pages.rs`), what a value claims before it is handed on (`values.rs`). This file
+//! only ties the parts together.
 
+mod directory;
 mod fetch;
+mod group;
 mod guard;
+mod memory;
 mod pages;
 mod prune;
 mod reader;
 mod spec;
+mod thrift;
 mod types;
+mod values;
 mod writer;
 
 #[cfg(test)]
@@ -23,7 +30,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use millstream_core::format::{Format, OnDrift, ParseRequest, RangeFormat, ReadAt, Reading, RowEncoder, Rows};
+use millstream_core::format::{Format, OnDrift, ParseRequest, Parsed, RangeFormat, ReadAt, Reading, RowEncoder};
 use millstream_core::registry::{Built, FormatEntry};
 use millstream_core::spec::{self as core_spec, SpecInfo};
 use millstream_core::{Error, Result};
@@ -88,7 +95,7 @@ impl RangeFormat for ParquetFormat {
     async fn columns(&self, file: Arc<dyn ReadAt>) -> Result<SchemaRef> {
         guard::guarded_future(async move {
             let directory = fetch::directory(file.as_ref()).await?;
-            types::columns(&types::reader_metadata(&directory)?)
+            Ok(types::columns(&types::reader_metadata(&directory.metadata)?))
         })
         .await
     }
@@ -97,7 +104,7 @@ impl RangeFormat for ParquetFormat {
         merge(files, on_drift, Types::Stored)
     }
 
-    fn read(&self, file: Arc<dyn ReadAt>, request: &ParseRequest) -> BoxStream<'static, Result<Rows>> {
+    fn read(&self, file: Arc<dyn ReadAt>, request: &ParseRequest) -> BoxStream<'static, Result<Parsed>> {
         reader::read(file, request.clone())
     }
 }

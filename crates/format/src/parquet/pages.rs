@@ -1,175 +1,458 @@
-//! The headers of a column chunk's pages, looked at before memory is taken for what they claim: the parquet crate believes
-//! how many values a dictionary has and how long a page becomes. What is wrong in any other way is left to it to tell.
+//! The pages of a column chunk: their headers are looked at before anything is unpacked, and what they claim is
+//! charged.
 //!
-//! A header is a struct of Thrift's compact protocol (thrift-compact-protocol.md in Thrift's specification; its fields
-//! are those of `PageHeader` in parquet.thrift).
+//! ```text
+//!  header ─▶ can it be? ─▶ checksum ─▶ limits ─▶ budget ─▶ the parquet crate unpacks it ─▶ does its encoding expand?
+//! ```
+//! What is wrong with a page in any other way is left to the parquet crate to tell. The fields of a header are those of
+//! `PageHeader` in parquet.thrift.
 
-/// No codec makes more of a byte: of zstd and brotli, which have no bound, more than this is no data that anyone has.
-const RATIO: i64 = 1 << 16;
+use std::sync::Arc;
 
-/// Structs in structs; more is no header.
-const DEEPEST: usize = 16;
+use bytes::{Buf, Bytes};
+use millstream_core::{Error, Result};
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
 
-/// What is wrong with the pages in `chunk`, if they claim what cannot be.
-pub fn check(mut chunk: &[u8]) -> Result<(), String> {
-    while !chunk.is_empty() {
-        let mut thrift = Thrift(chunk);
-        let Some(header) = thrift.page_header() else { return Ok(()) };
-        let PageHeader { stored, text, dictionary } = header;
-        if text > stored.saturating_add(1).saturating_mul(RATIO) {
-            return Err(format!("a page of {stored} bytes would be {text} bytes long"));
-        }
-        if dictionary > text.max(1) {
-            return Err(format!("a dictionary of {text} bytes would have {dictionary} values"));
-        }
-        let rest = usize::try_from(stored).ok().and_then(|stored| thrift.0.get(stored..));
-        let Some(rest) = rest else { return Ok(()) };
-        chunk = rest;
-    }
-    Ok(())
-}
+use super::fetch::damaged;
+use super::memory::{Held, Meter};
+use super::thrift::{INT32, STRUCT, Thrift};
+
+/// The kinds of pages.
+const INDEX_PAGE: i64 = 1;
+const DICTIONARY_PAGE: i64 = 2;
+
+/// A value of a dictionary takes so many bytes beside its text.
+const DICTIONARY_VALUE: usize = 16;
 
 /// What a page says of itself.
-struct PageHeader {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PageHeader {
+    kind: i64,
+    /// Bytes of the header.
+    length: usize,
     /// Bytes behind the header.
     stored: i64,
     /// Bytes of what was compressed.
-    text: i64,
-    /// Values, if it is a dictionary.
-    dictionary: i64,
+    unpacked: i64,
+    checksum: Option<i64>,
+    /// Values, with nulls and empty lists.
+    values: i64,
+    /// Rows, where the header has them.
+    rows: Option<i64>,
 }
 
-/// What is still to be read.
-struct Thrift<'a>(&'a [u8]);
-
-/// The types of fields that have to be told apart.
-const INT32: u8 = 5;
-const STRUCT: u8 = 12;
-
-impl Thrift<'_> {
-    fn page_header(&mut self) -> Option<PageHeader> {
-        let mut header = PageHeader { stored: 0, text: 0, dictionary: 0 };
-        let mut field = 0;
-        while let Some(kind) = self.field(&mut field)? {
+impl PageHeader {
+    /// The header at the beginning of `bytes`, if there is one.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut header = PageHeader::default();
+        let mut thrift = Thrift(bytes);
+        thrift.fields(|thrift, field, kind| {
             match (field, kind) {
-                (2, INT32) => header.text = self.integer()?,
-                (3, INT32) => header.stored = self.integer()?,
-                (7, STRUCT) => {
-                    let mut field = 0;
-                    while let Some(kind) = self.field(&mut field)? {
-                        match (field, kind) {
-                            (1, INT32) => header.dictionary = self.integer()?,
-                            _ => self.skip(kind, 1)?,
-                        }
+                (1, INT32) => header.kind = thrift.integer()?,
+                (2, INT32) => header.unpacked = thrift.integer()?,
+                (3, INT32) => header.stored = thrift.integer()?,
+                (4, INT32) => header.checksum = Some(thrift.integer()?),
+                // Of a data page, of a dictionary, and of a data page of the second version.
+                (5 | 7 | 8, STRUCT) => thrift.fields(|thrift, inner, kind| {
+                    match (inner, kind) {
+                        (1, INT32) => header.values = thrift.integer()?,
+                        (3, INT32) if field == 8 => header.rows = Some(thrift.integer()?),
+                        _ => thrift.skip(kind)?,
                     }
-                }
-                _ => self.skip(kind, 0)?,
+                    Some(())
+                })?,
+                _ => thrift.skip(kind)?,
             }
-        }
+            Some(())
+        })?;
+        header.length = bytes.len() - thrift.0.len();
         Some(header)
     }
 
-    /// The type of the next field of a struct, whose number `field` becomes; `Some(None)` at its end.
-    fn field(&mut self, field: &mut i64) -> Option<Option<u8>> {
-        let head = self.byte()?;
-        if head & 0x0f == 0 {
-            return Some(None);
+    /// What is wrong with it, if it claims what cannot be. How much it may unpack to is a matter of limits and memory.
+    fn check(&self) -> Result<(), String> {
+        let PageHeader { unpacked, values, .. } = *self;
+        if self.kind == DICTIONARY_PAGE && values > unpacked.max(1) {
+            return Err(format!("a dictionary of {unpacked} bytes would have {values} values"));
         }
-        *field = match head >> 4 {
-            0 => self.integer()?,
-            more => field.checked_add(i64::from(more))?,
-        };
-        Some(Some(head & 0x0f))
-    }
-
-    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
-        if depth == DEEPEST {
-            return None;
-        }
-        match kind {
-            1 | 2 => Some(()),
-            3 => self.bytes(1),
-            4..=6 => self.integer().map(drop),
-            7 => self.bytes(8),
-            8 => {
-                let length = usize::try_from(self.number()?).ok()?;
-                self.bytes(length)
-            }
-            9 | 10 => {
-                let head = self.byte()?;
-                let count = if head >> 4 == 15 { self.number()? } else { u64::from(head >> 4) };
-                // In lists a truth value has a byte.
-                let kind = if matches!(head & 0x0f, 1 | 2) { 3 } else { head & 0x0f };
-                (0..count).try_for_each(|_| self.skip(kind, depth + 1))
-            }
-            STRUCT => {
-                let mut field = 0;
-                while let Some(kind) = self.field(&mut field)? {
-                    self.skip(kind, depth + 1)?;
-                }
-                Some(())
-            }
-            // A page header has no maps.
-            _ => None,
-        }
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn bytes(&mut self, count: usize) -> Option<()> {
-        self.0 = self.0.get(count..)?;
-        Some(())
-    }
-
-    /// A number, seven bits a byte from the lowest.
-    fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    /// A number whose lowest bit is the sign.
-    fn integer(&mut self) -> Option<i64> {
-        self.number().map(|number| (number >> 1) as i64 ^ -((number & 1) as i64))
+        Ok(())
     }
 }
 
+/// The bytes of a column chunk, at their place in the file.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    /// The byte of the file at which it begins.
+    pub begin: u64,
+    /// All of it.
+    pub bytes: Bytes,
+}
+
+impl Chunk {
+    fn from(&self, start: u64) -> ParquetResult<Bytes> {
+        let at = start.checked_sub(self.begin).and_then(|at| usize::try_from(at).ok());
+        let at = at.filter(|at| *at <= self.bytes.len());
+        at.map(|at| self.bytes.slice(at..)).ok_or_else(|| outside(start))
+    }
+}
+
+fn outside(at: u64) -> ParquetError {
+    ParquetError::EOF(format!("byte {at} is outside of its column chunk"))
+}
+
+impl Length for Chunk {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+}
+
+impl ChunkReader for Chunk {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
+        Ok(self.from(start)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        let bytes = self.from(start)?;
+        if length > bytes.len() { Err(outside(start + length as u64)) } else { Ok(bytes.slice(..length)) }
+    }
+}
+
+/// What has to be known of a leaf column to tell what its values take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    /// Its name, with those of the lists and structs around it.
+    pub name: String,
+    /// The row group, from 0.
+    pub group: usize,
+    /// Whether a row can have any number of values.
+    pub repeated: bool,
+    /// Whether values can be missing.
+    pub optional: bool,
+    /// Bytes that a decoded value takes, without the text that it may point to.
+    pub width: usize,
+}
+
+impl Leaf {
+    /// Bytes that the values of a page take in lists: nobody knows how many of its rows there are in a batch.
+    fn in_lists(&self, values: i64) -> usize {
+        // Levels of both kinds, the values, and their copy when the lists are put together.
+        let each = 2 * self.width + 4;
+        if self.repeated { usize::try_from(values).unwrap_or(0).saturating_mul(each) } else { 0 }
+    }
+}
+
+/// The pages of a chunk, as their headers tell.
+#[derive(Debug, Default)]
+pub struct Outline {
+    /// For each data page the values up to its end, and the bytes that it takes.
+    pub pages: Vec<(u64, u64)>,
+    /// Bytes of dictionaries.
+    pub dictionary: u64,
+}
+
+impl Outline {
+    /// Of the pages in `chunk`, as far as they have headers.
+    pub fn of(chunk: &[u8], leaf: &Leaf) -> Self {
+        let mut outline = Outline::default();
+        let (mut at, mut values) = (0, 0_u64);
+        while let Some(header) = chunk.get(at..).filter(|rest| !rest.is_empty()).and_then(PageHeader::parse) {
+            let bytes = u64::try_from(header.unpacked).unwrap_or(0);
+            let count = u64::try_from(header.values).unwrap_or(0);
+            match header.kind {
+                INDEX_PAGE => {}
+                DICTIONARY_PAGE => outline.dictionary += bytes + count * DICTIONARY_VALUE as u64,
+                _ => {
+                    values = values.saturating_add(count);
+                    outline.pages.push((values, bytes.saturating_add(leaf.in_lists(header.values) as u64)));
+                }
+            }
+            let Ok(stored) = usize::try_from(header.stored) else { break };
+            at = at.saturating_add(header.length).saturating_add(stored);
+        }
+        outline
+    }
+}
+
+/// Reads the pages of a chunk.
+pub struct Pages {
+    inner: SerializedPageReader<Chunk>,
+    chunk: Bytes,
+    /// Where the next page begins in it.
+    at: usize,
+    compressed: bool,
+    leaf: Arc<Leaf>,
+    meter: Arc<Meter>,
+    /// What the dictionary takes, which is needed until the end.
+    dictionary: Option<Held>,
+}
+
+impl Pages {
+    /// The pages of `chunk`, which `metadata` describes, in a row group of `rows` rows.
+    pub fn new(
+        chunk: Chunk,
+        metadata: &ColumnChunkMetaData,
+        rows: usize,
+        leaf: Arc<Leaf>,
+        meter: Arc<Meter>,
+    ) -> ParquetResult<Self> {
+        let bytes = chunk.bytes.clone();
+        let compressed = metadata.compression() != Compression::UNCOMPRESSED;
+        let inner = SerializedPageReader::new(Arc::new(chunk), metadata, rows, None)?;
+        Ok(Pages { inner, chunk: bytes, at: 0, compressed, leaf, meter, dictionary: None })
+    }
+
+    /// `error`, at this column chunk.
+    fn fault(&self, error: Error) -> ParquetError {
+        let error = error.column(self.leaf.name.clone());
+        self.meter.fail(error.clone());
+        ParquetError::External(Box::new(error))
+    }
+
+    fn damaged(&self, cause: &str) -> ParquetError {
+        self.fault(damaged(&format!("row group {}: {cause}", self.leaf.group)))
+    }
+
+    /// The header and the bytes of the next page that has values, if there is one that has a header.
+    fn next_page(&mut self) -> ParquetResult<Option<(PageHeader, Bytes)>> {
+        loop {
+            let rest = self.chunk.get(self.at..).unwrap_or_default();
+            let Some(header) = PageHeader::parse(rest) else { return Ok(None) };
+            header.check().map_err(|cause| self.damaged(&cause))?;
+            let begin = self.at + header.length;
+            let end = usize::try_from(header.stored).ok().and_then(|stored| begin.checked_add(stored));
+            let Some(end) = end.filter(|end| *end <= self.chunk.len()) else { return Ok(None) };
+            self.at = end;
+            if header.kind != INDEX_PAGE {
+                return Ok(Some((header, self.chunk.slice(begin..end))));
+            }
+        }
+    }
+
+    /// Charges what a page is going to take.
+    fn admit(&mut self, header: &PageHeader, stored: &[u8]) -> ParquetResult<Option<Held>> {
+        if let Some(expected) = header.checksum
+            && crc32fast::hash(stored) != expected as u32
+        {
+            return Err(self.damaged("the checksum of a page does not match its bytes"));
+        }
+        let unpacked = usize::try_from(header.unpacked).unwrap_or(0);
+        let group = self.leaf.group;
+        let kind = if header.kind == DICTIONARY_PAGE { "the dictionary" } else { "a page" };
+        let what = format!("{kind} of row group {group}");
+        self.meter.count(stored.len() as u64, unpacked as u64, &what).map_err(|error| self.fault(error))?;
+        if header.kind == DICTIONARY_PAGE {
+            let values = usize::try_from(header.values).unwrap_or(0);
+            let held = self.meter.hold(values.saturating_mul(DICTIONARY_VALUE), &what);
+            self.dictionary = Some(held.map_err(|error| self.fault(error))?);
+        } else if self.leaf.repeated {
+            let values = format!("a page of {} values in lists of row group {group}", header.values);
+            let bytes = self.leaf.in_lists(header.values);
+            self.meter.hold_for_batch(bytes, &values).map_err(|error| self.fault(error))?;
+        }
+        let held = self.compressed.then(|| self.meter.hold(unpacked, &what));
+        held.transpose().map_err(|error| self.fault(error))
+    }
+
+    /// Charges what the values of a page take beyond its bytes, where its encoding does not show that.
+    fn admit_values(&mut self, page: &Page) -> ParquetResult<()> {
+        let encoding = page.encoding();
+        if !matches!(encoding, Encoding::DELTA_BYTE_ARRAY | Encoding::DELTA_LENGTH_BYTE_ARRAY) || !page.is_data_page() {
+            return Ok(());
+        }
+        let most = u64::from(page.num_values());
+        let Some(values) = values_of(page, &self.leaf) else { return Ok(()) };
+        let sum = delta_sum(values, most);
+        let sum = sum.map_err(|count| self.damaged(&format!("a page of {most} values has the lengths of {count}")))?;
+        let lengths = most.saturating_mul(8);
+        let prefixes = if encoding == Encoding::DELTA_BYTE_ARRAY { sum } else { 0 };
+        let what = format!("a page of texts that share their beginnings, in row group {}", self.leaf.group);
+        let bytes = usize::try_from(lengths.saturating_add(prefixes)).unwrap_or(usize::MAX);
+        self.meter.count(0, prefixes, &what).map_err(|error| self.fault(error))?;
+        self.meter.hold_for_batch(bytes, &what).map_err(|error| self.fault(error))
+    }
+}
+
+/// The values of a data page, behind its levels; `None` if it has none.
+fn values_of<'a>(page: &'a Page, leaf: &Leaf) -> Option<&'a [u8]> {
+    match page {
+        Page::DataPage { buf, def_level_encoding: Encoding::RLE, rep_level_encoding: Encoding::RLE, .. } => {
+            let mut rest: &[u8] = buf;
+            for _ in 0..usize::from(leaf.repeated) + usize::from(leaf.optional) {
+                let (length, behind) = rest.split_first_chunk::<4>()?;
+                rest = behind.get(usize::try_from(u32::from_le_bytes(*length)).ok()?..)?;
+            }
+            Some(rest)
+        }
+        Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, .. } => {
+            let levels = usize::try_from(def_levels_byte_len.checked_add(*rep_levels_byte_len)?).ok()?;
+            buf.get(levels..)
+        }
+        // The old levels without a length before them.
+        Page::DataPage { .. } | Page::DictionaryPage { .. } => None,
+    }
+}
+
+/// The sum of the numbers in `bytes`, which are written as differences (DELTA_BINARY_PACKED); an error with their count
+/// if there are more than `most`. Of what is cut short, the sum so far: it does not get decoded.
+fn delta_sum(bytes: &[u8], most: u64) -> Result<u64, u64> {
+    let mut thrift = Thrift(bytes);
+    let header = (|| Some((thrift.number()?, thrift.number()?, thrift.number()?, thrift.integer()?)))();
+    let Some((block, parts, count, first)) = header else { return Ok(0) };
+    if count > most {
+        return Err(count);
+    }
+    let (Ok(parts), Some(part)) = (usize::try_from(parts), block.checked_div(parts)) else { return Ok(0) };
+    let (mut left, mut value) = (count.saturating_sub(1), first);
+    let mut sum = if count > 0 { u64::try_from(first).unwrap_or(0) } else { 0 };
+    while left > 0 && part > 0 {
+        let block = (|| Some((thrift.integer()?, thrift.take(parts)?)))();
+        let Some((least, widths)) = block else { return Ok(sum) };
+        for width in widths {
+            let numbers = part.min(left);
+            let bytes = usize::try_from(u128::from(part) * u128::from(*width) / 8);
+            let Some(packed) = bytes.ok().and_then(|bytes| thrift.take(bytes.min(thrift.0.len()))) else {
+                return Ok(sum);
+            };
+            for index in 0..numbers {
+                value = value.wrapping_add(least).wrapping_add(bits(packed, index, *width) as i64);
+                sum = sum.saturating_add(u64::try_from(value).unwrap_or(0));
+            }
+            left -= numbers;
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// Number `index` of those that have `width` bits each, from the lowest bit of the first byte.
+fn bits(packed: &[u8], index: u64, width: u8) -> u64 {
+    let first = u128::from(index) * u128::from(width);
+    let Ok(byte) = usize::try_from(first / 8) else { return 0 };
+    let mut window = [0; 16];
+    let bytes = packed.get(byte..).unwrap_or_default();
+    let count = bytes.len().min(window.len());
+    window[..count].copy_from_slice(&bytes[..count]);
+    let shifted = u128::from_le_bytes(window) >> (first % 8);
+    (shifted & ((1_u128 << width.min(64)) - 1)) as u64
+}
+
+impl PageReader for Pages {
+    fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
+        // Without a header that makes sense it is left to the parquet crate to say what is wrong.
+        let held = match self.next_page()? {
+            Some((header, stored)) => self.admit(&header, &stored)?,
+            None => None,
+        };
+        let Some(mut page) = self.inner.get_next_page()? else { return Ok(None) };
+        let (Page::DataPage { buf, .. } | Page::DataPageV2 { buf, .. } | Page::DictionaryPage { buf, .. }) = &mut page;
+        if let Some(held) = held {
+            *buf = held.on(std::mem::take(buf));
+        }
+        self.admit_values(&page)?;
+        Ok(Some(page))
+    }
+
+    fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
+        self.inner.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> ParquetResult<()> {
+        self.next_page()?;
+        self.inner.skip_next_page()
+    }
+
+    fn at_record_boundary(&mut self) -> ParquetResult<bool> {
+        self.inner.at_record_boundary()
+    }
+}
+
+impl Iterator for Pages {
+    type Item = ParquetResult<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+/// The pages of the one chunk that a column has in a row group.
+pub struct OnePageReader(pub Option<Pages>);
+
+impl Iterator for OnePageReader {
+    type Item = ParquetResult<Box<dyn PageReader>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(|pages| Ok(Box::new(pages) as Box<dyn PageReader>))
+    }
+}
+
+impl PageIterator for OnePageReader {}
+
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::*;
 
-    /// The header of a dictionary: its type, its text's bytes, its own, its number of values (each below 64, or as given).
+    /// The header of a dictionary: its type, its text's bytes, its own, its number of values (each below 64, or as
+    /// given).
     fn dictionary(text: &[u8], stored: u8, values: &[u8]) -> Vec<u8> {
         [&[0x15, 4, 0x15], text, &[0x15, 2 * stored, 0x4c, 0x15], values, &[0x15, 0, 0, 0]].concat()
     }
 
+    fn leaf(repeated: bool) -> Leaf {
+        Leaf { name: "a".into(), group: 0, repeated, optional: true, width: 8 }
+    }
+
     #[test]
-    fn what_cannot_be_is_told_and_anything_else_is_not() {
+    fn a_header_tells_what_its_page_takes() {
         let page = [dictionary(&[16], 8, &[4]), vec![7; 8]].concat();
-        assert_eq!(check(&page), Ok(()));
-        assert_eq!(check(&[page.clone(), page.clone()].concat()), Ok(()));
+        let header = PageHeader::parse(&page).expect("a header");
+        assert_eq!((header.stored, header.unpacked, header.values, header.length), (8, 8, 2, page.len() - 8));
+        assert_eq!(header.check(), Ok(()));
         let huge = [0xfe, 0xff, 0xff, 0xff, 2];
-        let values = [dictionary(&[16], 8, &huge), vec![7; 8]].concat();
-        let told = Err("a dictionary of 8 bytes would have 402653183 values".to_owned());
-        assert_eq!((check(&values), check(&[page.clone(), values].concat())), (told.clone(), told));
-        let long = [dictionary(&huge, 8, &[4]), vec![7; 8]].concat();
-        assert_eq!(check(&long), Err("a page of 8 bytes would be 402653183 bytes long".into()));
+        let claimed = PageHeader::parse(&dictionary(&[16], 8, &huge)).expect("a header");
+        assert_eq!(claimed.check(), Err("a dictionary of 8 bytes would have 402653183 values".into()));
+        let twice = [page.clone(), page.clone()].concat();
+        assert_eq!(Outline::of(&twice, &leaf(false)).dictionary, 2 * (8 + 2 * DICTIONARY_VALUE as u64));
+        // A data page of 1,000 values in 50 bytes, which unpack to 2,000; field 4 is its checksum.
+        let data =
+            [&[0x15, 0, 0x15, 0xa0, 0x1f, 0x15, 0x64, 0x15, 6, 0x1c, 0x15, 0xd0, 0x0f, 0, 0][..], &[0; 50]].concat();
+        let header = PageHeader::parse(&data).expect("a header");
+        assert_eq!((header.values, header.unpacked, header.checksum), (1_000, 2_000, Some(3)));
+        assert_eq!(Outline::of(&data, &leaf(false)).pages, [(1_000, 2_000)]);
+        assert_eq!(Outline::of(&data, &leaf(true)).pages, [(1_000, 2_000 + 1_000 * 20)], "with levels and a copy");
         // Cut anywhere, or no header at all: that is for others to tell.
-        for end in 0..page.len() {
-            assert_eq!(check(&page[..end]), Ok(()));
+        for end in 0..page.len() - 8 {
+            assert_eq!(PageHeader::parse(&page[..end]), None);
         }
         for text in [&[0xff; 100][..], &[0x1c; 100], &[0x19; 100], &[0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x0f]] {
-            assert_eq!(check(text), Ok(()));
+            assert_eq!(PageHeader::parse(text), None);
+        }
+    }
+
+    #[test]
+    fn differences_are_summed_without_being_kept() {
+        // Blocks of 128 in 4 parts: 7, then twice 5 + a difference of 3 bits (1 and 2, packed as 0b010_001).
+        let numbers = [0x80, 0x01, 4, 3, 14, 10, 3, 0, 0, 0, 0b0001_0001, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(delta_sum(&numbers, 3), Ok(7 + 13 + 20));
+        assert_eq!(delta_sum(&numbers, 2), Err(3), "more than the page has");
+        assert_eq!(delta_sum(&numbers[..9], 3), Ok(7), "cut short");
+        assert_eq!(delta_sum(&[], 3), Ok(0));
+        for width in [1_u8, 7, 8, 13, 31, 64] {
+            let packed: Vec<u8> = (0..64).collect();
+            let mut bit_by_bit = 0_u64;
+            for bit in 0..width {
+                let at = usize::from(3 * width) + usize::from(bit);
+                bit_by_bit |= u64::from(packed[at / 8] >> (at % 8) & 1) << bit;
+            }
+            assert_eq!(bits(&packed, 3, width), bit_by_bit, "{width} bits");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! than they seem to, the group is read.
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Scalar};
+use arrow::compute::cast;
 use arrow::compute::kernels::cmp;
 use arrow::datatypes::{DataType, Float16Type, Float32Type, Float64Type, SchemaRef};
 use millstream_core::format::{Bound, Comparison, ParseRequest};
@@ -54,6 +55,10 @@ fn is_comparable(bound: &Bound) -> bool {
 fn excluded(metadata: &ArrowReaderMetadata, column: usize, bound: &Bound) -> Option<BooleanArray> {
     let directory = metadata.metadata();
     let field = metadata.schema().fields().get(column)?;
+    // They are found by their name.
+    if metadata.schema().fields().iter().filter(|other| other.name() == field.name()).count() > 1 {
+        return None;
+    }
     let statistics = StatisticsConverter::try_new(field.name(), metadata.schema(), metadata.parquet_schema()).ok()?;
     let leaf = statistics.parquet_column_index()?;
     let reliable = |group: &parquet::file::metadata::RowGroupMetaData| {
@@ -64,8 +69,12 @@ fn excluded(metadata: &ArrowReaderMetadata, column: usize, bound: &Bound) -> Opt
     if !directory.row_groups().iter().all(|group| reliable(group).is_some()) {
         return None;
     }
-    let least = statistics.row_group_mins(directory.row_groups()).ok()?;
-    let greatest = statistics.row_group_maxes(directory.row_groups()).ok()?;
+    let shown = |values: ArrayRef| match (values.data_type(), bound.value.data_type()) {
+        (DataType::BinaryView, DataType::Binary) => cast(&values, &DataType::Binary).ok(),
+        _ => Some(values),
+    };
+    let least = shown(statistics.row_group_mins(directory.row_groups()).ok()?)?;
+    let greatest = shown(statistics.row_group_maxes(directory.row_groups()).ok()?)?;
     // A value can have a type that the reader decodes and the statistics do not.
     if least.data_type() != bound.value.data_type() || greatest.data_type() != bound.value.data_type() {
         return None;

@@ -5,29 +5,37 @@
 //! ```
 //! One row group's chunks of the wanted columns are in memory at a time.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
+use arrow::array::{
+    ArrayRef, BooleanArray, BooleanBufferBuilder, Int64Array, RecordBatch, RecordBatchOptions, new_null_array,
+};
+use arrow::compute::{CastOptions, can_cast_types, cast_with_options, filter, filter_record_batch};
 use arrow::datatypes::{DataType, SchemaRef};
+use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
-use millstream_core::format::{OnDrift, ParseRequest, ReadAt, Rows, Validate};
+use millstream_core::format::{OnDrift, ParseRequest, Parsed, ReadAt, Reject, Rows, Validate};
+use millstream_core::values::fault as value_fault;
 use millstream_core::{Error, Result};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
-use parquet::arrow::async_reader::ParquetRecordBatchStream;
-use parquet::arrow::{ParquetRecordBatchStreamBuilder, ProjectionMask};
+use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
 
-use super::fetch::{self, Fetch, damaged, unreadable};
+use super::directory::Directory;
+use super::fetch::{self, damaged, unreadable};
+use super::group::{self, ColumnChunk, OpenGroup};
 use super::guard::guarded_future;
-use super::{prune, types};
+use super::memory::Meter;
+use super::{prune, types, values};
 use crate::drift::match_columns;
 
 /// The rows of one file.
-pub fn read(file: Arc<dyn ReadAt>, request: ParseRequest) -> BoxStream<'static, Result<Rows>> {
+pub fn read(file: Arc<dyn ReadAt>, request: ParseRequest) -> BoxStream<'static, Result<Parsed>> {
     let rows = async move {
-        let reader = Reader { plan: guarded_future(Plan::new(file, request)).await?, group: 0, row: 0, batches: None };
+        let plan = guarded_future(Plan::new(file, request)).await?;
+        let reader = Reader { plan, group: 0, row: 0, open: None, decoded: VecDeque::new() };
         Ok(stream::try_unfold(reader, |mut reader| async move {
             let rows = guarded_future(reader.next()).await?;
             Ok(rows.map(|rows| (rows, reader)))
@@ -38,10 +46,16 @@ pub fn read(file: Arc<dyn ReadAt>, request: ParseRequest) -> BoxStream<'static, 
 
 /// How one file is read.
 struct Plan {
-    fetch: Fetch,
-    metadata: ArrowReaderMetadata,
+    file: Arc<dyn ReadAt>,
+    directory: Directory,
+    meter: Arc<Meter>,
+    levels: FieldLevels,
+    /// The leaf columns that are decoded, with their types.
+    leaves: Vec<(usize, DataType)>,
     /// Indices of the file's columns that are decoded, ascending, as they come out of the reader.
     decoded: Vec<usize>,
+    /// Their types as the source shows them.
+    shown: Vec<DataType>,
     /// For each column of the output its place among `decoded`; `None` if the file lacks it.
     places: Vec<Option<usize>>,
     output: SchemaRef,
@@ -81,41 +95,45 @@ struct Reader {
     /// Rows of it that came out.
     row: i64,
     /// The open group; `None` between groups, and where nothing has to be decoded.
-    batches: Option<ParquetRecordBatchStream<Fetch>>,
+    open: Option<OpenGroup>,
+    /// Rows that are decoded and have not come out.
+    decoded: VecDeque<RecordBatch>,
 }
 
 impl Reader {
-    async fn next(&mut self) -> Result<Option<Rows>> {
+    async fn next(&mut self) -> Result<Option<Parsed>> {
         while let Some(group) = self.plan.groups.get(self.group) {
             let first_row = group.rows.start + self.row;
             let left = group.rows.end - first_row;
-            let rows = if self.plan.decoded.is_empty() {
-                self.plan.count(group, first_row, left)?
+            if self.plan.decoded.is_empty() {
+                if let Some(rows) = self.plan.count(group, first_row, left)? {
+                    self.row += rows.batch.num_rows() as i64;
+                    return Ok(Some(parsed(rows)));
+                }
+            } else if let Some(batch) = self.decoded.pop_front() {
+                self.row += batch.num_rows() as i64;
+                return self.plan.finish(group, &batch, first_row).map(Some);
             } else {
-                let batches = match &mut self.batches {
-                    Some(batches) => batches,
-                    None => self.batches.insert(self.plan.open(group)?),
+                let open = match &mut self.open {
+                    Some(open) => open,
+                    None => self.open.insert(self.plan.open(group).await?),
                 };
-                match batches.next().await.transpose().map_err(unreadable)? {
+                match open.next().await? {
                     Some(batch) if batch.num_rows() as i64 > left => {
                         return Err(damaged("a row group has more rows than its directory says"));
                     }
-                    Some(batch) => Some(self.plan.finish_rows(group, batch.num_rows(), batch.columns(), first_row)?),
+                    Some(batch) => {
+                        let parts = values::parts(&batch).into_iter();
+                        self.decoded.extend(parts.map(|part| batch.slice(part.start, part.len())));
+                        continue;
+                    }
                     None if left > 0 => return Err(damaged(&format!("a row group ends {left} rows too early"))),
-                    None => None,
-                }
-            };
-            match rows {
-                Some(rows) => {
-                    self.row += rows.batch.num_rows() as i64;
-                    return Ok(Some(rows));
-                }
-                None => {
-                    self.batches = None;
-                    self.group += 1;
-                    self.row = 0;
+                    None => {}
                 }
             }
+            self.open = None;
+            self.group += 1;
+            self.row = 0;
         }
         Ok(None)
     }
@@ -124,8 +142,8 @@ impl Reader {
 impl Plan {
     async fn new(file: Arc<dyn ReadAt>, request: ParseRequest) -> Result<Self> {
         let directory = fetch::directory(file.as_ref()).await?;
-        let metadata = types::reader_metadata(&directory)?;
-        let file_columns = types::columns(&metadata)?;
+        let metadata = types::reader_metadata(&directory.metadata)?;
+        let file_columns = types::columns(&metadata);
         let names: Vec<&str> = file_columns.fields().iter().map(|field| field.name().as_str()).collect();
         let matched = match_columns(&names, &request.schema, request.on_drift)?;
         check_types(&file_columns, &matched, &request)?;
@@ -143,9 +161,28 @@ impl Plan {
         let places = request.projection.iter().map(place).collect();
         let kept = prune::groups(&metadata, &file_columns, &matched, &request);
         let groups = groups(&metadata, &kept)?;
+        let schema = metadata.parquet_schema();
+        let mut leaves = Vec::new();
+        for (leaf, data_type) in types::leaf_types(&metadata).into_iter().enumerate() {
+            if leaf >= schema.num_columns() || decoded.binary_search(&schema.get_column_root_idx(leaf)).is_err() {
+                continue;
+            }
+            if directory.is_encrypted(leaf) {
+                return Err(Error::refused("the column is encrypted")
+                    .column(schema.column(leaf).path().string())
+                    .hint("Millstream reads no encrypted columns: leave it out of the job, or write the file anew"));
+            }
+            leaves.push((leaf, data_type));
+        }
+        let mask = ProjectionMask::roots(schema, decoded.iter().copied());
+        let levels = parquet_to_arrow_field_levels(schema, mask, Some(metadata.schema().fields()));
         Ok(Plan {
-            fetch: Fetch { file, metadata: directory },
-            metadata,
+            meter: Meter::new(&request),
+            levels: levels.map_err(unreadable)?,
+            leaves,
+            shown: decoded.iter().map(|&column| file_columns.field(column).data_type().clone()).collect(),
+            file,
+            directory,
             decoded,
             places,
             output: request.output_schema(),
@@ -156,25 +193,90 @@ impl Plan {
         })
     }
 
-    /// The batches of one row group.
-    fn open(&self, group: &Group) -> Result<ParquetRecordBatchStream<Fetch>> {
-        let mask = ProjectionMask::roots(self.metadata.parquet_schema(), self.decoded.iter().copied());
-        ParquetRecordBatchStreamBuilder::new_with_metadata(self.fetch.clone(), self.metadata.clone())
-            .with_batch_size(self.batch_rows)
-            .with_row_groups(vec![group.index])
-            .with_projection(mask)
-            .build()
-            .map_err(unreadable)
+    /// Fetches the wanted chunks of a row group.
+    async fn open(&self, group: &Group) -> Result<OpenGroup> {
+        let metadata = &self.directory.metadata;
+        let schema = metadata.file_metadata().schema_descr();
+        let chunk = |(leaf, data_type): &(usize, DataType)| {
+            let about = group::about(&schema.column(*leaf), group.index, data_type);
+            self.directory.chunk(group.index, *leaf).map(|metadata| ColumnChunk { leaf: *leaf, metadata, about })
+        };
+        let chunks = self.leaves.iter().map(chunk).collect::<Result<Vec<_>>>()?;
+        let range = |chunk: &ColumnChunk| {
+            let (begin, length) = chunk.metadata.byte_range();
+            begin..begin.saturating_add(length)
+        };
+        let ranges: Vec<Range<u64>> = chunks.iter().map(range).collect();
+        let stored = ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.end - range.start));
+        let room = self.meter.admit(usize::try_from(stored).unwrap_or(usize::MAX)).await;
+        if !room && stored <= self.file.size() {
+            let columns = if chunks.len() == 1 { "the column" } else { "the columns" };
+            return Err(self.meter.too_large(stored, &format!("{columns} of row group {}, packed,", group.index)));
+        }
+        // What is fetched is charged by the one who fetches it.
+        self.meter.begin();
+        let bytes = fetch::ranges(self.file.as_ref(), &ranges).await?;
+        OpenGroup::new(metadata, group.index, &chunks, bytes, &self.levels, self.batch_rows, &self.meter)
     }
 
     /// The next rows where nothing needs to be decoded: the file has none of the columns, or none are wanted.
     fn count(&self, group: &Group, first_row: i64, left: i64) -> Result<Option<Rows>> {
         let rows = usize::try_from(left).unwrap_or(usize::MAX).min(self.batch_rows);
-        if rows == 0 { Ok(None) } else { self.finish_rows(group, rows, &[], first_row).map(Some) }
+        if rows == 0 { Ok(None) } else { self.rows(group, rows, &[], first_row).map(Some) }
+    }
+
+    /// Decoded rows as the source shows them, without those that have a value which its type does not allow.
+    fn finish(&self, group: &Group, batch: &RecordBatch, first_row: i64) -> Result<Parsed> {
+        let shown = batch.columns().iter().zip(&self.shown).map(|(column, shown)| values::present(column, shown));
+        let columns: Vec<ArrayRef> = shown.collect::<Result<_, _>>().map_err(|cause| damaged(&cause.to_string()))?;
+        let rows = batch.num_rows();
+        let fault = |rows: Range<usize>| {
+            columns.iter().enumerate().find_map(|(index, column)| Some((index, value_fault(column, rows.clone())?)))
+        };
+        if fault(0..rows).is_none() {
+            let rows = self.rows(group, rows, &columns, first_row)?;
+            return Ok(parsed(rows));
+        }
+        let mut parsed = Parsed::default();
+        let mut sound = BooleanBufferBuilder::new(rows);
+        for row in 0..rows {
+            let found = fault(row..row + 1);
+            sound.append(found.is_none());
+            let Some((index, error)) = found else { continue };
+            let number = first_row + row as i64;
+            let (line, byte) = (number.unsigned_abs(), group.place(number).unsigned_abs());
+            let raw = self.row_as_json(&columns, row, index, error.offending_text().unwrap_or_default());
+            let name = self.name(self.decoded[index]);
+            let reason = error.cause(format!("in row group {}", group.index)).line(line).byte(byte).column(name);
+            parsed.refuse(Reject { raw, byte, line, reason });
+        }
+        let all = self.rows(group, rows, &columns, first_row)?;
+        let sound = BooleanArray::new(sound.finish(), None);
+        let kept = |values: &Option<ArrayRef>| values.as_ref().map(|values| filter(values, &sound)).transpose();
+        let kept = filter_record_batch(&all.batch, &sound)
+            .and_then(|batch| Ok(Rows { batch, lines: kept(&all.lines)?, bytes: kept(&all.bytes)? }));
+        parsed.rows.extend(kept.ok().filter(|rows| rows.batch.num_rows() > 0));
+        Ok(parsed)
+    }
+
+    /// The name of a column of the file.
+    fn name(&self, column: usize) -> String {
+        let schema = self.directory.metadata.file_metadata().schema_descr();
+        schema.root_schema().get_fields().get(column).map_or_else(String::new, |field| field.name().to_owned())
+    }
+
+    /// A row with a value that cannot be shown, whose text is `text`.
+    fn row_as_json(&self, columns: &[ArrayRef], row: usize, bad: usize, text: &str) -> Bytes {
+        let mut object = serde_json::Map::new();
+        for (index, (column, values)) in self.decoded.iter().zip(columns).enumerate() {
+            let value = if index == bad { Some(text.into()) } else { json_of(values, row) };
+            object.insert(self.name(*column), value.unwrap_or_default());
+        }
+        Bytes::from(serde_json::Value::Object(object).to_string())
     }
 
     /// The output's columns from those that were decoded.
-    fn finish_rows(&self, group: &Group, rows: usize, decoded: &[ArrayRef], first_row: i64) -> Result<Rows> {
+    fn rows(&self, group: &Group, rows: usize, decoded: &[ArrayRef], first_row: i64) -> Result<Rows> {
         let column = |(place, field): (&Option<usize>, &arrow::datatypes::FieldRef)| match place {
             None => Ok(new_null_array(field.data_type(), rows)),
             Some(place) => convert(&decoded[*place], field.data_type()).map_err(|error| error.column(field.name())),
@@ -194,6 +296,26 @@ impl Plan {
         });
         Ok(Rows { batch, lines, bytes })
     }
+}
+
+fn parsed(rows: Rows) -> Parsed {
+    let mut parsed = Parsed::default();
+    parsed.rows.push(rows);
+    parsed
+}
+
+/// One value; `None` if JSON cannot show it.
+fn json_of(values: &ArrayRef, row: usize) -> Option<serde_json::Value> {
+    // What is wrong with a value may be wrong with another of the row, too.
+    if value_fault(values, row..row + 1).is_some() {
+        return None;
+    }
+    let batch = RecordBatch::try_from_iter_with_nullable([("value", values.slice(row, 1), true)]).ok()?;
+    let mut writer = arrow_json::LineDelimitedWriter::new(Vec::new());
+    writer.write(&batch).ok()?;
+    writer.finish().ok()?;
+    let mut object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&writer.into_inner()).ok()?;
+    object.remove("value")
 }
 
 /// Types that differ are an error, unless the source widens; and then only if they can be converted.

@@ -1,5 +1,6 @@
 //! The types of a file's columns, as the reader is asked for them and as the source shows them.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -7,40 +8,31 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, Tim
 use millstream_core::format::TEXT;
 use millstream_core::{Error, Result};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
-use parquet::basic::Type as PhysicalType;
+use parquet::basic::{LogicalType, Type as PhysicalType};
 use parquet::file::metadata::ParquetMetaData;
 
-use super::fetch::{damaged, unreadable};
+use super::fetch::unreadable;
 
-/// The directory with the types that the reader is to give: texts as views, dictionaries decoded, the old 96-bit
-/// timestamps as microseconds (nanoseconds would reach only from 1677 to 2262).
+/// The directory with the types that the reader is to give: texts and bytes as views, dictionaries decoded, the old
+/// 96-bit timestamps as microseconds (nanoseconds would reach only from 1677 to 2262).
 pub fn reader_metadata(metadata: &Arc<ParquetMetaData>) -> Result<ArrowReaderMetadata> {
     let stored = ArrowReaderMetadata::try_new(Arc::clone(metadata), ArrowReaderOptions::new()).map_err(unreadable)?;
-    let parquet_schema = metadata.file_metadata().schema_descr();
-    let mut leaf = 0;
-    let fields: Vec<FieldRef> = stored
-        .schema()
-        .fields()
-        .iter()
-        .map(|field| {
-            with_type(field, as_read, &mut leaf, &|leaf| {
-                parquet_schema.columns().get(leaf).is_some_and(|column| column.physical_type() == PhysicalType::INT96)
-            })
-        })
-        .collect();
+    let leaves = metadata.file_metadata().schema_descr().columns();
+    let is_int96 = |leaf: usize| leaves.get(leaf).is_some_and(|leaf| leaf.physical_type() == PhysicalType::INT96);
+    let fields = with_leaves(stored.schema().fields(), &|data_type, leaf| as_read(data_type, is_int96(leaf)));
     let wanted = Arc::new(Schema::new_with_metadata(fields, stored.schema().metadata().clone()));
     let options = ArrowReaderOptions::new().with_schema(wanted);
     ArrowReaderMetadata::try_new(Arc::clone(metadata), options).map_err(unreadable)
 }
 
-/// Changes the types at the leaves of a field.
-fn with_type(
-    field: &FieldRef,
-    change: fn(&DataType, bool) -> DataType,
-    leaf: &mut usize,
-    is_int96: &dyn Fn(usize) -> bool,
-) -> FieldRef {
-    let mut child = |field: &FieldRef| with_type(field, change, leaf, is_int96);
+/// `fields` with other types at their leaves; `change` gets the type and the number of the leaf.
+fn with_leaves(fields: &Fields, change: &dyn Fn(&DataType, usize) -> DataType) -> Vec<FieldRef> {
+    let mut leaf = 0;
+    fields.iter().map(|field| with_type(field, change, &mut leaf)).collect()
+}
+
+fn with_type(field: &FieldRef, change: &dyn Fn(&DataType, usize) -> DataType, leaf: &mut usize) -> FieldRef {
+    let mut child = |field: &FieldRef| with_type(field, change, leaf);
     let data_type = match field.data_type() {
         DataType::List(item) => DataType::List(child(item)),
         DataType::LargeList(item) => DataType::LargeList(child(item)),
@@ -48,7 +40,7 @@ fn with_type(
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(child).collect()),
         DataType::Map(entries, sorted) => DataType::Map(child(entries), *sorted),
         other => {
-            let changed = change(other, is_int96(*leaf));
+            let changed = change(other, *leaf);
             *leaf += 1;
             changed
         }
@@ -56,25 +48,60 @@ fn with_type(
     Arc::new(field.as_ref().clone().with_data_type(data_type))
 }
 
+/// Views point into the page that they were read from: a value of a dictionary is there once, however many rows have
+/// it.
 fn as_read(data_type: &DataType, is_int96: bool) -> DataType {
     match data_type {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => TEXT,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => DataType::BinaryView,
         DataType::Dictionary(_, values) => as_read(values, is_int96),
         DataType::Timestamp(_, zone) if is_int96 => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
         other => other.clone(),
     }
 }
 
-/// The columns as a source shows them: everything may be null, names and types are all there is, one binary type.
-pub fn columns(metadata: &ArrowReaderMetadata) -> Result<SchemaRef> {
-    let fields = metadata.schema().fields();
-    let mut names = HashSet::new();
+/// The types of the leaves, in their order.
+pub fn leaf_types(metadata: &ArrowReaderMetadata) -> Vec<DataType> {
+    let types = RefCell::new(Vec::new());
+    with_leaves(metadata.schema().fields(), &|data_type, _| {
+        types.borrow_mut().push(data_type.clone());
+        data_type.clone()
+    });
+    types.into_inner()
+}
+
+/// The columns as a source shows them: everything may be null, names and types are all there is, one binary type, UUIDs
+/// as text. A name that was there before gets a number, as in a CSV file.
+pub fn columns(metadata: &ArrowReaderMetadata) -> SchemaRef {
+    let leaves = metadata.parquet_schema().columns();
+    let is_uuid =
+        |leaf: usize| leaves.get(leaf).is_some_and(|leaf| leaf.logical_type_ref() == Some(&LogicalType::Uuid));
+    let fields = with_leaves(metadata.schema().fields(), &|data_type, leaf| match data_type {
+        DataType::FixedSizeBinary(16) if is_uuid(leaf) => TEXT,
+        other => other.clone(),
+    });
+    let names = unique_names(metadata.schema().fields());
+    let shown = fields.iter().zip(names).map(|(field, name)| Field::new(name, shown(field.data_type()), true));
+    Arc::new(Schema::new(shown.collect::<Vec<_>>()))
+}
+
+fn unique_names(fields: &Fields) -> Vec<String> {
+    let taken: HashSet<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+    let mut seen: HashSet<&str> = HashSet::new();
+    let mut names: Vec<String> = Vec::new();
+    let mut added: HashSet<String> = HashSet::new();
     for field in fields {
-        if !names.insert(field.name()) {
-            return Err(damaged(&format!("two of its columns are named {}", field.name())));
+        let name = field.name().as_str();
+        if seen.insert(name) {
+            names.push(name.to_owned());
+            continue;
         }
+        let free = |name: &String| !taken.contains(name.as_str()) && !added.contains(name);
+        let numbered = (2_u64..).map(|number| format!("{name}_{number}")).find(free).unwrap_or_default();
+        added.insert(numbered.clone());
+        names.push(numbered);
     }
-    Ok(Arc::new(Schema::new(shown_fields(fields))))
+    names
 }
 
 fn shown_fields(fields: &Fields) -> Vec<Field> {
@@ -88,6 +115,15 @@ fn shown(data_type: &DataType) -> DataType {
             DataType::List(Arc::new(Field::new_list_field(shown(item.data_type()), true)))
         }
         DataType::Struct(fields) => DataType::Struct(shown_fields(fields).into()),
+        DataType::Map(entries, sorted) => match entries.data_type() {
+            // The names of its parts, and that keys are never null, belong to the type.
+            DataType::Struct(parts) => {
+                let part = |part: &FieldRef| part.as_ref().clone().with_data_type(shown(part.data_type()));
+                let parts = DataType::Struct(parts.iter().map(part).collect());
+                DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(parts)), *sorted)
+            }
+            _ => data_type.clone(),
+        },
         other => other.clone(),
     }
 }

@@ -3,13 +3,17 @@
 //! Rows gather in a row group until it is full; only then bytes come out. The group in progress is in memory, encoded
 //! and compressed as far as whole pages go.
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, IntervalUnit, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, IntervalUnit, Schema, SchemaRef};
 use millstream_core::format::RowEncoder;
 use millstream_core::{Error, Result};
-use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::{ARROW_SCHEMA_META_KEY, ArrowWriter, encode_arrow_schema};
 use parquet::basic::{Compression as Codec, GzipLevel, ZstdLevel};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
 use super::spec::{Compression, ParquetSpec};
@@ -26,7 +30,9 @@ pub struct ParquetEncoder {
 impl ParquetEncoder {
     /// An encoder for rows of `schema`; an error if parquet has no form for one of its types.
     pub fn new(spec: &ParquetSpec, schema: SchemaRef) -> Result<Self> {
+        let declared = encode_arrow_schema(&without_views(&schema));
         let properties = WriterProperties::builder()
+            .set_key_value_metadata(Some(vec![KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), declared)]))
             .set_created_by(concat!("millstream ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_compression(codec(spec.compression))
             .set_max_row_group_row_count(Some(spec.row_group_rows.max(1) as usize))
@@ -34,13 +40,42 @@ impl ParquetEncoder {
         for field in schema.fields() {
             check_type(field.data_type()).map_err(|error| error.column(field.name()))?;
         }
-        let writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties))
+        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+        let writer = ArrowWriter::try_new_with_options(Vec::new(), schema, options)
             .map_err(|cause| Error::job("parquet cannot write one of the column types").cause(cause).hint(CONVERT))?;
         Ok(ParquetEncoder { writer: Some(writer) })
     }
 }
 
 const CONVERT: &str = "convert the column in SQL before it is written: CAST(… AS VARCHAR)";
+
+/// The schema as other readers take it from the file's metadata: the same types without views, which hardly any of them
+/// computes with. The values are stored the same.
+fn without_views(schema: &Schema) -> Schema {
+    Schema::new_with_metadata(
+        schema.fields().iter().map(field_without_views).collect::<Vec<_>>(),
+        schema.metadata().clone(),
+    )
+}
+
+fn field_without_views(field: &FieldRef) -> FieldRef {
+    Arc::new(field.as_ref().clone().with_data_type(type_without_views(field.data_type())))
+}
+
+fn type_without_views(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::List(item) | DataType::ListView(item) => DataType::List(field_without_views(item)),
+        DataType::LargeList(item) | DataType::LargeListView(item) => DataType::LargeList(field_without_views(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(field_without_views(item), *size),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field_without_views).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(field_without_views(entries), *sorted),
+        DataType::Dictionary(keys, values) => DataType::Dictionary(keys.clone(), Box::new(type_without_views(values))),
+        DataType::RunEndEncoded(ends, values) => DataType::RunEndEncoded(Arc::clone(ends), field_without_views(values)),
+        other => other.clone(),
+    }
+}
 
 /// An error for the types that the parquet crate refuses too late: at the first row, or with a panic.
 fn check_type(data_type: &DataType) -> Result<()> {

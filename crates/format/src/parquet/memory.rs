@@ -1,0 +1,174 @@
+//! What decoding a file takes of the budget, and what it may unpack to.
+//!
+//! ```text
+//!  headers of the pages ─▶ admit: what the next batch takes, waited for ─▶ page by page: charged, then unpacked
+//! ```
+//! A page is charged as long as a value points into it; what else a batch takes, until the next one is asked for.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use millstream_core::codec::{Limits, RATIO_APPLIES_FROM};
+use millstream_core::format::ParseRequest;
+use millstream_core::spec::Size;
+use millstream_core::{Budget, Error, ErrorKind, Reservation};
+
+/// So much of a batch is charged whether there is room for it or not: others do with less.
+const SMALL: usize = 8 << 20;
+
+/// How long room for a batch is waited for: what holds the memory may be waiting for these rows.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Charges the decoding of one file.
+#[derive(Debug)]
+pub struct Meter {
+    budget: Option<Arc<Budget>>,
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Reserved for the batch that is being decoded, and not used yet.
+    admitted: Option<Reservation>,
+    /// What was charged to the batch without room.
+    forced: usize,
+    /// What is held until the next batch is asked for.
+    batch: Vec<Reservation>,
+    /// Bytes of the pages that were read, as they are stored and unpacked.
+    stored: u64,
+    unpacked: u64,
+    /// What went wrong, while the parquet crate has only words for it.
+    fault: Option<Error>,
+}
+
+impl Meter {
+    /// For the reading of one file.
+    pub fn new(request: &ParseRequest) -> Arc<Self> {
+        Arc::new(Meter { budget: request.budget.clone(), limits: request.limits.clone(), state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All there is, in bytes.
+    pub fn most(&self) -> u64 {
+        self.budget.as_ref().map_or(u64::MAX, |budget| budget.limit() as u64)
+    }
+
+    /// The next batch begins: gives back what was held for the last one.
+    pub fn begin(&self) {
+        let mut state = self.state();
+        state.admitted = None;
+        state.forced = 0;
+        state.batch.clear();
+    }
+
+    /// The next batch begins, and is going to take about `bytes`: waits until they are free. `false` if they are not.
+    pub async fn admit(&self, bytes: usize) -> bool {
+        self.begin();
+        let Some(budget) = self.budget.as_ref().filter(|_| bytes > SMALL) else { return true };
+        let patience = if bytes as u64 > budget.process() { Duration::ZERO } else { PATIENCE };
+        let admitted = budget.reserve_within(bytes, patience).await;
+        let enough = admitted.is_some();
+        self.state().admitted = admitted;
+        enough
+    }
+
+    /// Charges `bytes`; `None` if there is no room for them.
+    fn charge(&self, bytes: usize) -> Option<Option<Reservation>> {
+        let Some(budget) = &self.budget else { return Some(None) };
+        let mut state = self.state();
+        if let Some(admitted) = &mut state.admitted
+            && admitted.bytes() >= bytes
+        {
+            return Some(Some(admitted.split(bytes)));
+        }
+        if state.forced + bytes <= SMALL {
+            state.forced += bytes;
+            return Some(Some(Reservation::of_taken(budget, bytes)));
+        }
+        budget.try_reserve("decoding", bytes).ok().map(Some)
+    }
+
+    /// Charges `bytes` of `what` as long as what comes back lives.
+    pub fn hold(&self, bytes: usize, what: &str) -> Result<Held, Error> {
+        self.charge(bytes).map(Held).ok_or_else(|| self.too_large(bytes as u64, what))
+    }
+
+    /// Charges `bytes` of `what` until the next batch is asked for.
+    pub fn hold_for_batch(&self, bytes: usize, what: &str) -> Result<(), Error> {
+        let charged = self.charge(bytes).ok_or_else(|| self.too_large(bytes as u64, what))?;
+        self.state().batch.extend(charged);
+        Ok(())
+    }
+
+    /// There is no room for `bytes` of `what`.
+    pub fn too_large(&self, bytes: u64, what: &str) -> Error {
+        let (used, limit) = self.budget.as_ref().map_or((0, 0), |budget| (budget.used(), budget.limit()));
+        let free = Size(limit.saturating_sub(used) as u64);
+        let limit = Size(limit as u64);
+        Error::new(ErrorKind::Memory, format!("{what} takes {} of memory, and {free} of {limit} are free", Size(bytes)))
+            .hint("raise `--memory`, or read fewer columns")
+    }
+
+    /// Counts a page of `stored` bytes that unpacks to `unpacked`, and holds both against the limits.
+    pub fn count(&self, stored: u64, unpacked: u64, what: &str) -> Result<(), Error> {
+        let mut state = self.state();
+        state.stored = state.stored.saturating_add(stored);
+        state.unpacked = state.unpacked.saturating_add(unpacked);
+        if let Some(most) = self.limits.bytes
+            && state.unpacked > most.0
+        {
+            return Err(Error::refused(format!("the file unpacks to more than {} bytes, with {what}", most.0))
+                .hint("raise `limits: {bytes: …}` of the source if the data is honest"));
+        }
+        let ratio = self.limits.ratio;
+        if state.unpacked > RATIO_APPLIES_FROM && state.unpacked / state.stored.max(1) > ratio {
+            let size = Size(unpacked);
+            return Err(Error::refused(format!(
+                "the file unpacks to more than {ratio} times its size, with {what} of {size}: it may be a bomb"
+            ))
+            .hint("raise `limits: {ratio: …}` of the source if the data is honest"));
+        }
+        Ok(())
+    }
+
+    /// Keeps `error` until someone asks why decoding failed.
+    pub fn fail(&self, error: Error) {
+        self.state().fault.get_or_insert(error);
+    }
+
+    /// Why decoding failed, if that is known.
+    pub fn fault(&self) -> Option<Error> {
+        self.state().fault.take()
+    }
+}
+
+/// Memory that is charged.
+#[derive(Debug)]
+pub struct Held(Option<Reservation>);
+
+/// Bytes that are charged as long as something of them is used.
+struct HeldBytes {
+    bytes: Bytes,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Held {
+    /// `bytes`, with this charge on them.
+    pub fn on(self, bytes: Bytes) -> Bytes {
+        match self.0 {
+            None => bytes,
+            Some(_) => Bytes::from_owner(HeldBytes { bytes, _held: self }),
+        }
+    }
+}
