@@ -64,7 +64,7 @@ pub fn check(job: &Job, machine: Machine, offline: bool) -> Result<Checked, Fail
     base.runtimes.workers().block_on(async {
         let prepared = prepare(&base, job, reach).await?;
         if !offline {
-            prepared.check_sinks(job).await?;
+            prepared.check_sinks(job, None).await?;
         }
         Failure::of(prepared.unopened())?;
         Ok(Checked { unknown: prepared.unknown, warnings: prepared.warnings })

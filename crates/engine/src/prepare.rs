@@ -431,13 +431,18 @@ impl Prepared<'_> {
         format!("{:016x}", crate::stable::hash(&text))
     }
 
-    /// Everything that keeps the sinks from taking the rows, at once.
-    pub async fn check_sinks(&self, job: &Job) -> Result<(), Failure> {
+    /// What asks targets behind a network.
+    pub fn network(&self) -> SourceContext {
+        self.base.source_context()
+    }
+
+    /// Everything that keeps the sinks from taking the rows, at once. `resumes` is the first run of the resume chain.
+    pub async fn check_sinks(&self, job: &Job, resumes: Option<&str>) -> Result<(), Failure> {
         let mut failure = Failure::default();
         for sink in &job.sinks {
             let Some(columns) = self.sink_columns(sink) else { continue };
             let checked = match sink.sink.check(columns).await {
-                Ok(()) => sink.sink.reach(&self.base.source_context()).await,
+                Ok(()) => sink.sink.reach(&self.base.source_context(), resumes).await,
                 faults => faults,
             };
             let errors = checked.err().into_iter().flatten();

@@ -119,7 +119,7 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
         let checked = async {
             let prepared = prepare(&base, job, Reach::Online).await?;
             (watch.warn)(&prepared.warnings);
-            prepared.check_sinks(job).await?;
+            prepared.check_sinks(job, place.resumes.as_deref()).await?;
             place.accept(job, &prepared)?;
             Ok::<_, Failure>(prepared)
         };
@@ -342,7 +342,8 @@ async fn commit(begun: &[Begun<'_>], rejects: &Rejects) -> Result<Vec<SinkResult
                 });
                 one.step.leave_out_rows(ignored);
                 let (sink, target) = (one.sink.name.value.clone(), one.sink.sink.target());
-                results.push(SinkResult { sink, target, summary, tally })
+                let removed = Some(one.load.removed()).filter(|removed| removed.files > 0);
+                results.push(SinkResult { sink, target, summary, removed, tally })
             }
             Err(error) => {
                 take_back(&begun[index..]).await;
@@ -516,6 +517,7 @@ impl<'a> Work<'_, 'a> {
         let schema = schema.ok_or_else(|| Error::internal(format!("the columns of sink `{name}` are not known")))?;
         Ok(LoadContext {
             run: self.place.run.clone(),
+            first: self.place.resumes.as_ref().unwrap_or(&self.place.run).clone(),
             sink: name.clone(),
             mark: None,
             take_over: false,
