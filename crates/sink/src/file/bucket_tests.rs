@@ -105,7 +105,7 @@ fn sink(target: &str, settings: Value, store: Arc<dyn Store>) -> Arc<dyn Sink> {
     build(&settings, parts).expect("valid settings")
 }
 
-fn network() -> SourceContext {
+pub(crate) fn network() -> SourceContext {
     SourceContext { io: tokio::runtime::Handle::current(), budget: Budget::new(64 << 20), cache: Arc::default() }
 }
 
@@ -150,7 +150,9 @@ pub(crate) fn subject(name: &str) -> Option<Box<dyn Subject>> {
         "bucket" => ("a.csv", json!({})),
         "bucket-parquet" => ("new/folder/a.parquet", json!({})),
         "bucket-shards" => ("a-{shard}.csv.gz", json!({"shards": {"count": 3, "hash": "id"}})),
-        "bucket-split-few" => ("name={value}/a.csv.gz", json!({"split": "name", "max_open": 2})),
+        "bucket-split-few" => {
+            ("name={value}/a.csv.gz", json!({"split": "name", "max_open": 2, "mode": "replace"}))
+        }
         "bucket-roll-bytes" => ("a.csv.gz", json!({"roll": {"bytes": "40kB"}})),
         _ => return None,
     };
@@ -257,7 +259,7 @@ async fn what_stands_in_the_way_is_told_before_there_are_rows() {
     let bench = Bench::of(true);
     let reached = async |settings: Value, target: &str, own: Value| {
         let sink = sink(target, own, store(&bench.server, settings));
-        let faults = sink.reach(&network()).await.err().unwrap_or_default();
+        let faults = sink.reach(&network(), None).await.err().unwrap_or_default();
         let told = |error: &millstream_core::Error| format!("{} {:?}", error.what(), error.cause_text());
         faults.iter().map(told).collect::<Vec<_>>().join("; ")
     };
@@ -382,7 +384,7 @@ async fn an_old_object_is_not_taken_for_a_new_one_of_its_size() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_runs_at_once_one_is_told() {
     let bench = Bench::new();
-    let sink = bench.sink("a.csv", json!({"split": "name"}));
+    let sink = bench.sink("a.csv", json!({"split": "name", "mode": "replace"}));
     let load = sink.begin(context(1)).await.expect("it begins");
     write(&sink, &load, 1, 100, 10).await.expect("it writes");
     run(&sink, 1, 70, 10).await.expect("another is quicker");
@@ -408,9 +410,8 @@ async fn a_dropped_load_gives_its_uploads_up() {
 async fn open_objects_hold_a_part_of_the_budget_and_the_rest_goes_to_scratch() {
     const COUNT: usize = 3;
     let bench = Bench::new();
-    let target =
-        Target::new("s3://bucket/a-{value}", &FileSpec { split: Some("x".into()), ..FileSpec::default() }, true);
-    let wanted = Wanted { target: target.expect("a target"), overwrite: true };
+    let spec = FileSpec { split: Some("x".into()), ..FileSpec::default() };
+    let wanted = Wanted::new(Target::new("s3://bucket/a-{value}", &spec, true).expect("a target"), &spec);
     let context = conformance::context(1);
     context.budget.set_limit(6 << 20);
     let place = Bucket(store(&bench.server, json!({"anonymous": true})));
@@ -430,12 +431,10 @@ async fn open_objects_hold_a_part_of_the_budget_and_the_rest_goes_to_scratch() {
         draft.close().await.expect("it closes");
     }
     let file = |number| PlannedFile {
-        staged: number,
+        staged: Some(number),
         path: format!("a-{number}"),
-        rows: 0,
         bytes: 30 * 700_001,
-        upload: None,
-        replaced: None,
+        ..PlannedFile::default()
     };
     staging.prepare((0..COUNT).map(file).collect()).await.expect("it prepares");
     staging.commit().await.expect("it commits");

@@ -92,10 +92,9 @@ impl Place for Folder {
                 return Ok(());
             }
             let (temporary, listed) = Temporary::begin(&wanted.target, &context.run)?;
-            match listed {
-                Some(mut plan) if plan.unmark(marker) => temporary.rewrite(&plan),
-                _ => Ok(()),
-            }
+            let Some(mut plan) = listed else { return Ok(()) };
+            plan.unmark(marker);
+            temporary.rewrite(&plan)
         })
     }
 }
@@ -523,7 +522,7 @@ fn is_among_devices(path: &Path) -> bool {
 fn existing_fault(path: &Path, mode: FileMode) -> Result<()> {
     kind_fault(path)?;
     let may_replace = matches!(mode, FileMode::Replace | FileMode::Partitions);
-    match may_replace || path.symlink_metadata().is_err() {
+    match may_replace || path.metadata().is_err() {
         true => Ok(()),
         false => Err(place::existing_fault(&path.display().to_string(), mode)),
     }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::build;
+use super::bucket_tests::network;
 use crate::conformance::{
     self, Csv, Parquet, Subject, context, listing, parts, read_csv, routed, rows, run, schema, shown_rows, suite, write,
 };
@@ -90,12 +91,17 @@ pub(crate) fn subject(name: &str) -> Option<Box<dyn Subject>> {
         "file-parquet" => ("a.parquet", json!({})),
         "file-shards" => ("a-{shard}.csv.gz", json!({"shards": {"count": 3, "hash": "id"}})),
         "file-shards-parquet" => ("a.parquet", json!({"shards": {"count": 3, "mod": "id"}})),
-        "file-split" => ("name={value}/a.csv", json!({"split": "name"})),
-        "file-split-parquet" => ("{value}.parquet", json!({"split": "name", "roll": {"rows": 300}})),
-        "file-split-few" => ("a.csv.gz", json!({"split": "name", "max_open": 2})),
+        "file-split" => ("name={value}/a.csv", json!({"split": "name", "mode": "replace"})),
+        "file-split-parquet" => {
+            ("{value}.parquet", json!({"split": "name", "roll": {"rows": 300}, "mode": "replace"}))
+        }
+        "file-split-few" => ("a.csv.gz", json!({"split": "name", "max_open": 2, "mode": "replace"})),
         "file-roll-rows" => ("a.csv", json!({"roll": {"rows": 123}})),
         "file-roll-bytes" => ("a.csv.gz", json!({"roll": {"bytes": "10kB"}})),
-        "file-split-roll-few" => ("a.csv.gz", json!({"split": "name", "roll": {"rows": 100}, "max_open": 2})),
+        "file-split-roll-few" => (
+            "a.csv.gz",
+            json!({"split": "name", "roll": {"rows": 100}, "max_open": 2, "mode": "replace"}),
+        ),
         _ => return None,
     };
     Some(Box::new(Files { target, settings }))
@@ -175,7 +181,7 @@ async fn a_smaller_set_leaves_no_files_of_the_larger_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn folders_of_values_that_are_no_more_go_with_their_files() {
     let folder = TempDir::new().expect("a folder");
-    let sink = csv_sink(&folder.path().join("{value}/a.csv"), json!({"split": "name"}));
+    let sink = csv_sink(&folder.path().join("{value}/a.csv"), json!({"split": "name", "mode": "replace"}));
     run(&sink, 2, 100, 10).await.expect("all values");
     assert_eq!(
         names(folder.path()),
@@ -296,7 +302,7 @@ async fn of_many_runs_at_once_each_writes_all_or_nothing() {
     let folder = TempDir::new().expect("a folder");
     let target = folder.path().join("new/a.csv");
     let run_one = |size: i64| {
-        let sink = csv_sink(&target, json!({"split": "name"}));
+        let sink = csv_sink(&target, json!({"split": "name", "mode": "replace"}));
         tokio::spawn(async move { (size, run(&sink, 2, size, 10).await) })
     };
     let mut sizes = Vec::new();
@@ -383,7 +389,11 @@ async fn open_parquet_files_hold_no_more_than_the_budget() {
 
 /// The faults that `check` tells, in one text each.
 async fn checked(sink: &Arc<dyn Sink>) -> Vec<String> {
-    sink.check(schema()).await.expect_err("something is wrong").iter().map(|error| error.what().to_owned()).collect()
+    let faults = match sink.check(schema()).await {
+        Ok(()) => sink.reach(&network(), None).await,
+        faults => faults,
+    };
+    faults.expect_err("something is wrong").iter().map(|error| error.what().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -443,7 +453,6 @@ async fn a_damaged_list_is_told_and_never_followed_out_of_the_folder() {
         plan("../victim").to_string(),
         plan(&absolute).to_string(),
         "{".to_owned(),
-        json!({"version": 9, "run": "", "set": true, "files": []}).to_string(),
     ];
     for text in bad {
         fs_err::write(&list, &text).expect("a list");
@@ -571,7 +580,7 @@ async fn a_folder_that_becomes_a_file_is_told_and_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn folders_in_the_place_of_stale_files_are_left_alone() {
     let folder = TempDir::new().expect("a folder");
-    let sink = csv_sink(&folder.path().join("{value}/a.csv"), json!({"split": "name"}));
+    let sink = csv_sink(&folder.path().join("{value}/a.csv"), json!({"split": "name", "mode": "replace"}));
     run(&sink, 1, 100, 10).await.expect("all values");
     let theirs = folder.path().join("__null__/a.csv");
     fs_err::remove_file(&theirs).expect("it goes");
