@@ -11,6 +11,20 @@ pub fn nearest<'a>(word: &str, choices: impl IntoIterator<Item = &'a str>) -> Op
         .map(|(_, choice)| choice)
 }
 
+/// The one of `choices` that other programs call `word`, if there is one.
+pub fn meant<'a>(word: &str, choices: &[&'a str]) -> Option<&'a str> {
+    const ELSEWHERE: &[(&str, &str)] = &[
+        ("add", "append"),
+        ("fail", "error"),
+        ("insert", "append"),
+        ("overwrite", "replace"),
+        ("overwrite_partitions", "partitions"),
+        ("dynamic", "partitions"),
+    ];
+    let same = ELSEWHERE.iter().find(|(other, _)| other.eq_ignore_ascii_case(word))?.1;
+    choices.iter().copied().find(|choice| *choice == same)
+}
+
 /// How near two words are, from 0 to 1. One slip is near in a short word too (`cvs` for `csv`).
 fn similarity(word: &str, choice: &str) -> f64 {
     let similar = strsim::jaro_winkler(word, choice);

@@ -4,7 +4,7 @@
 //! patterns, references, and alternatives. Of alternatives that all fail it tells the faults of the closest one,
 //! since "no alternative matched" helps nobody. What a schema cannot say is left to the components.
 
-use millstream_core::hint::{did_you_mean, nearest};
+use millstream_core::hint::{did_you_mean, meant, nearest};
 use serde_json::{Map, Value};
 
 use crate::lint::Lint;
@@ -151,7 +151,11 @@ impl<'a> Walker<'a> {
         } else {
             format!("{} is no choice for `{}`", in_words(subject.node), subject.name)
         };
-        found.lints.push(self.text.error(subject.at, what).hint(did_you_mean(shown, "choices", choices)));
+        let hint = match meant(shown, choices) {
+            Some(choice) => format!("did you mean `{choice}`? choices: {}", choices.join(", ")),
+            None => did_you_mean(shown, "choices", choices),
+        };
+        found.lints.push(self.text.error(subject.at, what).hint(hint));
     }
 
     fn alternatives(&self, subject: Subject<'_>, branches: &[Value], found: &mut Found) {

@@ -13,6 +13,7 @@ mod use_commands;
 mod use_database_sources;
 mod use_databases;
 mod use_demo;
+mod use_file_modes;
 mod use_formats;
 mod use_large;
 mod use_memory;

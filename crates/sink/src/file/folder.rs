@@ -52,13 +52,7 @@ impl Place for Folder {
         faults
     }
 
-    async fn reach(
-        &self,
-        wanted: &Wanted,
-        first: &[String],
-        _: &SourceContext,
-        resumes: Option<&str>,
-    ) -> Vec<Error> {
+    async fn reach(&self, wanted: &Wanted, first: &[String], _: &SourceContext, resumes: Option<&str>) -> Vec<Error> {
         blocking(|| earlier_fault(wanted, first, resumes)).err().into_iter().collect()
     }
 
@@ -384,9 +378,7 @@ impl Temporary {
     fn check_names(&self, plan: &Plan, mode: FileMode, earlier: Option<&Plan>) -> Result<()> {
         let own: HashSet<&str> = match mode {
             // A run that was admitted beside a list is of the same resume chain.
-            FileMode::Error => {
-                earlier.iter().flat_map(|plan| &plan.files).map(|file| file.path.as_str()).collect()
-            }
+            FileMode::Error => earlier.iter().flat_map(|plan| &plan.files).map(|file| file.path.as_str()).collect(),
             _ => HashSet::new(),
         };
         for file in plan.new_files().filter(|file| !own.contains(file.path.as_str())) {

@@ -159,7 +159,8 @@ impl Sink for FileSink {
 
     async fn known_loads(&self, context: LoadContext) -> Result<Vec<KnownLoad>> {
         let listed = self.place.listed(&self.wanted.target, &network(&context)).await?;
-        let known = |load: &str| KnownLoad { load: load.to_owned(), chunks: 1, idle_seconds: 0, connections: Vec::new() };
+        let known =
+            |load: &str| KnownLoad { load: load.to_owned(), chunks: 1, idle_seconds: 0, connections: Vec::new() };
         Ok(listed.iter().flat_map(Plan::loads).map(known).collect())
     }
 

@@ -268,12 +268,7 @@ fn path_faults(text: &str) -> Vec<Fault> {
 }
 
 /// Adds all names of values to `names` that `{value}` can stand for where `pattern` gives `path`; `value` if that is known.
-fn fitting_values<'a>(
-    pattern: &[Segment],
-    path: &'a str,
-    value: Option<&'a str>,
-    names: &mut BTreeSet<&'a str>,
-) {
+fn fitting_values<'a>(pattern: &[Segment], path: &'a str, value: Option<&'a str>, names: &mut BTreeSet<&'a str>) {
     let Some((first, rest)) = pattern.split_first() else {
         if path.is_empty() {
             names.extend(value);
@@ -339,10 +334,8 @@ fn segments(pattern: &str) -> Result<Vec<Segment>, Fault> {
     let mut rest = pattern;
     while let Some(start) = rest.find('{') {
         let Some(length) = rest[start..].find('}') else {
-            return Err(
-                Fault::new("write", "a `{` without its `}` in the path")
-                    .hint("placeholders: {shard}, {value}, {run}, {part}"),
-            );
+            return Err(Fault::new("write", "a `{` without its `}` in the path")
+                .hint("placeholders: {shard}, {value}, {run}, {part}"));
         };
         if start > 0 {
             found.push(Segment::Text(rest[..start].to_owned()));
@@ -503,6 +496,44 @@ mod tests {
         assert_eq!(path("out/{value}.csv", &both, value()), "out/DE-00007.csv");
         assert_eq!(path("out/{value}", &both, value()), "out/DE-00007");
         assert_eq!(path("out/{part}-{value}.csv", &both, value()), "out/00007-DE.csv");
+    }
+
+    #[test]
+    fn names_of_runs_stand_before_the_part() {
+        let of = |text: &str, spec: &FileSpec, route: Route| {
+            let target = Target::new(text, &FileSpec { mode: Some(FileMode::Append), ..spec.clone() }, false);
+            target.expect("valid").of_run("17-4").path(&route, 7).expect("short")
+        };
+        assert_eq!(of("a.csv.gz", &FileSpec::default(), Route::Only), "a-17-4.csv.gz");
+        assert_eq!(of("{run}/a.csv", &FileSpec::default(), Route::Only), "17-4/a.csv");
+        let both = FileSpec { roll: rolled().roll, ..split() };
+        assert_eq!(of("a.csv", &both, Route::Value(Some("DE".into()))), "a-DE-17-4-00007.csv");
+    }
+
+    #[test]
+    fn values_are_found_in_paths_where_they_can_be_no_others() {
+        let value = |text: &str, path: &str| Target::new(text, &split(), false).expect("valid").value_of(path);
+        let some = |text: &str| Some(Some(text.to_owned()));
+        assert_eq!(value("{value}.csv", "DE.csv"), some("DE"));
+        assert_eq!(value("{value}.csv", "Z%C3%BCrich%2F.csv"), some("Zürich/"));
+        assert_eq!(value("{value}.csv", "__null__.csv"), Some(None));
+        assert_eq!(value("{value}.csv", "__empty__.csv"), some(""));
+        assert_eq!(value("day={value}/a.csv", "day=2026-01-01/a.csv"), some("2026-01-01"));
+        assert_eq!(value("day={value}/a.csv", "day=2026-01-01/a-00012.csv"), some("2026-01-01"));
+        assert_eq!(value("{value}/x-{value}.csv", "DE/x-DE.csv"), some("DE"));
+        assert_eq!(value("{value}.csv", "DE-00001.csv"), None, "a part, or the value DE-00001");
+        assert_eq!(value("a.csv", "a-DE.csv"), None, "it may be the name of a shard");
+        assert_eq!(value("{value}.csv", "DE.tsv"), None);
+        let long = value_name(Some(&"x".repeat(500)));
+        assert_eq!(value("{value}.csv", &format!("{long}.csv")), None, "its end is cut off");
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_whose_name_is_whole_is_found(text in ".{0,40}") {
+            let name = value_name(Some(&text));
+            prop_assert_eq!(named_value(&name), (!name.contains('~')).then_some(Some(text)));
+        }
     }
 
     #[test]

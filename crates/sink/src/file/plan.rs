@@ -223,7 +223,9 @@ impl Wanted {
             None => String::new(),
         };
         Error::refused(format!("the files{of_value} in {shown} are not complete"))
-            .cause(format!("the commit of an earlier run was cut short, and the store has lost what was left to do ({list})"))
+            .cause(format!(
+                "the commit of an earlier run was cut short, and the store has lost what was left to do ({list})"
+            ))
             .hint("first run the job again that was writing them; or `mode: replace`")
     }
 
@@ -236,19 +238,25 @@ impl Wanted {
             true => "`mode: partitions` replaces the values that this run writes and keeps the others; ",
             false => "",
         };
-        Error::refused(format!("{} has files of an earlier run, and {why} does not say what happens to them", self.target.shown()))
-            .cause(format!("{list} lists {count}"))
-            .hint(format!(
-                "{partitions}`mode: append` adds files and keeps all; `mode: replace` removes all that this run does not \
+        Error::refused(format!(
+            "{} has files of an earlier run, and {why} does not say what happens to them",
+            self.target.shown()
+        ))
+        .cause(format!("{list} lists {count}"))
+        .hint(format!(
+            "{partitions}`mode: append` adds files and keeps all; `mode: replace` removes all that this run does not \
                  write; `mode: error` refuses"
-            ))
+        ))
     }
 
     /// The files of `earlier`, each with its value.
     fn valued(&self, earlier: &Plan, list: &str) -> Result<Vec<PlannedFile>> {
         let refused = |what: String| {
-            Error::refused(format!("the files of earlier runs in {} are no partitions of this one", self.target.shown()))
-                .cause(format!("{list}: {what}"))
+            Error::refused(format!(
+                "the files of earlier runs in {} are no partitions of this one",
+                self.target.shown()
+            ))
+            .cause(format!("{list}: {what}"))
         };
         if let (Some(before), Some(split)) = (&earlier.split, &self.split)
             && before.trim() != split.trim()
@@ -295,8 +303,11 @@ impl Wanted {
         let mut kept = Vec::new();
         for file in before.into_iter().filter(stays) {
             if paths.contains(file.path.as_str()) {
-                return Err(Error::refused(format!("the name of a new file is that of another one which stays, {}", file.path))
-                    .hint("write to a path in which `{value}` is a folder of its own"));
+                return Err(Error::refused(format!(
+                    "the name of a new file is that of another one which stays, {}",
+                    file.path
+                ))
+                .hint("write to a path in which `{value}` is a folder of its own"));
             }
             kept.push(PlannedFile { staged: None, upload: None, replaced: None, ..file });
         }

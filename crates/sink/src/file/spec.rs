@@ -156,11 +156,9 @@ shards: {count: 4, hash: country}
                 .push(Fault::new("split", "`split` is empty").hint("write a SQL expression, such as a column's name"));
         }
         if self.mode.is_some() && self.overwrite.is_some() {
-            faults.push(
-                Fault::new("overwrite", "both `mode` and `overwrite`").hint(
-                    "leave `overwrite` out: `overwrite: true` is `mode: replace`, and `overwrite: false` is `mode: error`",
-                ),
-            );
+            faults.push(Fault::new("overwrite", "both `mode` and `overwrite`").hint(
+                "leave `overwrite` out: `overwrite: true` is `mode: replace`, and `overwrite: false` is `mode: error`",
+            ));
         }
         if self.mode == Some(FileMode::Partitions) && self.split.is_none() {
             faults.push(Fault::new("mode", "`mode: partitions` without `split`").hint(
