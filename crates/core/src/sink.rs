@@ -120,7 +120,8 @@ pub trait Sink: Debug + Send + Sync {
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<crate::Error>>;
 
     /// Asks a target behind a network whether it would take the load, and changes nothing there. What needs no network
-    /// is [`Sink::check`]'s. `resumes` is the first run of the resume chain, if there is one: its results may be replaced.
+    /// is [`Sink::check`]'s. `resumes` is the first run of the resume chain, if there is one: its results may be
+    /// replaced.
     async fn reach(&self, _context: &SourceContext, _resumes: Option<&str>) -> Result<(), Vec<crate::Error>> {
         Ok(())
     }

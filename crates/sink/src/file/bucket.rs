@@ -238,8 +238,8 @@ impl Far {
         Err(self.is_written())
     }
 
-    /// All new objects of a plan are complete: removes those that go, which come back, and leaves the list as it stays. If
-    /// another run has changed the list meanwhile, it has done all of this.
+    /// All new objects of a plan are complete: removes those that go, which come back, and leaves the list as it stays.
+    /// If another run has changed the list meanwhile, it has done all of this.
     async fn conclude(&self, Listed { mut plan, stored }: Listed) -> Result<Vec<String>> {
         let stale = std::mem::take(&mut plan.stale);
         each(stale.clone(), |path| {
@@ -284,8 +284,8 @@ impl Far {
         .await
     }
 
-    /// Completes an object of a list, unless that is done already: by the run that died, or by one that took this one for
-    /// dead. If what is there is as large as the object before, nobody can tell.
+    /// Completes an object of a list, unless that is done already: by the run that died, or by one that took this one
+    /// for dead. If what is there is as large as the object before, nobody can tell.
     async fn complete_once(&self, brought: &Brought) -> Result<()> {
         let Err(error) = self.store.complete(&self.context, brought).await else { return Ok(()) };
         if error.kind() != ErrorKind::Refused || brought.replaced == Some(brought.bytes) {

@@ -291,8 +291,8 @@ enum State {
 }
 
 impl Temporary {
-    /// Makes the temporary folder, and finishes or removes what a dead run left in it. With it comes the list of the files
-    /// that are there.
+    /// Makes the temporary folder, and finishes or removes what a dead run left in it. With it comes the list of the
+    /// files that are there.
     fn begin(target: &Target, run: &str) -> Result<(Self, Option<Plan>)> {
         let mut created = Vec::new();
         let begun = Self::begin_in(target, run, &mut created);

@@ -267,7 +267,8 @@ fn path_faults(text: &str) -> Vec<Fault> {
     faults
 }
 
-/// Adds all names of values to `names` that `{value}` can stand for where `pattern` gives `path`; `value` if that is known.
+/// Adds all names of values to `names` that `{value}` can stand for where `pattern` gives `path`; `value` if that is
+/// known.
 fn fitting_values<'a>(pattern: &[Segment], path: &'a str, value: Option<&'a str>, names: &mut BTreeSet<&'a str>) {
     let Some((first, rest)) = pattern.split_first() else {
         if path.is_empty() {

@@ -50,8 +50,8 @@ pub(crate) trait Place: Debug + Send + Sync {
     /// `first` are the paths that are known by then.
     fn check(&self, wanted: &Wanted, first: &[String]) -> Vec<Error>;
 
-    /// What keeps files from being written there: what earlier runs have left, but for those that `resumes` is the first
-    /// of, and what only the network tells. Changes nothing.
+    /// What keeps files from being written there: what earlier runs have left, but for those that `resumes` is the
+    /// first of, and what only the network tells. Changes nothing.
     async fn reach(
         &self,
         wanted: &Wanted,

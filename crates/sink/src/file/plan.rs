@@ -63,8 +63,8 @@ pub(crate) struct PlannedFile {
     pub(crate) rows: u64,
     /// Its size in bytes.
     pub(crate) bytes: u64,
-    /// The value of `split` that its rows have: `null` for rows without one. Not there if they are not split, or the list
-    /// is of version 1.
+    /// The value of `split` that its rows have: `null` for rows without one. Not there if they are not split, or the
+    /// list is of version 1.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
     pub(crate) value: Option<Option<String>>,
     /// What a store knows it by until it is complete.
@@ -195,8 +195,8 @@ impl Plan {
 }
 
 impl Wanted {
-    /// Whether a run may begin beside what earlier ones have left, which is listed at `list`. `resumes` is the first run
-    /// of its resume chain.
+    /// Whether a run may begin beside what earlier ones have left, which is listed at `list`. `resumes` is the first
+    /// run of its resume chain.
     pub(crate) fn admit(&self, earlier: Option<&Plan>, resumes: Option<&str>, list: &str) -> Result<()> {
         let Some(earlier) = earlier else { return Ok(()) };
         let own = resumes.is_some_and(|first| earlier.is_of(first));
@@ -214,7 +214,8 @@ impl Wanted {
         }
     }
 
-    /// The commit of an earlier run was cut short, and cannot be finished any more: `value` is one of those that lack rows.
+    /// The commit of an earlier run was cut short, and cannot be finished any more: `value` is one of those that lack
+    /// rows.
     fn incomplete(&self, list: &str, value: Option<&Option<String>>) -> Error {
         let shown = self.target.shown();
         let of_value = match value {
@@ -353,5 +354,99 @@ fn check_distinct(files: &[PlannedFile]) -> Result<()> {
         Some(file) => Err(Error::refused(format!("two files of the sink have the same name {}", file.path))
             .hint("two long values have the same beginning and hash; split by a shorter expression")),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::naming::Target;
+    use super::super::spec::FileSpec;
+    use super::*;
+
+    fn wanted(mode: Option<FileMode>, split: Option<&str>) -> Wanted {
+        let spec = FileSpec { mode, split: split.map(str::to_owned), ..FileSpec::default() };
+        let text = if split.is_some() { "o/{value}.csv" } else { "o/a.csv" };
+        Wanted::new(Target::new(text, &spec, false).expect("valid"), &spec)
+    }
+
+    fn file(path: &str, value: Option<Option<&str>>) -> PlannedFile {
+        let value = value.map(|value| value.map(str::to_owned));
+        PlannedFile { staged: Some(0), path: path.to_owned(), value, ..PlannedFile::default() }
+    }
+
+    fn run(name: &str) -> Run<'_> {
+        Run { name, first: name, marker: None }
+    }
+
+    fn paths(plan: &Plan) -> Vec<&str> {
+        plan.files.iter().map(|file| file.path.as_str()).collect()
+    }
+
+    #[test]
+    fn what_a_run_may_begin_beside() {
+        use FileMode::{Append, Error, Partitions, Replace};
+        let split = Some("day");
+        let files = || vec![file("1.csv", Some(Some("1")))];
+        let plan = |mode, split| wanted(Some(mode), split).plan(files(), None, run("first"), "").expect("a plan");
+        for (mode, split, earlier, fine) in [
+            (None, split, plan(Replace, split), false),
+            (None, None, plan(Replace, None), true),
+            (None, None, plan(Append, None), false),
+            (None, None, plan(Partitions, split), false),
+            (Some(Replace), split, plan(Partitions, split), true),
+            (Some(Error), None, plan(Replace, None), false),
+            (Some(Append), split, plan(Replace, None), true),
+            (Some(Partitions), split, plan(Append, split), true),
+            (Some(Partitions), Some("month"), plan(Append, split), false),
+            (Some(Partitions), Some(" day "), plan(Append, split), true),
+        ] {
+            let wanted = wanted(mode, split);
+            let admitted = wanted.admit(Some(&earlier), Some("second"), "list");
+            assert_eq!(admitted.is_ok(), fine, "{mode:?} {split:?} beside {earlier:?}: {admitted:?}");
+            // Its own it may replace.
+            assert!(wanted.admit(Some(&earlier), Some("first"), "list").is_ok(), "{mode:?}");
+            assert!(wanted.admit(None, None, "list").is_ok(), "{mode:?}");
+        }
+        let none = wanted(None, split).plan(Vec::new(), None, run("first"), "").expect("a plan");
+        assert!(wanted(None, split).admit(Some(&none), None, "list").is_ok(), "nothing is there");
+    }
+
+    #[test]
+    fn what_stays_and_what_goes() {
+        let old = |path: &str, value| file(path, Some(value));
+        let earlier =
+            vec![old("1-0.csv", Some("1")), old("1-1.csv", Some("1")), old("n.csv", None), old("2.csv", Some("2"))];
+        let new = || vec![old("1-0.csv", Some("1")), old("n-0.csv", None)];
+        let plan =
+            |mode, files, before: Option<&Plan>| wanted(Some(mode), Some("day")).plan(files, before, run("r"), "");
+        let before = plan(FileMode::Replace, earlier, None).expect("a plan");
+        // As it is read again: a null is no missing value.
+        let before = Plan::from_text(&before.to_text().expect("text"), "list").expect("a list");
+        let after = plan(FileMode::Partitions, new(), Some(&before)).expect("a plan");
+        assert_eq!(paths(&after), ["1-0.csv", "2.csv", "n-0.csv"]);
+        assert_eq!(after.stale, ["1-1.csv", "n.csv"]);
+        assert_eq!(after.new_files().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["1-0.csv", "n-0.csv"]);
+        let after = plan(FileMode::Replace, new(), Some(&before)).expect("a plan");
+        assert_eq!((paths(&after), after.stale.len()), (vec!["1-0.csv", "n-0.csv"], 3));
+        let after = plan(FileMode::Append, vec![old("3.csv", Some("1"))], Some(&before)).expect("a plan");
+        assert_eq!((paths(&after).len(), after.stale.len()), (5, 0));
+        plan(FileMode::Append, new(), Some(&before)).expect_err("the name of one that stays");
+        plan(FileMode::Partitions, vec![old("2.csv", Some("3"))], Some(&before)).expect_err("that of another value");
+    }
+
+    #[test]
+    fn lists_of_version_1_are_read() {
+        let text = json!({"version": 1, "run": "r", "set": true, "files": [
+            {"staged": 0, "path": "DE.csv", "rows": 1, "bytes": 2}
+        ]});
+        let plan = Plan::from_text(text.to_string().as_bytes(), "list").expect("a list");
+        let wanted = wanted(Some(FileMode::Partitions), Some("day"));
+        wanted.admit(Some(&plan), None, "list").expect("the names give the values");
+        let after = wanted.plan(vec![file("FR.csv", Some(Some("FR")))], Some(&plan), run("s"), "").expect("a plan");
+        let values = after.files.iter().map(|file| file.value.clone().flatten());
+        assert_eq!(values.collect::<Vec<_>>(), [Some("DE".to_owned()), Some("FR".to_owned())]);
+        assert!(plan.is_of("r"), "its run is the first of its chain as far as anybody knows");
     }
 }

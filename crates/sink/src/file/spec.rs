@@ -21,8 +21,8 @@ pub struct FileSpec {
     pub roll: Option<Roll>,
     /// How hard to compress, on the scale of the compression; its own default if left out.
     pub level: Option<i32>,
-    /// What happens to the files of earlier runs: those in the list `.NAME.millstream.json` beside them, or the single file.
-    /// Without it they are replaced, except that a `split` over files of an earlier run is refused.
+    /// What happens to the files of earlier runs: those in the list `.NAME.millstream.json` beside them, or the single
+    /// file. Without it they are replaced, except that a `split` over files of an earlier run is refused.
     pub mode: Option<FileMode>,
     /// An older name of `mode`: true is `mode: replace`, and false is `mode: error`.
     pub overwrite: Option<bool>,
@@ -162,7 +162,7 @@ shards: {count: 4, hash: country}
         }
         if self.mode == Some(FileMode::Partitions) && self.split.is_none() {
             faults.push(Fault::new("mode", "`mode: partitions` without `split`").hint(
-                "a partition is a value of `split`: add `split: EXPRESSION`, or write `mode: replace` or `mode: append`",
+                "a partition is a value of `split`: add `split: EXPRESSION`, or write `mode: replace` or `append`",
             ));
         }
         faults.extend(self.shards.iter().flat_map(shards_faults));
