@@ -82,6 +82,10 @@ impl Place for Bucket {
         let is_there = mark.as_ref().zip(plan).is_some_and(|(mark, plan)| plan.has(mark));
         if !is_there {
             wanted.admit(plan, Some(&context.first), &far.list())?;
+            // Of what could not be recovered nothing says which rows are missing.
+            if wanted.mode == FileMode::Append && plan.is_some_and(|plan| plan.unfinished) {
+                return Err(wanted.incomplete(&far.list(), None));
+            }
         }
         Ok(Box::new(InBucket {
             wanted: wanted.clone(),

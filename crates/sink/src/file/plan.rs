@@ -207,8 +207,6 @@ impl Wanted {
             FileMode::Replace if !self.chosen && (self.split.is_some() || adds) && !earlier.files.is_empty() => {
                 Err(self.undecided(earlier, list))
             }
-            // Only a store can have lost some of what is listed.
-            FileMode::Append if earlier.unfinished => Err(self.incomplete(list, None)),
             FileMode::Replace | FileMode::Append => Ok(()),
             FileMode::Partitions => self.valued(earlier, list).map(drop),
         }
@@ -216,7 +214,7 @@ impl Wanted {
 
     /// The commit of an earlier run was cut short, and cannot be finished any more: `value` is one of those that lack
     /// rows.
-    fn incomplete(&self, list: &str, value: Option<&Option<String>>) -> Error {
+    pub(crate) fn incomplete(&self, list: &str, value: Option<&Option<String>>) -> Error {
         let shown = self.target.shown();
         let of_value = match value {
             Some(Some(value)) => format!(" of the value `{value}`"),
