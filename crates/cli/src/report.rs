@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use millstream_core::StepKind;
+use millstream_core::sink::Removed;
 use millstream_core::step::StepSnapshot;
 use millstream_engine::report::{MissingColumn, Report};
 
@@ -46,6 +47,9 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
             count => format!("; {} more of the same files were loaded before", words::count(count)),
         };
         text.push_str(&format!("  {}: {}{before}\n", result.sink, grouped(&result.summary)));
+        if let Some(removed) = &result.removed {
+            text.push_str(&gone(removed));
+        }
     }
     text.push_str(&missing_columns(report));
     text.push_str(&skipped(report));
@@ -116,6 +120,19 @@ fn skipped(report: &Report) -> String {
     if report.units_skipped > NAMED as u64 {
         text.push_str("  … (--json tells the first hundred)\n");
     }
+    text
+}
+
+/// Which files of earlier runs a sink has removed, by name as far as a person reads.
+fn gone(removed: &Removed) -> String {
+    const NAMED: usize = 3;
+    let files = if removed.files == 1 { "file" } else { "files" };
+    let mut text = format!("    removed {} {files} of earlier runs: ", words::count(removed.files));
+    text.push_str(&removed.first[..removed.first.len().min(NAMED)].join(", "));
+    if removed.files > NAMED as u64 {
+        text.push_str(", …");
+    }
+    text.push('\n');
     text
 }
 

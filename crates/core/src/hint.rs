@@ -22,6 +22,8 @@ const SYNONYMS: &[(&[&str], &str)] = &[
     (&["upsert", "update", "insert_or_update", "insert_update"], "merge"),
     (&["insert", "add"], "append"),
     (&["overwrite", "recreate", "drop", "full_refresh", "full-refresh"], "replace"),
+    (&["overwrite_partitions", "dynamic"], "partitions"),
+    (&["fail"], "error"),
     (&["skip", "insert_ignore", "insert-ignore", "do_nothing"], "ignore"),
     (&["delete", "truncate_insert", "truncate-insert"], "truncate"),
 ];
@@ -37,7 +39,7 @@ fn synonym<'a>(word: &str, choices: &[&'a str]) -> Option<&'a str> {
 pub fn did_you_mean(word: &str, what: &str, choices: &[&str]) -> String {
     let all =
         if choices.is_empty() { format!("there are no {what}") } else { format!("{what}: {}", choices.join(", ")) };
-    match nearest(word, choices.iter().copied()).or_else(|| synonym(word, choices)) {
+    match synonym(word, choices).or_else(|| nearest(word, choices.iter().copied())) {
         Some(choice) => format!("did you mean `{choice}`? {all}"),
         None => all,
     }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use serde::Serialize;
 
 use crate::codec::Codec;
 use crate::format::Format;
@@ -61,6 +62,8 @@ pub const ROUTE: &str = "_route";
 pub struct LoadContext {
     /// Names what this run writes before it is committed. Unique for each run.
     pub run: String,
+    /// The first run of the resume chain: the run's own name if it resumes no other.
+    pub first: String,
     /// The sink's entry in the job file.
     pub sink: String,
     /// What the target notes in the transaction that makes the rows visible, so that a later run knows that they are, and
@@ -117,8 +120,9 @@ pub trait Sink: Debug + Send + Sync {
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<crate::Error>>;
 
     /// Asks a target behind a network whether it would take the load, and changes nothing there. What needs no network
-    /// is [`Sink::check`]'s.
-    async fn reach(&self, _context: &SourceContext) -> Result<(), Vec<crate::Error>> {
+    /// is [`Sink::check`]'s. `resumes` is the first run of the resume chain, if there is one: its results may be
+    /// replaced.
+    async fn reach(&self, _context: &SourceContext, _resumes: Option<&str>) -> Result<(), Vec<crate::Error>> {
         Ok(())
     }
 
@@ -150,7 +154,7 @@ pub trait Sink: Debug + Send + Sync {
     }
 
     /// Whether what rows were added to is not there any more. Asks the target.
-    async fn is_gone(&self) -> Result<bool> {
+    async fn is_gone(&self, _context: &SourceContext) -> Result<bool> {
         Ok(false)
     }
 
@@ -401,12 +405,43 @@ pub trait Load: Send + Sync {
     /// Makes the result visible. The line tells what there is now: "3 files, 12 MB" or "252 rows in table t".
     async fn commit(&self) -> Result<String>;
 
+    /// Files of earlier runs that the commit has removed.
+    fn removed(&self) -> Removed {
+        Removed::default()
+    }
+
     /// Takes back whatever was written. Also called after a failed `prepare`. Never fails: it does what it can.
     async fn abort(&self);
 
     /// Whether nothing is left of a load that was aborted before its commit.
     fn can_be_taken_back(&self) -> bool {
         true
+    }
+}
+
+/// Files of earlier runs that a load has removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// How many.
+    pub files: u64,
+    /// The first of them by name, at most [`Removed::NAMED`].
+    pub first: Vec<String>,
+}
+
+impl Removed {
+    /// How many are named.
+    pub const NAMED: usize = 10;
+
+    /// Of these.
+    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
+        let mut removed = Removed::default();
+        for name in names {
+            removed.files += 1;
+            if removed.first.len() < Removed::NAMED {
+                removed.first.push(name);
+            }
+        }
+        removed
     }
 }
 

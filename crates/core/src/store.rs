@@ -44,14 +44,35 @@ pub trait Store: Debug + Send + Sync {
     /// Waits until nothing is left of uploads that were dropped.
     async fn settle(&self);
 
-    /// The content of a small object; `None` if there is none.
-    async fn read(&self, context: &SourceContext, uri: &str) -> Result<Option<Bytes>>;
+    /// A small object; `None` if there is none.
+    async fn read(&self, context: &SourceContext, uri: &str) -> Result<Option<Stored>>;
+
+    /// Writes a small object in one request, if what is there is still `before` (`None`: nothing is there); `false`
+    /// if it is not, and then nothing was written. A store that knows no such condition writes it in any case.
+    async fn write_if(
+        &self,
+        context: &SourceContext,
+        uri: &str,
+        content: Bytes,
+        before: Option<&Stored>,
+    ) -> Result<bool>;
 
     /// The size of an object in bytes; `None` if there is none.
     async fn length(&self, context: &SourceContext, uri: &str) -> Result<Option<u64>>;
 
     /// Removes an object. It is fine if there is none.
     async fn remove(&self, context: &SourceContext, uri: &str) -> Result<()>;
+}
+
+/// A small object, as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Its bytes.
+    pub content: Bytes,
+    /// Its entity tag, with its quotes.
+    pub etag: Option<String>,
+    /// Its version or generation, where the store has such.
+    pub version: Option<String>,
 }
 
 /// An object on its way. Dropped, it is given up as by [`Upload::abort`], as far as the runtime still lives to do so.

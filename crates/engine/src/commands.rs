@@ -63,7 +63,7 @@ pub fn check(job: &Job, machine: Machine, offline: bool) -> Result<Checked, Fail
     let base = Base::new(machine)?;
     let reach = if offline { Reach::Offline } else { Reach::Online };
     base.runtimes.workers().block_on(async {
-        let prepared = prepare_with_sinks(&base, job, reach).await?;
+        let prepared = prepare_with_sinks(&base, job, reach, None).await?;
         Failure::of(prepared.unopened())?;
         if prepared.unknown.is_empty() {
             ledgers::ways(job, &prepared.plan_sinks(job).await?)?;

@@ -129,11 +129,14 @@ impl Place {
         let predicted = serde_json::to_value(prepared.predicted()).unwrap_or_default();
         let files = |predicted: &Value| [predicted["units"].clone(), predicted["stored_bytes"].clone()];
         for sink in job.sinks.iter().filter(|sink| sink.sink.adds_rows()) {
-            if sink.sink.is_gone().await.map_err(|error| error.in_step(&sink.name.value))? {
-                let what = format!(
-                    "the last run of this job has loaded everything, and its table in {} is gone since",
-                    sink.sink.target()
-                );
+            let is_gone = sink.sink.is_gone(&prepared.network()).await;
+            if is_gone.map_err(|error| error.in_step(&sink.name.value))? {
+                let target = sink.sink.target();
+                let lost = match sink.settings.get("table") {
+                    Some(_) => format!("its table in {target} is gone since"),
+                    None => format!("the list of its files beside {target} is gone since"),
+                };
+                let what = format!("the last run of this job has loaded everything, and {lost}");
                 return Err(Error::refused(what)
                     .in_step(&sink.name.value)
                     .hint(format!("bring it back; or load everything anew: `millstream run {}`", job.path())));
@@ -459,7 +462,7 @@ impl OpenLedger {
     pub fn result(&self) -> SinkResult {
         let summary = self.ledger.summary(self.rows.load(Ordering::Relaxed));
         let tally = *self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary, tally }
+        SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary, removed: None, tally }
     }
 }
 

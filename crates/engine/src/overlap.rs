@@ -21,6 +21,9 @@ const MOST_SHARDS: u64 = 10_000;
 /// A value of a `split` that no pattern names: a character for private use.
 const ANY_VALUE: &str = "\u{e000}";
 
+/// A name that a run may have.
+const SOME_RUN: &str = "1700000000000-1234567";
+
 /// Digits of a part's and, at least, of a shard's number in a file's name.
 const PART_DIGITS: usize = 5;
 const SHARD_DIGITS: usize = 3;
@@ -92,7 +95,7 @@ enum Target {
 enum Open {
     /// None.
     No,
-    /// More parts.
+    /// More parts, or those of other runs.
     Parts,
     /// Those of whatever values the rows have.
     Value,
@@ -134,18 +137,20 @@ impl Target {
         let wanted = if text.contains("{shard}") { count.min(MOST_SHARDS) } else { 1 };
         let name = |shard: u64| {
             let text = text.replace("{shard}", &format!("{shard:0digits$}"));
-            text.replace("{part}", &"0".repeat(PART_DIGITS)).replace("{value}", ANY_VALUE)
+            let text = text.replace("{part}", &"0".repeat(PART_DIGITS)).replace("{run}", SOME_RUN);
+            text.replace("{value}", ANY_VALUE)
         };
         let number = |digits: usize| "[0-9]".repeat(digits);
         let all = escape(&text)
             .replace(r"\{shard\}", &number(digits))
             .replace(r"\{part\}", &number(PART_DIGITS))
+            .replace(r"\{run\}", "[0-9]*-[0-9]*")
             .replace(r"\{value\}", "*");
         Some(Target::Local {
             folder: folder.to_owned(),
             names: (0..wanted).map(name).collect(),
             all: PathPattern::new(&all, folder)?,
-            open: match (text.contains("{value}"), text.contains("{part}")) {
+            open: match (text.contains("{value}"), text.contains("{part}") || text.contains("{run}")) {
                 (true, _) => Open::Value,
                 (false, true) => Open::Parts,
                 (false, false) => Open::No,
@@ -253,6 +258,9 @@ mod tests {
             ("csv/all-004.csv", "csv/all.csv; shards: {count: 4, hash: a}", vec![]),
             ("csv/all-7.csv", "csv/all.csv; roll: {rows: 10}", vec![]),
             ("csv/all-00007.csv", "csv/all.csv; roll: {rows: 10}", sure("csv/all-00007.csv")),
+            ("'csv/all-*.csv'", "csv/all.csv; mode: append", sure("csv/all-1700000000000-1234567.csv")),
+            ("csv/all-1800000000000-12.csv", "csv/all.csv; mode: append", sure("csv/all-1800000000000-12.csv")),
+            ("csv/all.csv", "csv/all.csv; mode: append", vec![]),
             ("'csv/*'", "'csv/{value}.csv'; split: a", sure("csv/{value}.csv")),
             ("sales.csv", "'{value}.csv'; split: a", possible("sales.csv")),
             ("'sales-*.csv'", "'{value}.csv'; split: a", vec![]),

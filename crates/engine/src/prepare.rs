@@ -208,11 +208,16 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prep
 }
 
 /// The same, and looks at the targets, also where a source or a transform is wrong: all that keeps `job` from running, as far
-/// as that is known before it runs, at once.
-pub async fn prepare_with_sinks<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prepared<'a>, Failure> {
+/// as that is known before it runs, at once. `resumes` is the first run of the resume chain.
+pub async fn prepare_with_sinks<'a>(
+    base: &'a Base,
+    job: &Job,
+    reach: Reach,
+    resumes: Option<&str>,
+) -> Result<Prepared<'a>, Failure> {
     let (prepared, mut failure) = look(base, job, reach).await;
     if reach == Reach::Online {
-        failure.add(prepared.check_sinks(job).await);
+        failure.add(prepared.check_sinks(job, resumes).await);
     }
     failure.none()?;
     Ok(prepared)
@@ -475,13 +480,18 @@ impl Prepared<'_> {
         format!("{:016x}", crate::stable::hash(&text))
     }
 
-    /// Everything that keeps the sinks from taking the rows, at once.
-    async fn check_sinks(&self, job: &Job) -> Failure {
+    /// What asks targets behind a network.
+    pub fn network(&self) -> SourceContext {
+        self.base.source_context()
+    }
+
+    /// Everything that keeps the sinks from taking the rows, at once. `resumes` is the first run of the resume chain.
+    async fn check_sinks(&self, job: &Job, resumes: Option<&str>) -> Failure {
         let mut failure = Failure::default();
         for sink in &job.sinks {
             let Some(columns) = self.sink_columns(sink) else { continue };
             let checked = match sink.sink.check(columns).await {
-                Ok(()) => sink.sink.reach(&self.base.source_context()).await,
+                Ok(()) => sink.sink.reach(&self.base.source_context(), resumes).await,
                 faults => faults,
             };
             let errors = checked.err().into_iter().flatten();

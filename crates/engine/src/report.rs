@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use millstream_core::sink::Removed;
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result, StepKind, Steps};
 use serde::Serialize;
@@ -94,6 +95,8 @@ pub struct SinkResult {
     pub target: String,
     /// What there is: "252 rows in table t".
     pub summary: String,
+    /// Files of earlier runs that were removed, if there are any.
+    pub removed: Option<Removed>,
     /// What has become of the records, if each row comes from one of them.
     pub tally: Option<Tally>,
 }

@@ -118,7 +118,7 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
     let committing = AtomicBool::new(false);
     let work = async {
         let checked = async {
-            let prepared = prepare_with_sinks(&base, job, Reach::Online).await?;
+            let prepared = prepare_with_sinks(&base, job, Reach::Online, place.resumes.as_deref()).await?;
             (watch.warn)(&prepared.warnings);
             place.accept(job, &prepared)?;
             Ok::<_, Failure>(prepared)
@@ -344,7 +344,8 @@ async fn commit(begun: &[Begun<'_>], rejects: &Rejects) -> Result<Vec<SinkResult
                 });
                 one.step.leave_out_rows(ignored);
                 let (sink, target) = (one.sink.name.value.clone(), one.sink.sink.target());
-                results.push(SinkResult { sink, target, summary, tally })
+                let removed = Some(one.load.removed()).filter(|removed| removed.files > 0);
+                results.push(SinkResult { sink, target, summary, removed, tally })
             }
             Err(error) => {
                 take_back(&begun[index..]).await;
@@ -519,6 +520,7 @@ impl<'a> Work<'_, 'a> {
         let schema = schema.ok_or_else(|| Error::internal(format!("the columns of sink `{name}` are not known")))?;
         Ok(LoadContext {
             run: self.place.run.clone(),
+            first: self.place.resumes.as_ref().unwrap_or(&self.place.run).clone(),
             sink: name.clone(),
             mark: None,
             take_over: false,

@@ -110,8 +110,10 @@ fn seen(subject: &dyn Subject, folder: &Path) -> Vec<String> {
 /// A context of a new run.
 pub(crate) fn context(partitions: usize) -> LoadContext {
     static RUNS: AtomicU64 = AtomicU64::new(0);
+    let run = format!("run{}", RUNS.fetch_add(1, Ordering::Relaxed));
     LoadContext {
-        run: format!("run{}", RUNS.fetch_add(1, Ordering::Relaxed)),
+        first: run.clone(),
+        run,
         sink: "result".to_owned(),
         mark: None,
         take_over: false,

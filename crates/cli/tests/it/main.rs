@@ -14,6 +14,7 @@ mod use_commands;
 mod use_database_sources;
 mod use_databases;
 mod use_demo;
+mod use_file_modes;
 mod use_formats;
 mod use_guess;
 mod use_large;

@@ -85,7 +85,7 @@ fn shards_by_remainder_are_where_one_can_compute_them() {
 
 #[test]
 fn a_split_makes_a_file_for_each_value_and_the_next_run_removes_what_is_gone() {
-    let lab = lab("", "from: s, write: 'out/{value}.csv', split: k");
+    let lab = lab("", "from: s, write: 'out/{value}.csv', split: k, mode: replace");
     lab.run(&["run", "job.yaml"]).ok();
     let found = files(&lab);
     let expected: Vec<String> = (0..7).map(|key| format!("key%20{key}.csv")).collect();

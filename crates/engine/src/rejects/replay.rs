@@ -337,7 +337,7 @@ fn sinks<'a>(job: &'a Job, kept: &Kept) -> Result<Vec<&'a SinkStep>, String> {
     let sinks: Vec<&SinkStep> = job.sinks.iter().filter(wanted).collect();
     match sinks.iter().find(|sink| sink.entry.formats) {
         _ if sinks.is_empty() => Err("the job has no sink for them any more".to_owned()),
-        Some(file) => Err(format!("`{}` writes files, which are made anew by each run", file.name.value)),
+        Some(file) => Err(format!("`{}` writes files, and single rows cannot be put into them", file.name.value)),
         None => Ok(sinks),
     }
 }

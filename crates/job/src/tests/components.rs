@@ -14,7 +14,7 @@ use millstream_core::registry::{Built, CodecEntry, FormatEntry, SinkEntry, Sourc
 use millstream_core::sink::{Load, LoadContext, Sink, SinkParts};
 use millstream_core::source::{ByteStream, Source, SourceContext};
 use millstream_core::spec::{Fault, Secret, Size, Spec, SpecInfo, TextOrSecret, parse};
-use millstream_core::store::{Brought, Store, Upload};
+use millstream_core::store::{Brought, Store, Stored, Upload};
 use millstream_core::{Error, Registry, Result, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -340,7 +340,11 @@ impl Store for Vault {
 
     async fn settle(&self) {}
 
-    async fn read(&self, _: &SourceContext, _: &str) -> Result<Option<Bytes>> {
+    async fn read(&self, _: &SourceContext, _: &str) -> Result<Option<Stored>> {
+        unused()
+    }
+
+    async fn write_if(&self, _: &SourceContext, _: &str, _: Bytes, _: Option<&Stored>) -> Result<bool> {
         unused()
     }
 

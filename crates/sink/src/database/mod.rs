@@ -31,6 +31,7 @@ use std::sync::Arc;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
 use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink};
+use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 
 use self::server::{BulkColumn, Server};
@@ -117,7 +118,7 @@ impl Sink for DatabaseSink {
         self.spec.mode == Mode::Append
     }
 
-    async fn is_gone(&self) -> Result<bool> {
+    async fn is_gone(&self, _: &SourceContext) -> Result<bool> {
         let mut session = lanes::connect(self.server.as_ref(), &self.spec).await?;
         let facts = self.server.describe(session.as_mut(), &self.spec).await.map_err(server::Failure::into_error)?;
         Ok(facts.is_none())

@@ -16,7 +16,7 @@
 //! A store takes parts of some megabytes only, so every open object holds up to that much. All of them together hold a
 //! part of the budget; what is more goes to scratch until a part is full.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,14 +27,15 @@ use bytes::Bytes;
 use futures::StreamExt;
 use millstream_core::sink::LoadContext;
 use millstream_core::source::SourceContext;
-use millstream_core::store::{Brought, Store, Upload};
-use millstream_core::{Budget, Error, ErrorKind, Result, Step};
+use millstream_core::store::{Brought, Store, Stored, Upload};
+use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::naming::Target;
 use super::place::{self, Draft, Place, Staging, Wanted};
-use super::plan::{Plan, PlannedFile, check_distinct};
+use super::plan::{Plan, PlannedFile, Run};
+use super::spec::FileMode;
 use crate::shared::blocking;
 
 /// What is handed to the store at once: a part of its own. No store wants less than 5 MiB.
@@ -42,6 +43,9 @@ const PART: usize = 8 << 20;
 
 /// Which part of the budget all open objects of a load hold together.
 const SHARE: usize = 4;
+
+/// How often the list is written where others write it at the same time.
+const LIST_TRIES: usize = 5;
 
 /// Requests for whole objects that are on their way at once.
 const AT_ONCE: usize = 16;
@@ -59,23 +63,37 @@ impl Place for Bucket {
         Vec::new()
     }
 
-    async fn reach(&self, wanted: &Wanted, first: &[String], context: &SourceContext) -> Vec<Error> {
-        let far = Far { store: Arc::clone(&self.0), context: context.clone(), target: wanted.target.clone() };
-        match far.reach(wanted.overwrite, first).await {
-            Ok(()) => Vec::new(),
-            Err(error) => vec![error],
-        }
+    async fn reach(
+        &self,
+        wanted: &Wanted,
+        first: &[String],
+        context: &SourceContext,
+        resumes: Option<&str>,
+    ) -> Vec<Error> {
+        let far = self.far(&wanted.target, context.clone());
+        far.reach(wanted, first, resumes).await.err().into_iter().collect()
     }
 
     async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>> {
-        let network =
-            SourceContext { io: context.io.clone(), budget: Arc::clone(&context.budget), cache: Arc::default() };
-        let far = Far { store: Arc::clone(&self.0), context: network, target: wanted.target.clone() };
+        let far = self.far(&wanted.target, super::network(context));
         let earlier = far.recovered().await?;
+        let plan = earlier.as_ref().map(|listed| &listed.plan);
+        let mark = context.mark.clone();
+        let is_there = mark.as_ref().zip(plan).is_some_and(|(mark, plan)| plan.has(mark));
+        if !is_there {
+            wanted.admit(plan, Some(&context.first), &far.list())?;
+            // Of what could not be recovered nothing says which rows are missing.
+            if wanted.mode == FileMode::Append && plan.is_some_and(|plan| plan.unfinished) {
+                return Err(wanted.incomplete(&far.list(), None));
+            }
+        }
         Ok(Box::new(InBucket {
+            wanted: wanted.clone(),
             run: context.run.clone(),
-            overwrite: wanted.overwrite,
+            first: context.first.clone(),
+            mark,
             earlier,
+            is_there,
             plan: Mutex::default(),
             shared: Arc::new(Shared {
                 far,
@@ -88,6 +106,43 @@ impl Place for Bucket {
             }),
         }))
     }
+
+    async fn listed(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>> {
+        let listed = self.far(target, context.clone()).read_list().await?;
+        Ok(listed.map(|listed| listed.plan))
+    }
+
+    async fn unmark(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
+        let far = self.far(&wanted.target, super::network(context));
+        for _ in 0..LIST_TRIES {
+            let Some(Listed { mut plan, stored }) = far.read_list().await? else { return Ok(()) };
+            if !plan.has(marker) {
+                return Ok(());
+            }
+            if plan.unfinished {
+                return Err(far.is_written());
+            }
+            plan.unmark(marker);
+            if far.write_list(&plan, Some(&stored)).await? {
+                return Ok(());
+            }
+        }
+        Err(far.is_written())
+    }
+}
+
+impl Bucket {
+    fn far(&self, target: &Target, context: SourceContext) -> Far {
+        Far { store: Arc::clone(&self.0), context, target: target.clone() }
+    }
+}
+
+/// A list as the store has it.
+#[derive(Debug, Clone)]
+struct Listed {
+    plan: Plan,
+    /// What tells this version of it from others.
+    stored: Stored,
 }
 
 /// The objects of one target, as the store has them.
@@ -103,13 +158,12 @@ impl Far {
         self.target.uri(&self.target.list())
     }
 
-    async fn reach(&self, overwrite: bool, first: &[String]) -> Result<()> {
+    async fn reach(&self, wanted: &Wanted, first: &[String], resumes: Option<&str>) -> Result<()> {
         let earlier = self.read_list().await?;
-        if !overwrite {
-            if earlier.is_some() {
-                return Err(place::earlier_fault(&self.target));
-            }
-            self.none_exists(first.iter().take(LOOKED_UP).cloned().collect()).await?;
+        wanted.admit(earlier.as_ref().map(|listed| &listed.plan), resumes, &self.list())?;
+        // What is listed is the run's own by now.
+        if wanted.mode == FileMode::Error && earlier.is_none() {
+            self.none_exists(first.iter().take(LOOKED_UP).cloned().collect(), wanted.mode).await?;
         }
         let probed = match first {
             [only] if !self.target.is_set() => self.target.uri(only),
@@ -118,28 +172,33 @@ impl Far {
         self.store.probe(&self.context, &probed).await
     }
 
-    /// The list of the set that is there.
-    async fn read_list(&self) -> Result<Option<Plan>> {
+    /// The list of the files that are there.
+    async fn read_list(&self) -> Result<Option<Listed>> {
         let uri = self.list();
         match self.store.read(&self.context, &uri).await? {
-            Some(text) => Plan::from_text(&text, &uri).map(Some),
+            Some(stored) => Ok(Some(Listed { plan: Plan::from_text(&stored.content, &uri)?, stored })),
             None => Ok(None),
         }
     }
 
-    async fn write_list(&self, plan: &Plan) -> Result<()> {
-        let mut upload = self.store.begin(&self.context, &self.list()).await?;
-        upload.write(plan.to_text()?.into()).await?;
-        upload.complete().await.map(drop)
+    /// Writes the list if it is still as it was `before`; `false` if it is not.
+    async fn write_list(&self, plan: &Plan, before: Option<&Stored>) -> Result<bool> {
+        self.store.write_if(&self.context, &self.list(), plan.to_text()?.into(), before).await
+    }
+
+    /// Another run has been quicker.
+    fn is_written(&self) -> Error {
+        Error::refused(format!("another run has written {} meanwhile", self.target.shown()))
+            .hint("let one run end before the next begins, and start this one again")
     }
 
     /// An error if there is an object already at one of `paths`.
-    async fn none_exists(&self, paths: Vec<String>) -> Result<()> {
+    async fn none_exists(&self, paths: Vec<String>, mode: FileMode) -> Result<()> {
         each(paths, |path| {
             let (far, uri) = (self.clone(), self.target.uri(&path));
             async move {
                 match far.store.length(&far.context, &uri).await? {
-                    Some(_) => Err(place::existing_fault(&uri)),
+                    Some(_) => Err(place::existing_fault(&uri, mode)),
                     None => Ok(()),
                 }
             }
@@ -147,53 +206,65 @@ impl Far {
         .await
     }
 
-    /// The list of the set that is there, after what a dead run had committed has been done.
-    async fn recovered(&self) -> Result<Option<Plan>> {
-        let Some(plan) = self.read_list().await? else { return Ok(None) };
-        if !plan.unfinished {
-            return Ok(Some(plan));
-        }
-        let lost = AtomicBool::new(false);
-        each(plan.files.clone(), |file| {
-            let (far, lost) = (self.clone(), &lost);
-            async move {
-                let brought = far.brought(&file);
-                match far.store.complete(&far.context, &brought).await {
-                    Err(error) if error.kind() == ErrorKind::Refused => {
-                        // The dead run had completed it, or the store has removed what was never completed. If it is as
-                        // large as the one before, nobody can tell.
-                        let there = far.store.length(&far.context, &brought.uri).await?;
-                        let done = there == Some(file.bytes) && file.replaced != Some(file.bytes);
-                        lost.fetch_or(!done, Ordering::Relaxed);
-                        Ok(())
+    /// The list of the files that are there, after what a dead run had committed has been done.
+    async fn recovered(&self) -> Result<Option<Listed>> {
+        for _ in 0..LIST_TRIES {
+            let Some(listed) = self.read_list().await? else { return Ok(None) };
+            if !listed.plan.unfinished {
+                return Ok(Some(listed));
+            }
+            let lost = AtomicBool::new(false);
+            each(listed.plan.new_files().map(|file| self.brought(file)).collect(), |brought| {
+                let (far, lost) = (self.clone(), &lost);
+                async move {
+                    match far.complete_once(&brought).await {
+                        Err(error) if error.kind() == ErrorKind::Refused => {
+                            lost.store(true, Ordering::Relaxed);
+                            Ok(())
+                        }
+                        other => other,
                     }
-                    other => other,
                 }
+            })
+            .await?;
+            match (lost.into_inner(), listed.plan.mode) {
+                (false, _) => drop(self.conclude(listed).await?),
+                // As if its run had never been: nobody reads files that were only to be added.
+                (true, Some(FileMode::Append)) => {
+                    let Listed { plan, stored } = listed;
+                    drop(self.conclude(Listed { plan: plan.without_its_run(), stored }).await?);
+                }
+                // Where the new set may not be whole any more, the old one is not touched: a run that replaces all of
+                // both may go on.
+                (true, _) => return Ok(Some(listed)),
+            }
+        }
+        Err(self.is_written())
+    }
+
+    /// All new objects of a plan are complete: removes those that go, which come back, and leaves the list as it stays.
+    /// If another run has changed the list meanwhile, it has done all of this.
+    async fn conclude(&self, Listed { mut plan, stored }: Listed) -> Result<Vec<String>> {
+        let stale = std::mem::take(&mut plan.stale);
+        each(stale.clone(), |path| {
+            let (far, uri) = (self.clone(), self.target.uri(&path));
+            async move {
+                far.store.remove(&far.context, &uri).await?;
+                fail_point::pass("files.removed");
+                Ok(())
             }
         })
         .await?;
-        // Where the new set may not be whole any more, the old one is not touched: this run replaces all of both.
-        if lost.into_inner() {
-            return Ok(Some(plan));
-        }
-        self.conclude(plan).await
-    }
-
-    /// All objects of `plan` are complete: removes those that go, and leaves the list as it stays.
-    async fn conclude(&self, mut plan: Plan) -> Result<Option<Plan>> {
-        each(std::mem::take(&mut plan.stale), |path| {
-            let (far, uri) = (self.clone(), self.target.uri(&path));
-            async move { far.store.remove(&far.context, &uri).await }
-        })
-        .await?;
-        if !plan.set {
+        fail_point::pass("files.list");
+        if plan.set {
+            plan.unfinished = false;
+            plan.files.iter_mut().for_each(|file| (file.staged, file.upload, file.replaced) = (None, None, None));
+            self.write_list(&plan, Some(&stored)).await?;
+        } else {
             self.store.remove(&self.context, &self.list()).await?;
-            return Ok(None);
         }
-        plan.unfinished = false;
-        plan.files.iter_mut().for_each(|file| (file.upload, file.replaced) = (None, None));
-        self.write_list(&plan).await?;
-        Ok(Some(plan))
+        fail_point::pass("files.listed");
+        Ok(stale.iter().map(|path| self.target.uri(path)).collect())
     }
 
     fn brought(&self, file: &PlannedFile) -> Brought {
@@ -205,12 +276,29 @@ impl Far {
         }
     }
 
-    async fn complete(&self, files: &[PlannedFile]) -> Result<()> {
-        each(files.iter().map(|file| self.brought(file)).collect(), |brought| {
+    async fn complete(&self, plan: &Plan) -> Result<()> {
+        each(plan.new_files().map(|file| self.brought(file)).collect(), |brought| {
             let far = self.clone();
-            async move { far.store.complete(&far.context, &brought).await }
+            async move {
+                far.complete_once(&brought).await?;
+                fail_point::pass("files.renamed");
+                Ok(())
+            }
         })
         .await
+    }
+
+    /// Completes an object of a list, unless that is done already: by the run that died, or by one that took this one
+    /// for dead. If what is there is as large as the object before, nobody can tell.
+    async fn complete_once(&self, brought: &Brought) -> Result<()> {
+        let Err(error) = self.store.complete(&self.context, brought).await else { return Ok(()) };
+        if error.kind() != ErrorKind::Refused || brought.replaced == Some(brought.bytes) {
+            return Err(error);
+        }
+        match self.store.length(&self.context, &brought.uri).await? {
+            Some(bytes) if bytes == brought.bytes => Ok(()),
+            _ => Err(error),
+        }
     }
 
     /// Gives up what is closed or being closed.
@@ -253,10 +341,14 @@ async fn each<T, F: Future<Output = Result<()>>>(items: Vec<T>, mut work: impl F
 
 /// A load into a bucket.
 struct InBucket {
+    wanted: Wanted,
     run: String,
-    overwrite: bool,
-    /// The set that was there when it began.
-    earlier: Option<Plan>,
+    /// The first run of its resume chain.
+    first: String,
+    mark: Option<String>,
+    /// The list of the files that were there when it began.
+    earlier: Option<Listed>,
+    is_there: bool,
     plan: Mutex<Option<Plan>>,
     shared: Arc<Shared>,
 }
@@ -321,6 +413,34 @@ fn interrupted(cause: tokio::task::JoinError) -> Error {
     }
 }
 
+impl InBucket {
+    /// The list of the files that were there when it began, as it is now: an error if more than its markers is another.
+    async fn still_listed(&self) -> Result<Option<Listed>> {
+        let far = &self.shared.far;
+        let now = far.read_list().await?;
+        match (&now, &self.earlier) {
+            (None, None) => Ok(now),
+            (Some(there), Some(earlier)) if there.plan.is_as(&earlier.plan) => Ok(now),
+            _ => Err(far.is_written()),
+        }
+    }
+
+    /// Puts the list `plan` in the place of the one that is there. From then on the load is committed.
+    async fn write_over(&self, mut plan: Plan) -> Result<Plan> {
+        let far = &self.shared.far;
+        for _ in 0..LIST_TRIES {
+            let there = self.still_listed().await?;
+            if let Some(there) = &there {
+                plan.marked_as(&there.plan);
+            }
+            if far.write_list(&plan, there.as_ref().map(|there| &there.stored)).await? {
+                return Ok(plan);
+            }
+        }
+        Err(far.is_written())
+    }
+}
+
 #[async_trait]
 impl Staging for InBucket {
     async fn file(&self, number: usize, path: &str) -> Result<Box<dyn Draft>> {
@@ -336,57 +456,68 @@ impl Staging for InBucket {
         }))
     }
 
+    fn is_there(&self) -> bool {
+        self.is_there
+    }
+
     async fn prepare(&self, mut files: Vec<PlannedFile>) -> Result<()> {
-        check_distinct(&files)?;
         let mut brought = self.shared.all_brought().await?;
         for file in &mut files {
-            let Some(there) = brought.remove(&file.staged) else {
+            let Some(there) = file.staged.and_then(|number| brought.remove(&number)) else {
                 return Err(Error::internal(format!("the object {} was not closed", file.path)));
             };
             file.upload = there.ticket;
         }
         let far = &self.shared.far;
-        if !self.overwrite {
-            far.none_exists(files.iter().map(|file| file.path.clone()).collect()).await?;
+        let listed = self.still_listed().await?;
+        let earlier = listed.as_ref().map(|listed| &listed.plan);
+        let run = Run { name: &self.run, first: &self.first, marker: self.mark.as_deref() };
+        let mut plan = self.wanted.plan(files, earlier, run, &far.list())?;
+        let looked_up = match self.wanted.mode {
+            FileMode::Replace | FileMode::Partitions => false,
+            FileMode::Error => earlier.is_none(),
+            // Only an earlier run of the chain can have used its name.
+            FileMode::Append => self.first != self.run,
+        };
+        if looked_up {
+            far.none_exists(plan.new_files().map(|file| file.path.clone()).collect(), self.wanted.mode).await?;
         }
-        let run = |plan: &Option<Plan>| plan.as_ref().map(|plan| plan.run.clone());
-        if run(&far.read_list().await?) != run(&self.earlier) {
-            return Err(Error::refused(format!("another run has written {} meanwhile", far.target.shown()))
-                .hint("let one run end before the next begins, and start this one again"));
+        if !plan.set {
+            // No list need tell of a single object.
+            for file in &mut plan.files {
+                file.replaced = far.store.length(&far.context, &far.target.uri(&file.path)).await?;
+            }
         }
-        let mut sizes: HashMap<&str, u64> = HashMap::new();
-        let before = self.earlier.iter().flat_map(|earlier| &earlier.files);
-        sizes.extend(before.map(|file| (file.path.as_str(), file.bytes)));
-        for file in &mut files {
-            file.replaced = match far.target.is_set() {
-                true => sizes.get(file.path.as_str()).copied(),
-                // No list need tell of a single object.
-                false => far.store.length(&far.context, &far.target.uri(&file.path)).await?,
-            };
-        }
-        let mut plan = Plan::new(&self.run, far.target.is_set(), files);
         plan.unfinished = true;
-        plan.stale = self.earlier.as_ref().map_or_else(Vec::new, |earlier| earlier.stale_beside(&plan.files));
         *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
         Ok(())
     }
 
-    async fn commit(&self) -> Result<()> {
+    async fn commit(&self) -> Result<Vec<String>> {
+        if self.is_there {
+            return Ok(Vec::new());
+        }
         let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(plan) = plan else { return Err(Error::internal("a load was committed before it was prepared")) };
         let far = &self.shared.far;
+        fail_point::pass("files.before");
         if !plan.set && self.earlier.is_none() {
-            far.complete(&plan.files).await?;
+            far.complete(&plan).await?;
             self.shared.take();
-            return Ok(());
+            return Ok(Vec::new());
         }
-        far.write_list(&plan).await?;
+        let plan = self.write_over(plan).await?;
         self.shared.take();
+        fail_point::pass("files.after");
         let published = async {
-            far.complete(&plan.files).await?;
-            far.conclude(plan).await
+            far.complete(&plan).await?;
+            match far.read_list().await? {
+                Some(listed) if listed.plan == plan => far.conclude(listed).await,
+                // Another run has begun since, and has done the rest.
+                _ => Ok(plan.stale.iter().map(|path| far.target.uri(path)).collect()),
+            }
         };
-        published.await.map(drop).map_err(|error| {
+        published.await.map_err(|error| {
             error.hint(
                 "the run is committed, and some of its objects can be seen: once the fault has passed, run any job \
                  with this target again, which does the rest first",

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use millstream_core::sink::{Load, Sink, SinkParts};
+use millstream_core::sink::{Load, LoadContext, Sink, SinkParts};
 use millstream_core::source::SourceContext;
 use millstream_core::store::Store;
 use millstream_core::{Budget, ErrorKind};
@@ -105,7 +105,7 @@ fn sink(target: &str, settings: Value, store: Arc<dyn Store>) -> Arc<dyn Sink> {
     build(&settings, parts).expect("valid settings")
 }
 
-fn network() -> SourceContext {
+pub(crate) fn network() -> SourceContext {
     SourceContext { io: tokio::runtime::Handle::current(), budget: Budget::new(64 << 20), cache: Arc::default() }
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn subject(name: &str) -> Option<Box<dyn Subject>> {
         "bucket" => ("a.csv", json!({})),
         "bucket-parquet" => ("new/folder/a.parquet", json!({})),
         "bucket-shards" => ("a-{shard}.csv.gz", json!({"shards": {"count": 3, "hash": "id"}})),
-        "bucket-split-few" => ("name={value}/a.csv.gz", json!({"split": "name", "max_open": 2})),
+        "bucket-split-few" => ("name={value}/a.csv.gz", json!({"split": "name", "max_open": 2, "mode": "replace"})),
         "bucket-roll-bytes" => ("a.csv.gz", json!({"roll": {"bytes": "40kB"}})),
         _ => return None,
     };
@@ -257,7 +257,7 @@ async fn what_stands_in_the_way_is_told_before_there_are_rows() {
     let bench = Bench::of(true);
     let reached = async |settings: Value, target: &str, own: Value| {
         let sink = sink(target, own, store(&bench.server, settings));
-        let faults = sink.reach(&network()).await.err().unwrap_or_default();
+        let faults = sink.reach(&network(), None).await.err().unwrap_or_default();
         let told = |error: &millstream_core::Error| format!("{} {:?}", error.what(), error.cause_text());
         faults.iter().map(told).collect::<Vec<_>>().join("; ")
     };
@@ -382,7 +382,7 @@ async fn an_old_object_is_not_taken_for_a_new_one_of_its_size() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_runs_at_once_one_is_told() {
     let bench = Bench::new();
-    let sink = bench.sink("a.csv", json!({"split": "name"}));
+    let sink = bench.sink("a.csv", json!({"split": "name", "mode": "replace"}));
     let load = sink.begin(context(1)).await.expect("it begins");
     write(&sink, &load, 1, 100, 10).await.expect("it writes");
     run(&sink, 1, 70, 10).await.expect("another is quicker");
@@ -408,9 +408,8 @@ async fn a_dropped_load_gives_its_uploads_up() {
 async fn open_objects_hold_a_part_of_the_budget_and_the_rest_goes_to_scratch() {
     const COUNT: usize = 3;
     let bench = Bench::new();
-    let target =
-        Target::new("s3://bucket/a-{value}", &FileSpec { split: Some("x".into()), ..FileSpec::default() }, true);
-    let wanted = Wanted { target: target.expect("a target"), overwrite: true };
+    let spec = FileSpec { split: Some("x".into()), ..FileSpec::default() };
+    let wanted = Wanted::new(Target::new("s3://bucket/a-{value}", &spec, true).expect("a target"), &spec);
     let context = conformance::context(1);
     context.budget.set_limit(6 << 20);
     let place = Bucket(store(&bench.server, json!({"anonymous": true})));
@@ -430,12 +429,10 @@ async fn open_objects_hold_a_part_of_the_budget_and_the_rest_goes_to_scratch() {
         draft.close().await.expect("it closes");
     }
     let file = |number| PlannedFile {
-        staged: number,
+        staged: Some(number),
         path: format!("a-{number}"),
-        rows: 0,
         bytes: 30 * 700_001,
-        upload: None,
-        replaced: None,
+        ..PlannedFile::default()
     };
     staging.prepare((0..COUNT).map(file).collect()).await.expect("it prepares");
     staging.commit().await.expect("it commits");
@@ -447,4 +444,130 @@ async fn open_objects_hold_a_part_of_the_budget_and_the_rest_goes_to_scratch() {
     assert!(context.budget.peak() < 28 << 20, "{} bytes, of 63 MB", context.budget.peak());
     drop(staging);
     assert_eq!(context.budget.used(), 0);
+}
+
+/// A load of `count` rows that is prepared.
+async fn prepared(sink: &Arc<dyn Sink>, context: LoadContext, count: i64) -> Arc<dyn Load> {
+    let load = sink.begin(context).await.expect("it begins");
+    write(sink, &load, 1, count, 10).await.expect("it writes");
+    load.prepare().await.expect("it prepares");
+    load
+}
+
+fn marked(mark: &str) -> LoadContext {
+    LoadContext { mark: Some(mark.to_owned()), ..context(1) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_runs_that_commit_at_once_one_is_refused() {
+    for mode in ["replace", "partitions", "append"] {
+        for there in [false, true] {
+            let bench = Bench::new();
+            let sink = bench.sink("a.csv", json!({"split": "name", "mode": mode}));
+            if there {
+                run(&sink, 1, 10, 10).await.expect("a run before");
+            }
+            let (one, two) = (prepared(&sink, context(1), 100).await, prepared(&sink, context(1), 70).await);
+            one.commit().await.expect("the first");
+            let rows = bench.rows();
+            let error = two.commit().await.expect_err("the list is another");
+            assert_eq!(error.what(), format!("another run has written {} meanwhile", sink.target()));
+            two.abort().await;
+            assert_eq!((bench.rows(), bench.uploads()), (rows, 0), "{mode}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_comes_to_its_end_keeps_no_other_from_committing() {
+    let bench = Bench::new();
+    let sink = bench.sink("a.csv", json!({"mode": "append"}));
+    prepared(&sink, marked("one"), 10).await.commit().await.expect("the first");
+    let known = async || -> Vec<String> {
+        let known = sink.known_loads(context(1)).await.expect("a list");
+        known.into_iter().map(|known| known.load).collect()
+    };
+    assert_eq!(known().await, ["one"]);
+    let two = prepared(&sink, marked("two"), 10).await;
+    sink.unmark("one", context(1), false).await.expect("the first is at its end");
+    two.commit().await.expect("the second");
+    assert_eq!(known().await, ["two"]);
+    // It is there: nothing is written, whatever comes.
+    let again = prepared(&sink, marked("two"), 10).await;
+    assert!(again.is_there());
+    again.commit().await.expect("nothing to do");
+    sink.unmark("two", context(1), true).await.expect("it has rows, and so stays");
+    assert_eq!((known().await, bench.rows().len(), bench.names().len()), (vec!["two".to_owned()], 20, 2));
+}
+
+/// Commits a load that the store breaks off, and throws away what is left to do.
+async fn lose(bench: &Bench, load: &Arc<dyn Load>, complete: usize) {
+    let asked = AtomicUsize::new(0);
+    bench.server.trouble(move |method, path| {
+        let completes = method == "POST" && path.contains("uploadId=");
+        (completes && asked.fetch_add(1, Ordering::SeqCst) >= complete).then_some(Trouble::Close)
+    });
+    load.commit().await.expect_err("the store is gone");
+    load.abort().await;
+    bench.server.trouble(|_, _| None);
+    for entry in fs_err::read_dir(bench.folder.path()).expect("a folder") {
+        let entry = entry.expect("an entry");
+        if entry.file_name().to_string_lossy().starts_with(".upload") {
+            fs_err::remove_file(entry.path()).expect("a file");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_whose_objects_the_store_has_lost_is_as_if_it_had_never_been() {
+    let bench = Bench::new();
+    let sink = bench.sink("a.csv", json!({"split": "name", "mode": "append"}));
+    prepared(&sink, marked("one"), 100).await.commit().await.expect("a run before");
+    let lost = marked("two");
+    let load = prepared(&sink, lost.clone(), 100).await;
+    lose(&bench, &load, 2).await;
+    assert!(bench.names().len() > 7, "some of it can be seen");
+    let again = sink.begin(lost).await.expect("it begins");
+    assert!(!again.is_there(), "its rows are not there");
+    assert_eq!((bench.rows(), bench.names().len()), (expected(100), 7));
+    write(&sink, &again, 1, 100, 10).await.expect("it writes");
+    again.prepare().await.expect("it prepares");
+    again.commit().await.expect("it commits");
+    assert_eq!((bench.rows().len(), bench.names().len()), (200, 14));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_that_the_store_has_lost_are_written_again_or_told() {
+    let bench = Bench::new();
+    let sink = bench.sink("a-{value}.csv", json!({"split": "name", "mode": "partitions"}));
+    prepared(&sink, context(1), 200).await.commit().await.expect("all values");
+    let load = prepared(&sink, context(1), 100).await;
+    lose(&bench, &load, 2).await;
+    // One value is not enough, though it is written.
+    let few = sink.begin(context(1)).await.expect("it begins");
+    write(&sink, &few, 1, 1, 10).await.expect("it writes");
+    let error = few.prepare().await.expect_err("others are not complete");
+    assert!(error.what().contains(" are not complete"), "{error}");
+    few.abort().await;
+    let adding = bench.sink("a-{value}.csv", json!({"split": "name", "mode": "append"}));
+    let error = adding.begin(context(1)).await.err().expect("it cannot add to them");
+    assert!(error.what().contains(" are not complete"), "{error}");
+    prepared(&sink, context(1), 100).await.commit().await.expect("all of them again");
+    assert_eq!(bench.rows(), expected(100));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_runs_name_that_is_not_listed_stays() {
+    let bench = Bench::new();
+    let sink = bench.sink("a.csv", json!({"mode": "append"}));
+    let first = context(1);
+    prepared(&sink, first.clone(), 10).await.commit().await.expect("the first");
+    fs_err::remove_file(bench.list()).expect("the list");
+    let resumed = LoadContext { first: first.run, ..context(1) };
+    let load = sink.begin(resumed).await.expect("it begins");
+    write(&sink, &load, 1, 5, 10).await.expect("it writes");
+    let error = load.prepare().await.expect_err("the file is there");
+    assert!(error.what().ends_with(" exists already"), "{error}");
+    load.abort().await;
+    assert_eq!(bench.rows(), expected(10));
 }

@@ -16,7 +16,7 @@
 //! behind it has committed, and the next run finishes the renames before it begins. The folder's name holds no run:
 //! that way one lock decides who may write, without a race between the cleaning and the beginning of two runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::TryLockError;
 use std::io::{self, ErrorKind as Io, Write};
 use std::os::unix::fs::MetadataExt;
@@ -27,11 +27,12 @@ use async_trait::async_trait;
 use millstream_core::direct::{self, Appender};
 use millstream_core::sink::LoadContext;
 use millstream_core::source::SourceContext;
-use millstream_core::{Budget, Error, Result, Step};
+use millstream_core::{Budget, Error, Result, Step, fail_point};
 
 use super::naming::Target;
 use super::place::{self, Draft, Place, Staging, Wanted};
-use super::plan::{Plan, PlannedFile, check_distinct};
+use super::plan::{Plan, PlannedFile, Run};
+use super::spec::FileMode;
 use crate::shared::{Charge, blocking, create_folders, folder_fault, path_error, remove_folders, sync_folder};
 
 /// Files in a folder of this machine.
@@ -41,36 +42,74 @@ pub(crate) struct Folder;
 #[async_trait]
 impl Place for Folder {
     fn check(&self, wanted: &Wanted, first: &[String]) -> Vec<Error> {
-        let Wanted { target, overwrite } = wanted;
+        let target = &wanted.target;
         let mut faults: Vec<Error> = folder_fault(target.folder()).into_iter().collect();
-        let existing = first.iter().try_for_each(|name| existing_fault(&target.folder().join(name), *overwrite));
-        faults.extend(existing.err());
-        match read_plan(&listed_path(target)) {
-            Ok(Some(_)) if !overwrite => faults.push(place::earlier_fault(target)),
-            Ok(_) => {}
-            // A folder that cannot be read has been told already.
-            Err(error) => {
-                if faults.is_empty() {
-                    faults.push(error);
-                }
-            }
+        faults.extend(first.iter().try_for_each(|name| kind_fault(&target.folder().join(name))).err());
+        // A folder that cannot be read has been told already.
+        if let (Err(error), true) = (known_plan(target), faults.is_empty()) {
+            faults.push(error);
         }
         faults
     }
 
-    async fn reach(&self, _: &Wanted, _: &[String], _: &SourceContext) -> Vec<Error> {
-        Vec::new()
+    async fn reach(&self, wanted: &Wanted, first: &[String], _: &SourceContext, resumes: Option<&str>) -> Vec<Error> {
+        blocking(|| earlier_fault(wanted, first, resumes)).err().into_iter().collect()
     }
 
     async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>> {
-        let temporary = blocking(|| Temporary::begin(&wanted.target, &context.run))?;
+        let (temporary, earlier) = blocking(|| Temporary::begin(&wanted.target, &context.run))?;
+        let mark = context.mark.clone();
+        let is_there = mark.as_ref().zip(earlier.as_ref()).is_some_and(|(mark, earlier)| earlier.has(mark));
+        if !is_there {
+            wanted.admit(earlier.as_ref(), Some(&context.first), &listed_path(&wanted.target).display().to_string())?;
+        }
         Ok(Box::new(InFolder {
             wanted: wanted.clone(),
             run: context.run.clone(),
+            first: context.first.clone(),
+            mark,
+            earlier,
+            is_there,
             step: Arc::clone(&context.step),
             budget: Arc::clone(&context.budget),
             temporary: Mutex::new(temporary),
         }))
+    }
+
+    async fn listed(&self, target: &Target, _: &SourceContext) -> Result<Option<Plan>> {
+        blocking(|| known_plan(target))
+    }
+
+    async fn unmark(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
+        blocking(|| {
+            if !known_plan(&wanted.target)?.is_some_and(|plan| plan.has(marker)) {
+                return Ok(());
+            }
+            let (temporary, listed) = Temporary::begin(&wanted.target, &context.run)?;
+            let Some(mut plan) = listed else { return Ok(()) };
+            plan.unmark(marker);
+            temporary.rewrite(&plan)
+        })
+    }
+}
+
+/// The list of the files that are there, or will be once the next run has finished a commit.
+fn known_plan(target: &Target) -> Result<Option<Plan>> {
+    match read_plan(&temporary_folder(target).join(COMMITTED))? {
+        Some(committed) => Ok(Some(committed)),
+        None => read_plan(&listed_path(target)),
+    }
+}
+
+/// What earlier runs have left that this one may not touch.
+fn earlier_fault(wanted: &Wanted, first: &[String], resumes: Option<&str>) -> Result<()> {
+    let (target, list) = (&wanted.target, listed_path(&wanted.target));
+    let earlier = known_plan(target)?;
+    wanted.admit(earlier.as_ref(), resumes, &list.display().to_string())?;
+    // What is listed is the run's own by now.
+    match wanted.mode == FileMode::Error && earlier.is_none() {
+        true => first.iter().try_for_each(|name| existing_fault(&target.folder().join(name), wanted.mode)),
+        false => Ok(()),
     }
 }
 
@@ -78,6 +117,12 @@ impl Place for Folder {
 struct InFolder {
     wanted: Wanted,
     run: String,
+    /// The first run of its resume chain.
+    first: String,
+    mark: Option<String>,
+    /// The list of the files that were there when it began.
+    earlier: Option<Plan>,
+    is_there: bool,
     step: Arc<Step>,
     budget: Arc<Budget>,
     temporary: Mutex<Temporary>,
@@ -99,17 +144,23 @@ impl Staging for InFolder {
         Ok(Box::new(StagedFile { staged, shown, file, length: 0, rested: false, large: None, budget }))
     }
 
-    async fn prepare(&self, files: Vec<PlannedFile>) -> Result<()> {
-        let plan = Plan::new(&self.run, self.wanted.target.is_set(), files);
-        blocking(|| self.temporary().prepare(plan, self.wanted.overwrite, &self.step))
+    fn is_there(&self) -> bool {
+        self.is_there
     }
 
-    async fn commit(&self) -> Result<()> {
+    async fn prepare(&self, files: Vec<PlannedFile>) -> Result<()> {
+        let run = Run { name: &self.run, first: &self.first, marker: self.mark.as_deref() };
+        let list = listed_path(&self.wanted.target).display().to_string();
+        let plan = self.wanted.plan(files, self.earlier.as_ref(), run, &list)?;
+        blocking(|| self.temporary().prepare(&plan, self.wanted.mode, self.earlier.as_ref(), &self.step))
+    }
+
+    async fn commit(&self) -> Result<Vec<String>> {
         blocking(|| {
             let mut temporary = self.temporary();
-            temporary.commit()?;
+            let removed = if self.is_there { Vec::new() } else { temporary.commit()? };
             temporary.remove_temporary();
-            Ok(())
+            Ok(removed)
         })
     }
 
@@ -205,6 +256,12 @@ impl Draft for StagedFile {
     }
 }
 
+/// The list of what is prepared, in the temporary folder.
+const PREPARED: &str = "plan.new";
+
+/// The same, once it is committed.
+const COMMITTED: &str = "plan.json";
+
 /// How often the lock is tried while other runs remove their folders.
 const LOCK_TRIES: usize = 100;
 
@@ -234,8 +291,9 @@ enum State {
 }
 
 impl Temporary {
-    /// Makes the temporary folder, and finishes or removes what a dead run left in it.
-    fn begin(target: &Target, run: &str) -> Result<Self> {
+    /// Makes the temporary folder, and finishes or removes what a dead run left in it. With it comes the list of the
+    /// files that are there.
+    fn begin(target: &Target, run: &str) -> Result<(Self, Option<Plan>)> {
         let mut created = Vec::new();
         let begun = Self::begin_in(target, run, &mut created);
         if begun.is_err() {
@@ -244,7 +302,7 @@ impl Temporary {
         begun
     }
 
-    fn begin_in(target: &Target, run: &str, created: &mut Vec<PathBuf>) -> Result<Self> {
+    fn begin_in(target: &Target, run: &str, created: &mut Vec<PathBuf>) -> Result<(Self, Option<Plan>)> {
         let folder = target.folder().to_owned();
         let temporary = temporary_folder(target);
         let listed = listed_path(target);
@@ -254,10 +312,10 @@ impl Temporary {
         let mut staging = Temporary { folder, temporary, listed, _lock: lock, created: Vec::new(), state };
         staging.recover()?;
         staging.state = State::Open;
-        // The set that is there must be understood before anything is written, since it will be replaced.
-        read_plan(&staging.listed)?;
+        // The set that is there must be understood before anything is written beside it.
+        let listed = read_plan(&staging.listed)?;
         staging.created = std::mem::take(created);
-        Ok(staging)
+        Ok((staging, listed))
     }
 
     /// The path of the temporary file with that number.
@@ -266,30 +324,31 @@ impl Temporary {
     }
 
     /// Makes everything durable under temporary names. After this only renames remain.
-    fn prepare(&mut self, plan: Plan, overwrite: bool, step: &Step) -> Result<()> {
-        self.check_names(&plan.files, overwrite)?;
-        let folders: BTreeSet<PathBuf> = plan.files.iter().filter_map(|file| self.parent_of(&file.path)).collect();
+    fn prepare(&mut self, plan: &Plan, mode: FileMode, earlier: Option<&Plan>, step: &Step) -> Result<()> {
+        self.check_names(plan, mode, earlier)?;
+        let folders: BTreeSet<PathBuf> = plan.new_files().filter_map(|file| self.parent_of(&file.path)).collect();
         for folder in &folders {
             create_folders(folder, &mut self.created)?;
         }
-        for file in &plan.files {
-            let path = self.file(file.staged);
+        for path in plan.new_files().filter_map(|file| file.staged).map(|number| self.file(number)) {
             step.writing(|| fs_err::File::open(&path).and_then(|opened| opened.sync_all()))
                 .map_err(|error| path_error("sync", &path, &error))?;
         }
         step.writing(|| {
-            write_plan(&self.temporary.join("plan.new"), &plan)?;
+            write_plan(&self.temporary.join(PREPARED), plan)?;
             sync_folder(&self.temporary)
         })
     }
 
-    /// Gives the files their final names and removes those of the set that was there before.
-    fn commit(&mut self) -> Result<()> {
-        let (from, to) = (self.temporary.join("plan.new"), self.committed_plan());
+    /// Gives the files their final names and removes those of earlier runs that go, which come back.
+    fn commit(&mut self) -> Result<Vec<String>> {
+        let (from, to) = (self.temporary.join(PREPARED), self.committed_plan());
+        fail_point::pass("files.before");
         fs_err::rename(&from, &to)
             .map_err(|error| path_error("commit what was written in", &self.temporary, &error))?;
         self.state = State::Committed;
         sync_folder(&self.temporary)?;
+        fail_point::pass("files.after");
         // Whatever it was: this is what must be known.
         self.publish().map_err(|error| {
             error.hint(
@@ -308,7 +367,7 @@ impl Temporary {
     }
 
     fn committed_plan(&self) -> PathBuf {
-        self.temporary.join("plan.json")
+        self.temporary.join(COMMITTED)
     }
 
     fn parent_of(&self, path: &str) -> Option<PathBuf> {
@@ -316,11 +375,17 @@ impl Temporary {
     }
 
     /// What would keep the renames from being right.
-    fn check_names(&self, files: &[PlannedFile], overwrite: bool) -> Result<()> {
-        check_distinct(files)?;
+    fn check_names(&self, plan: &Plan, mode: FileMode, earlier: Option<&Plan>) -> Result<()> {
+        let own: HashSet<&str> = match mode {
+            // A run that was admitted beside a list is of the same resume chain.
+            FileMode::Error => earlier.iter().flat_map(|plan| &plan.files).map(|file| file.path.as_str()).collect(),
+            _ => HashSet::new(),
+        };
+        for file in plan.new_files().filter(|file| !own.contains(file.path.as_str())) {
+            existing_fault(&self.folder.join(&file.path), mode)?;
+        }
         let mut folded: BTreeMap<String, &str> = BTreeMap::new();
-        for file in files {
-            existing_fault(&self.folder.join(&file.path), overwrite)?;
+        for file in &plan.files {
             if let Some(other) = folded.insert(file.path.to_lowercase(), &file.path)
                 && self.temporary.join("LOCK").symlink_metadata().is_ok()
             {
@@ -337,51 +402,67 @@ impl Temporary {
     /// Finishes what a dead run had committed and removes what one had not.
     fn recover(&self) -> Result<()> {
         if self.committed_plan().symlink_metadata().is_ok() {
-            self.publish()?;
+            self.publish().map(drop)?;
         }
         self.clear(true)
     }
 
     /// Carries the committed plan out. Every step can be done twice, so a run that died in the middle of it can be
-    /// finished by the next.
-    fn publish(&self) -> Result<()> {
+    /// finished by the next. The files that it has removed come back.
+    fn publish(&self) -> Result<Vec<String>> {
         let at = self.committed_plan();
         let Some(plan) = read_plan(&at)? else {
             return Err(Error::internal(format!("the plan {} is gone", at.display())));
         };
         let mut folders = BTreeSet::from([self.folder.clone()]);
-        for file in &plan.files {
-            let staged = self.file(file.staged);
-            if staged.symlink_metadata().is_ok() {
+        for file in plan.new_files() {
+            let staged = file.staged.map(|number| self.file(number));
+            if let Some(staged) = staged.filter(|staged| staged.symlink_metadata().is_ok()) {
                 rename(&staged, &self.folder.join(&file.path))?;
+                fail_point::pass("files.renamed");
             }
             folders.extend(self.parent_of(&file.path));
         }
         folders.iter().try_for_each(|folder| sync_folder(folder))?;
-        self.remove_stale(&plan)?;
+        let removed = self.remove_stale(&plan)?;
+        fail_point::pass("files.list");
         if plan.set {
             rename(&at, &self.listed)?;
         } else {
             remove_if_there(&self.listed)?;
             remove_if_there(&at)?;
         }
+        sync_folder(&self.folder)?;
+        fail_point::pass("files.listed");
+        Ok(removed)
+    }
+
+    /// Writes the list of the files that are there anew.
+    fn rewrite(&self, plan: &Plan) -> Result<()> {
+        let new = self.temporary.join(PREPARED);
+        write_plan(&new, plan)?;
+        rename(&new, &self.listed)?;
         sync_folder(&self.folder)
     }
 
     /// Removes the files of the set that was there before and that the new one does not replace: old rows must not
     /// stay beside new ones.
-    fn remove_stale(&self, plan: &Plan) -> Result<()> {
-        let Some(before) = read_plan(&self.listed)? else { return Ok(()) };
+    fn remove_stale(&self, plan: &Plan) -> Result<Vec<String>> {
+        let Some(before) = read_plan(&self.listed)? else { return Ok(Vec::new()) };
+        let mut removed = Vec::new();
         for stale in before.stale_beside(&plan.files) {
             let path = self.folder.join(stale);
-            remove_if_there(&path)?;
+            if remove_if_there(&path)? {
+                removed.push(path.display().to_string());
+            }
+            fail_point::pass("files.removed");
             let below = path.ancestors().skip(1).take_while(|ancestor| *ancestor != self.folder);
             for folder in below {
                 // A folder of a value that is no more; one that holds something else stays.
                 let _ = fs_err::remove_dir(folder);
             }
         }
-        Ok(())
+        Ok(removed)
     }
 
     /// Removes all temporary files; the lock too, unless `keep_lock`.
@@ -429,8 +510,18 @@ fn is_among_devices(path: &Path) -> bool {
     !memory && ["/dev", "/proc", "/sys"].iter().any(|system| folder.starts_with(system))
 }
 
-/// What keeps the file `path` from being replaced.
-fn existing_fault(path: &Path, overwrite: bool) -> Result<()> {
+/// What keeps the file `path` from being written in `mode`.
+fn existing_fault(path: &Path, mode: FileMode) -> Result<()> {
+    kind_fault(path)?;
+    let may_replace = matches!(mode, FileMode::Replace | FileMode::Partitions);
+    match may_replace || path.metadata().is_err() {
+        true => Ok(()),
+        false => Err(place::existing_fault(&path.display().to_string(), mode)),
+    }
+}
+
+/// What is at `path` that no file can replace.
+fn kind_fault(path: &Path) -> Result<()> {
     // A link is replaced, not followed, but what it leads to tells what the user meant.
     let Ok(kind) = path.metadata() else { return Ok(()) };
     if kind.is_dir() {
@@ -440,9 +531,6 @@ fn existing_fault(path: &Path, overwrite: bool) -> Result<()> {
     if !kind.is_file() || is_among_devices(path) {
         return Err(Error::refused(format!("{} is a device or a pipe, not a file", path.display()))
             .hint(format!("write to standard output (`write: \"-\"`) and run with > {}", path.display())));
-    }
-    if !overwrite {
-        return Err(place::existing_fault(&path.display().to_string()));
     }
     Ok(())
 }
@@ -521,12 +609,13 @@ fn rename(from: &Path, to: &Path) -> Result<()> {
     fs_err::rename(from, to).map_err(|error| path_error("give its final name to", to, &error))
 }
 
-fn remove_if_there(path: &Path) -> Result<()> {
+/// Removes a file; `false` if there is none.
+fn remove_if_there(path: &Path) -> Result<bool> {
     match fs_err::remove_file(path) {
-        Ok(()) => Ok(()),
-        Err(error) if matches!(error.kind(), Io::NotFound | Io::NotADirectory) => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.kind(), Io::NotFound | Io::NotADirectory) => Ok(false),
         // Somebody has put a folder of this name where our file was: that one is gone, and the folder is not ours.
-        Err(_) if path.symlink_metadata().is_ok_and(|there| there.is_dir()) => Ok(()),
+        Err(_) if path.symlink_metadata().is_ok_and(|there| there.is_dir()) => Ok(false),
         Err(error) => Err(path_error("remove", path, &error)),
     }
 }

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arrow::array::{Array, AsArray, RecordBatch, UInt32Array};
@@ -21,14 +21,14 @@ use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, UInt32Type};
 use async_trait::async_trait;
 use millstream_core::format::{RowEncoder, TEXT};
-use millstream_core::sink::{Load, LoadContext, RoutingKind, Writer};
+use millstream_core::sink::{Load, LoadContext, Removed, RoutingKind, Writer};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
 use super::naming::{Route, Target};
 use super::place::{Draft, Place, Staging, Wanted};
 use super::plan::PlannedFile;
-use super::spec::{FileSpec, Roll};
+use super::spec::{FileMode, FileSpec, Roll};
 use crate::encode::{ENCODE_ROWS, EncodeStream, Encoding};
 use crate::shared::{Charge, counted};
 
@@ -60,11 +60,15 @@ struct Shared {
     roll: Roll,
     max_open: usize,
     max_files: usize,
+    /// Whether the files of earlier runs stay, and these are added.
+    adds: bool,
     way: Way,
     staging: Box<dyn Staging>,
     outputs: Mutex<HashMap<Route, Arc<Output>>>,
     /// Files that were begun.
     files: AtomicUsize,
+    /// Files of earlier runs that the commit has removed.
+    removed: Mutex<Removed>,
     /// Outputs that have a stream (and a file) open.
     streaming: Mutex<HashMap<Route, Arc<Output>>>,
     /// Counts uses, to know which was the last.
@@ -125,10 +129,12 @@ impl FileLoad {
             roll,
             max_open: spec.max_open.max(1),
             max_files: spec.max_files.max(1),
+            adds: wanted.mode == FileMode::Append,
             way,
             staging,
             outputs: Mutex::new(HashMap::new()),
             files: AtomicUsize::new(0),
+            removed: Mutex::default(),
             streaming: Mutex::new(HashMap::new()),
             clock: AtomicU64::new(0),
         })))
@@ -147,29 +153,44 @@ impl Load for FileLoad {
         }))
     }
 
+    fn is_there(&self) -> bool {
+        self.0.staging.is_there()
+    }
+
     async fn prepare(&self) -> Result<()> {
         let shared = &self.0;
+        if self.is_there() {
+            return Ok(());
+        }
         shared.make_certain_files().await?;
         let mut files = Vec::new();
         for output in shared.all_outputs() {
             let mut state = output.state.lock().await;
             shared.close_part(&output.route, &mut state).await?;
+            let value = match &output.route {
+                Route::Value(value) => Some(value.clone()),
+                Route::Only | Route::Shard(_) => None,
+            };
             files.extend(state.parts.iter().map(|part| PlannedFile {
-                staged: part.number,
+                staged: Some(part.number),
                 path: part.path.clone(),
                 rows: part.rows,
                 bytes: part.bytes,
-                upload: None,
-                replaced: None,
+                value: value.clone(),
+                ..PlannedFile::default()
             }));
         }
-        files.sort_by(|a, b| a.path.cmp(&b.path));
         shared.waiting(shared.staging.prepare(files)).await
     }
 
     async fn commit(&self) -> Result<String> {
-        self.0.staging.commit().await?;
+        let removed = Removed::new(self.0.staging.commit().await?);
+        *self.0.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed;
         Ok(self.0.told().await)
+    }
+
+    fn removed(&self) -> Removed {
+        self.0.removed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn abort(&self) {
@@ -422,6 +443,9 @@ impl Shared {
 
     /// What was written, in a line.
     async fn told(&self) -> String {
+        if self.staging.is_there() {
+            return format!("nothing new for {}: its files were added before", self.target.shown());
+        }
         let (mut files, mut rows, mut bytes) = (0, 0, 0);
         for output in self.all_outputs() {
             let state = output.state.lock().await;
@@ -431,7 +455,8 @@ impl Shared {
         }
         let rows = counted(rows, "row");
         if self.target.is_set() {
-            format!("{rows} in {} {}, {}", counted(files, "file"), self.target.shown(), Size(bytes))
+            let to = if self.adds { "added in" } else { "in" };
+            format!("{rows} {to} {} {}, {}", counted(files, "file"), self.target.shown(), Size(bytes))
         } else {
             format!("{rows} in {}, {}", self.target.text(), Size(bytes))
         }
@@ -460,6 +485,9 @@ struct Piece {
 impl Writer for FileWriter {
     async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         let shared = Arc::clone(&self.shared);
+        if shared.staging.is_there() {
+            return Ok(());
+        }
         let routed = shared.context.step.busy(|| routes(batch, shared.routing))?;
         for (route, rows) in routed {
             match shared.way {

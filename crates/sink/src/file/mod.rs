@@ -20,7 +20,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
-use millstream_core::sink::{Load, LoadContext, Routing, RoutingKind, Sink, SinkParts};
+use millstream_core::sink::{KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts};
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::store::Store;
@@ -32,7 +32,8 @@ use self::folder::Folder;
 use self::load::FileLoad;
 use self::naming::{Route, Target};
 use self::place::{Place, Wanted};
-pub use self::spec::{FileSpec, Roll, Shards};
+use self::plan::Plan;
+pub use self::spec::{FileMode, FileSpec, Roll, Shards};
 use crate::encode::Encoding;
 use crate::shared::blocking;
 
@@ -54,7 +55,7 @@ fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
         (Ok(target), Ok(encoding)) => (target, encoding),
         (target, encoding) => return Err(target.err().into_iter().chain(encoding.err()).flatten().collect()),
     };
-    let wanted = Wanted { target, overwrite: spec.overwrite };
+    let wanted = Wanted::new(target, &spec);
     let place: Box<dyn Place> = match parts.store {
         None => Box::new(Folder),
         Some(store) => Box::new(Bucket(store)),
@@ -68,6 +69,11 @@ fn name_fault(store: &dyn Store, spec: &FileSpec, target: &Target) -> Option<Fau
     let error = store.check(&target.uri(first.first()?)).err()?;
     let what: Vec<&str> = [Some(error.what()), error.cause_text()].into_iter().flatten().collect();
     Some(Fault { path: vec!["write".into()], what: what.join(": "), hint: error.hint_text().map(str::to_owned) })
+}
+
+/// What asks a store for a load.
+fn network(context: &LoadContext) -> SourceContext {
+    SourceContext { io: context.io.clone(), budget: Arc::clone(&context.budget), cache: Arc::default() }
 }
 
 /// The paths that are known before there are rows.
@@ -111,9 +117,9 @@ impl Sink for FileSink {
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
-    async fn reach(&self, context: &SourceContext) -> Result<(), Vec<Error>> {
+    async fn reach(&self, context: &SourceContext, resumes: Option<&str>) -> Result<(), Vec<Error>> {
         let first = first_names(&self.spec, &self.wanted.target).unwrap_or_default();
-        let faults = self.place.reach(&self.wanted, &first, context).await;
+        let faults = self.place.reach(&self.wanted, &first, context, resumes).await;
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
@@ -131,11 +137,38 @@ impl Sink for FileSink {
             let full: Vec<String> = full.into_iter().flatten().collect();
             line.push_str(&format!(", a new file after {}", full.join(" or ")));
         }
+        if let Some(mode) = self.spec.chosen_mode() {
+            line.push_str(&format!(", mode {}", mode.name()));
+        }
         line
     }
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
-        let begun = FileLoad::begin(&self.spec, self.place.as_ref(), &self.wanted, &self.encoding, context);
+        let wanted = self.wanted.of_run(&context.first);
+        let begun = FileLoad::begin(&self.spec, self.place.as_ref(), &wanted, &self.encoding, context);
         Ok(Arc::new(begun.await?))
+    }
+
+    fn adds_rows(&self) -> bool {
+        self.wanted.mode == FileMode::Append
+    }
+
+    async fn is_gone(&self, context: &SourceContext) -> Result<bool> {
+        Ok(self.place.listed(&self.wanted.target, context).await?.is_none())
+    }
+
+    async fn known_loads(&self, context: LoadContext) -> Result<Vec<KnownLoad>> {
+        let listed = self.place.listed(&self.wanted.target, &network(&context)).await?;
+        let known =
+            |load: &str| KnownLoad { load: load.to_owned(), chunks: 1, idle_seconds: 0, connections: Vec::new() };
+        Ok(listed.iter().flat_map(Plan::loads).map(known).collect())
+    }
+
+    /// A load that is not committed has left nothing in the list.
+    async fn unmark(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
+        match unwritten {
+            true => Ok(()),
+            false => self.place.unmark(&self.wanted, &context, mark).await,
+        }
     }
 }

@@ -7,13 +7,14 @@
 //!  folder  pattern ─▶ {value}/a-{part}.csv.gz ─▶ DE/a-00000.csv.gz
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use millstream_core::hint::did_you_mean;
 use millstream_core::spec::Fault;
 use millstream_core::{Error, Result};
 
-use super::spec::FileSpec;
+use super::spec::{FileMode, FileSpec};
 
 /// The longest name of a file or folder on the usual file systems, in bytes.
 const NAME_LIMIT: usize = 255;
@@ -49,8 +50,15 @@ enum Segment {
     Text(String),
     Shard,
     Value,
+    Run,
     Part,
 }
+
+/// The placeholders of a path.
+const PLACEHOLDERS: &[&str] = &["shard", "value", "run", "part"];
+
+/// Stands for a run's name, which has as many characters, until there is a run.
+const SOME_RUN: &str = "0000000000000-0000000";
 
 /// The paths of a sink's files.
 #[derive(Debug, Clone)]
@@ -63,6 +71,10 @@ pub(crate) struct Target {
     base: Option<String>,
     /// What follows the folder, placeholders and slashes included.
     pattern: Vec<Segment>,
+    /// The same with the placeholders that the job file names, and no others.
+    written: Vec<Segment>,
+    /// What `{run}` is.
+    run: String,
     /// Names the set of files in the folder.
     key: String,
     shard_digits: usize,
@@ -79,19 +91,21 @@ impl Target {
             let fault = Fault::new("write", "a placeholder in the name of the bucket");
             faults.push(fault.hint("write the bucket's name, and the placeholder behind a slash"));
         }
-        let mut pattern = match segments(rest) {
+        let written = match segments(rest) {
             Ok(pattern) => pattern,
             Err(fault) => {
                 faults.push(fault);
                 return Err(faults);
             }
         };
+        let mut pattern = written.clone();
         if rest.contains('{') && rest.split('/').any(|name| matches!(name, "." | "..")) {
             faults.push(Fault::new("write", "`.` or `..` behind a placeholder").hint("write the folder without them"));
         }
         let uses = [
             (Segment::Shard, spec.shards.is_some(), "{shard}", "shards"),
             (Segment::Value, spec.split.is_some(), "{value}", "split"),
+            (Segment::Run, spec.mode() == FileMode::Append, "{run}", "mode: append"),
             (Segment::Part, spec.roll.is_some(), "{part}", "roll"),
         ];
         for (segment, used, placeholder, setting) in uses {
@@ -114,9 +128,16 @@ impl Target {
             folder: Path::new(folder).components().collect(),
             base: in_store.then(|| folder.to_owned()),
             pattern,
+            written,
+            run: SOME_RUN.to_owned(),
             key: key(rest),
             shard_digits: count.saturating_sub(1).to_string().len().max(SHARD_DIGITS),
         })
+    }
+
+    /// The same for files with `run` in their names.
+    pub(crate) fn of_run(&self, run: &str) -> Self {
+        Target { run: value_name(Some(run)), ..self.clone() }
     }
 
     /// As the job file says it.
@@ -156,6 +177,7 @@ impl Target {
             match (segment, route) {
                 (Segment::Text(text), _) => path.push_str(text),
                 (Segment::Part, _) => path.push_str(&format!("{part:0width$}", width = PART_DIGITS)),
+                (Segment::Run, _) => path.push_str(&self.run),
                 (Segment::Shard, Route::Shard(shard)) => {
                     path.push_str(&format!("{shard:0width$}", width = self.shard_digits));
                 }
@@ -200,10 +222,30 @@ impl Target {
                 Segment::Text(text) => text,
                 Segment::Shard => "{shard}",
                 Segment::Value => "{value}",
+                Segment::Run => "{run}",
                 Segment::Part => "{part}",
             });
         }
         shown
+    }
+
+    /// The value of `split` in the path of a file, if the job file says where it stands and it can be no other.
+    pub(crate) fn value_of(&self, path: &str) -> Option<Option<String>> {
+        if !self.written.contains(&Segment::Value) {
+            return None;
+        }
+        // The files may have been rolled or not, whatever the job file says now.
+        let mut rolled = self.written.clone();
+        if !rolled.contains(&Segment::Part) {
+            insert(&mut rolled, Segment::Part);
+        }
+        let mut names = BTreeSet::new();
+        [&self.written, &rolled].into_iter().for_each(|pattern| fitting_values(pattern, path, None, &mut names));
+        let mut names = names.into_iter();
+        match (names.next(), names.next()) {
+            (Some(name), None) => named_value(name),
+            _ => None,
+        }
     }
 }
 
@@ -225,15 +267,76 @@ fn path_faults(text: &str) -> Vec<Fault> {
     faults
 }
 
+/// Adds all names of values to `names` that `{value}` can stand for where `pattern` gives `path`; `value` if that is
+/// known.
+fn fitting_values<'a>(pattern: &[Segment], path: &'a str, value: Option<&'a str>, names: &mut BTreeSet<&'a str>) {
+    let Some((first, rest)) = pattern.split_first() else {
+        if path.is_empty() {
+            names.extend(value);
+        }
+        return;
+    };
+    match (first, value) {
+        (Segment::Text(text), _) => {
+            if let Some(path) = path.strip_prefix(text.as_str()) {
+                fitting_values(rest, path, value, names);
+            }
+        }
+        (Segment::Value, Some(known)) => {
+            if let Some(path) = path.strip_prefix(known) {
+                fitting_values(rest, path, value, names);
+            }
+        }
+        (Segment::Value, None) => {
+            let end = path.find('/').unwrap_or(path.len());
+            for at in (1..=end.min(VALUE_LIMIT)).filter(|at| path.is_char_boundary(*at)) {
+                fitting_values(rest, &path[at..], Some(&path[..at]), names);
+            }
+        }
+        (Segment::Part, _) => {
+            let digits = path.bytes().take_while(u8::is_ascii_digit).count();
+            for at in PART_DIGITS..=digits {
+                if at == PART_DIGITS || !path.starts_with('0') {
+                    fitting_values(rest, &path[at..], value, names);
+                }
+            }
+        }
+        (Segment::Shard | Segment::Run, _) => {}
+    }
+}
+
+/// The value whose name is `name`, if its name is all of it.
+fn named_value(name: &str) -> Option<Option<String>> {
+    if name == NULL_NAME {
+        return Some(None);
+    }
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name.as_bytes();
+    while let Some((first, more)) = rest.split_first() {
+        match first {
+            b'%' => {
+                let digits = std::str::from_utf8(more.get(..2)?).ok()?;
+                bytes.push(u8::from_str_radix(digits, 16).ok()?);
+                rest = &more[2..];
+            }
+            other => {
+                bytes.push(*other);
+                rest = more;
+            }
+        }
+    }
+    let value = if name == EMPTY_NAME { String::new() } else { String::from_utf8(bytes).ok()? };
+    (value_name(Some(&value)) == name).then_some(Some(value))
+}
+
 /// Cuts a pattern at its placeholders.
 fn segments(pattern: &str) -> Result<Vec<Segment>, Fault> {
     let mut found = Vec::new();
     let mut rest = pattern;
     while let Some(start) = rest.find('{') {
         let Some(length) = rest[start..].find('}') else {
-            return Err(
-                Fault::new("write", "a `{` without its `}` in the path").hint("placeholders: {shard}, {value}, {part}")
-            );
+            return Err(Fault::new("write", "a `{` without its `}` in the path")
+                .hint("placeholders: {shard}, {value}, {run}, {part}"));
         };
         if start > 0 {
             found.push(Segment::Text(rest[..start].to_owned()));
@@ -242,10 +345,11 @@ fn segments(pattern: &str) -> Result<Vec<Segment>, Fault> {
         found.push(match name {
             "shard" => Segment::Shard,
             "value" => Segment::Value,
+            "run" => Segment::Run,
             "part" => Segment::Part,
             _ => {
                 return Err(Fault::new("write", format!("unknown placeholder `{{{name}}}` in the path"))
-                    .hint(did_you_mean(name, "placeholders", &["shard", "value", "part"])));
+                    .hint(did_you_mean(name, "placeholders", PLACEHOLDERS)));
             }
         });
         rest = &rest[start + length + 1..];
@@ -393,6 +497,44 @@ mod tests {
         assert_eq!(path("out/{value}.csv", &both, value()), "out/DE-00007.csv");
         assert_eq!(path("out/{value}", &both, value()), "out/DE-00007");
         assert_eq!(path("out/{part}-{value}.csv", &both, value()), "out/00007-DE.csv");
+    }
+
+    #[test]
+    fn names_of_runs_stand_before_the_part() {
+        let of = |text: &str, spec: &FileSpec, route: Route| {
+            let target = Target::new(text, &FileSpec { mode: Some(FileMode::Append), ..spec.clone() }, false);
+            target.expect("valid").of_run("17-4").path(&route, 7).expect("short")
+        };
+        assert_eq!(of("a.csv.gz", &FileSpec::default(), Route::Only), "a-17-4.csv.gz");
+        assert_eq!(of("{run}/a.csv", &FileSpec::default(), Route::Only), "17-4/a.csv");
+        let both = FileSpec { roll: rolled().roll, ..split() };
+        assert_eq!(of("a.csv", &both, Route::Value(Some("DE".into()))), "a-DE-17-4-00007.csv");
+    }
+
+    #[test]
+    fn values_are_found_in_paths_where_they_can_be_no_others() {
+        let value = |text: &str, path: &str| Target::new(text, &split(), false).expect("valid").value_of(path);
+        let some = |text: &str| Some(Some(text.to_owned()));
+        assert_eq!(value("{value}.csv", "DE.csv"), some("DE"));
+        assert_eq!(value("{value}.csv", "Z%C3%BCrich%2F.csv"), some("Zürich/"));
+        assert_eq!(value("{value}.csv", "__null__.csv"), Some(None));
+        assert_eq!(value("{value}.csv", "__empty__.csv"), some(""));
+        assert_eq!(value("day={value}/a.csv", "day=2026-01-01/a.csv"), some("2026-01-01"));
+        assert_eq!(value("day={value}/a.csv", "day=2026-01-01/a-00012.csv"), some("2026-01-01"));
+        assert_eq!(value("{value}/x-{value}.csv", "DE/x-DE.csv"), some("DE"));
+        assert_eq!(value("{value}.csv", "DE-00001.csv"), None, "a part, or the value DE-00001");
+        assert_eq!(value("a.csv", "a-DE.csv"), None, "it may be the name of a shard");
+        assert_eq!(value("{value}.csv", "DE.tsv"), None);
+        let long = value_name(Some(&"x".repeat(500)));
+        assert_eq!(value("{value}.csv", &format!("{long}.csv")), None, "its end is cut off");
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_whose_name_is_whole_is_found(text in ".{0,40}") {
+            let name = value_name(Some(&text));
+            prop_assert_eq!(named_value(&name), (!name.contains('~')).then_some(Some(text)));
+        }
     }
 
     #[test]

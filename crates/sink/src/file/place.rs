@@ -15,14 +15,32 @@ use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 
 use super::naming::Target;
-use super::plan::PlannedFile;
+use super::plan::{Plan, PlannedFile};
+use super::spec::{FileMode, FileSpec};
 
 /// The files that a sink would write.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) target: Target,
-    /// Whether what is there already is replaced.
-    pub(crate) overwrite: bool,
+    /// What happens to the files of earlier runs.
+    pub(crate) mode: FileMode,
+    /// Whether the job file says so.
+    pub(crate) chosen: bool,
+    /// The expression of `split`.
+    pub(crate) split: Option<String>,
+}
+
+impl Wanted {
+    /// What the settings say of `target`.
+    pub(crate) fn new(target: Target, spec: &FileSpec) -> Self {
+        let (mode, chosen) = (spec.mode(), spec.chosen_mode().is_some());
+        Wanted { target, mode, chosen, split: spec.split.clone() }
+    }
+
+    /// The same for files with `run` in their names.
+    pub(crate) fn of_run(&self, run: &str) -> Self {
+        Wanted { target: self.target.of_run(run), ..self.clone() }
+    }
 }
 
 /// Where files go.
@@ -32,11 +50,24 @@ pub(crate) trait Place: Debug + Send + Sync {
     /// `first` are the paths that are known by then.
     fn check(&self, wanted: &Wanted, first: &[String]) -> Vec<Error>;
 
-    /// What keeps files from being written there, as far as only the network tells. Changes nothing.
-    async fn reach(&self, wanted: &Wanted, first: &[String], context: &SourceContext) -> Vec<Error>;
+    /// What keeps files from being written there: what earlier runs have left, but for those that `resumes` is the
+    /// first of, and what only the network tells. Changes nothing.
+    async fn reach(
+        &self,
+        wanted: &Wanted,
+        first: &[String],
+        context: &SourceContext,
+        resumes: Option<&str>,
+    ) -> Vec<Error>;
 
     /// Begins a load, and finishes or removes what a dead run left.
     async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>>;
+
+    /// The list of the files that are there, be it done or not.
+    async fn listed(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>>;
+
+    /// Takes a commit marker out of the list.
+    async fn unmark(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()>;
 }
 
 /// The files of one load, which nobody sees before they are committed. Dropped, they are taken back.
@@ -45,11 +76,14 @@ pub(crate) trait Staging: Send + Sync {
     /// Begins the file of that number, which will be at `path`.
     async fn file(&self, number: usize, path: &str) -> Result<Box<dyn Draft>>;
 
+    /// Whether an earlier run has written the files, and none is written now.
+    fn is_there(&self) -> bool;
+
     /// All files are closed: makes everything durable. After this only the short `commit` remains.
     async fn prepare(&self, files: Vec<PlannedFile>) -> Result<()>;
 
-    /// Gives the files their names, and removes those of the set that was there before.
-    async fn commit(&self) -> Result<()>;
+    /// Gives the files their names, and removes those of earlier runs that go: these come back, as a reader knows them.
+    async fn commit(&self) -> Result<Vec<String>>;
 
     /// Takes back everything, unless it is committed. No draft is left by then.
     async fn abort(&self);
@@ -68,14 +102,13 @@ pub(crate) trait Draft: Send {
     async fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// What is told if there is a set already that shall stay.
-pub(crate) fn earlier_fault(target: &Target) -> Error {
-    Error::refused(format!("an earlier run's files {} exist already", target.shown()))
-        .hint("move them away, or leave `overwrite: false` out to replace them")
-}
-
 /// What is told if there is a file already that shall stay.
-pub(crate) fn existing_fault(shown: &str) -> Error {
-    Error::refused(format!("{shown} exists already"))
-        .hint("move it away, or leave `overwrite: false` out to replace it")
+pub(crate) fn existing_fault(shown: &str, mode: FileMode) -> Error {
+    let error = Error::refused(format!("{shown} exists already"));
+    match mode {
+        FileMode::Append => error
+            .cause("a file of this run's name is there, and the list of the files does not have it")
+            .hint("if it holds the rows of this run, begin anew with --restart; or move it away"),
+        _ => error.hint("move it away, or write `mode: replace` to replace it"),
+    }
 }

@@ -1,19 +1,32 @@
-//! The list of the files of one load. If they are a set it stays beside them, so that the next run knows what it
-//! replaces. Its form is the same in folders and buckets; where it is kept is theirs.
+//! The list of the files of one target, and what a run makes of it. If the files are a set the list stays beside them:
+//! it alone says which files are ours, and so may be removed. Its form is the same in folders and buckets; where it is
+//! kept, and how it gets there, is theirs.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path};
 
 use millstream_core::{Error, Result};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// The list of the files of one committed load.
+use super::place::Wanted;
+use super::spec::FileMode;
+
+/// The list of the files of one target.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     /// The version of this list's form.
     version: u32,
-    /// The run that wrote them.
+    /// The run that wrote it.
     pub(crate) run: String,
+    /// The first run of its resume chain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first: Option<String>,
+    /// What it did with the files of earlier runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<FileMode>,
+    /// The expression of `split`, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    split: Option<String>,
     /// Whether the result is a set of files, so that the list stays beside them.
     pub(crate) set: bool,
     /// Whether not all that it says need have been done yet.
@@ -21,39 +34,74 @@ pub(crate) struct Plan {
     pub(crate) unfinished: bool,
     /// The files.
     pub(crate) files: Vec<PlannedFile>,
-    /// Paths of files of earlier sets, which go.
+    /// Paths of files of earlier runs, which go.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) stale: Vec<String>,
+    /// The commit markers of runs that have added files, until these runs have come to their end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    markers: Vec<Marker>,
 }
 
-/// One file of a load.
+/// The commit marker of a run that has added files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Marker {
+    /// The name of the load.
+    load: String,
+    /// The run that has committed it.
+    run: String,
+}
+
+/// One file of a list.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PlannedFile {
-    /// Its number while it was being written.
-    pub(crate) staged: usize,
+    /// Its number while it was being written; `None` for a file of an earlier run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) staged: Option<usize>,
     /// Its path below the target's folder.
     pub(crate) path: String,
     /// Rows in it.
     pub(crate) rows: u64,
     /// Its size in bytes.
     pub(crate) bytes: u64,
+    /// The value of `split` that its rows have: `null` for rows without one. Not there if they are not split, or the
+    /// list is of version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
+    pub(crate) value: Option<Option<String>>,
     /// What a store knows it by until it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) upload: Option<String>,
-    /// The size of the file of the set before that it replaces.
+    /// The size of the file of an earlier run that it replaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replaced: Option<u64>,
 }
 
-/// The version of [`Plan`] that this program writes and reads.
-const PLAN_VERSION: u32 = 1;
+/// A `null` that is there is told from a key that is not.
+fn even_null<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(input).map(Some)
+}
+
+/// What is read of a list first.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+/// The version of [`Plan`] that this program writes. It reads those before too: version 1 has neither `first`, `mode`,
+/// `split` and `markers`, nor the files' values.
+const PLAN_VERSION: u32 = 2;
+
+/// The run that a list is made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run<'a> {
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// The first run of its resume chain.
+    pub(crate) first: &'a str,
+    /// Its commit marker.
+    pub(crate) marker: Option<&'a str>,
+}
 
 impl Plan {
-    /// The plan of `run` for `files`.
-    pub(crate) fn new(run: &str, set: bool, files: Vec<PlannedFile>) -> Self {
-        Plan { version: PLAN_VERSION, run: run.to_owned(), set, files, ..Plan::default() }
-    }
-
     /// As it is stored.
     pub(crate) fn to_text(&self) -> Result<Vec<u8>> {
         let mut text = serde_json::to_vec_pretty(self).map_err(|error| Error::internal(error.to_string()))?;
@@ -69,10 +117,13 @@ impl Plan {
                 .cause(cause)
                 .hint("remove it, and the files of that result that shall not stay beside the new ones")
         };
-        let plan: Plan = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
-        if plan.version != PLAN_VERSION {
-            return Err(damaged(format!("its version is {}, and this program knows {PLAN_VERSION}", plan.version)));
+        let Version { version } = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+        if version > PLAN_VERSION {
+            return Err(Error::refused(format!("the list of an earlier result, {place}, is of a newer Millstream"))
+                .cause(format!("its version is {version}, and this program reads versions up to {PLAN_VERSION}"))
+                .hint("run the newer version, or write to another path"));
         }
+        let plan: Plan = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         let inside = |path: &str| {
             !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
         };
@@ -94,14 +145,306 @@ impl Plan {
         let stale: BTreeSet<&str> = self.paths().filter(|path| !kept.contains(path)).collect();
         stale.into_iter().map(str::to_owned).collect()
     }
+
+    /// The files that its run has written.
+    pub(crate) fn new_files(&self) -> impl Iterator<Item = &PlannedFile> {
+        self.files.iter().filter(|file| file.staged.is_some())
+    }
+
+    /// Whether the run with the first run `first` of its chain may replace all of it as its own.
+    fn is_of(&self, first: &str) -> bool {
+        self.first.as_deref().unwrap_or(&self.run) == first
+    }
+
+    /// Whether the rows of the load with this commit marker are in its files.
+    pub(crate) fn has(&self, marker: &str) -> bool {
+        self.markers.iter().any(|known| known.load == marker)
+    }
+
+    /// The names of all loads that have a commit marker.
+    pub(crate) fn loads(&self) -> impl Iterator<Item = &str> {
+        self.markers.iter().map(|marker| marker.load.as_str())
+    }
+
+    /// Takes the commit marker of a load out; whether it was there.
+    pub(crate) fn unmark(&mut self, marker: &str) -> bool {
+        let before = self.markers.len();
+        self.markers.retain(|known| known.load != marker);
+        self.markers.len() < before
+    }
+
+    /// Takes over the markers of `other`, which is the same list but for these.
+    pub(crate) fn marked_as(&mut self, other: &Plan) {
+        self.markers.retain(|known| known.run == self.run || other.markers.contains(known));
+    }
+
+    /// Whether `other` is the same list but for its markers, which runs that have come to their end take out.
+    pub(crate) fn is_as(&self, other: &Plan) -> bool {
+        let bare = |plan: &Plan| Plan { markers: Vec::new(), ..plan.clone() };
+        bare(self) == bare(other)
+    }
+
+    /// What is left of it if the run that added to it never was.
+    pub(crate) fn without_its_run(mut self) -> Self {
+        let (new, old): (Vec<PlannedFile>, _) = self.files.into_iter().partition(|file| file.staged.is_some());
+        self.stale.extend(new.into_iter().map(|file| file.path));
+        self.files = old;
+        self.markers.retain(|marker| marker.run != self.run);
+        self
+    }
+}
+
+impl Wanted {
+    /// Whether a run may begin beside what earlier ones have left, which is listed at `list`. `resumes` is the first
+    /// run of its resume chain.
+    pub(crate) fn admit(&self, earlier: Option<&Plan>, resumes: Option<&str>, list: &str) -> Result<()> {
+        let Some(earlier) = earlier else { return Ok(()) };
+        let own = resumes.is_some_and(|first| earlier.is_of(first));
+        let adds = matches!(earlier.mode, Some(FileMode::Partitions | FileMode::Append));
+        match self.mode {
+            _ if own => Ok(()),
+            FileMode::Error => Err(earlier_fault(&self.target.shown())),
+            FileMode::Replace if !self.chosen && (self.split.is_some() || adds) && !earlier.files.is_empty() => {
+                Err(self.undecided(earlier, list))
+            }
+            FileMode::Replace | FileMode::Append => Ok(()),
+            FileMode::Partitions => self.valued(earlier, list).map(drop),
+        }
+    }
+
+    /// The commit of an earlier run was cut short, and cannot be finished any more: `value` is one of those that lack
+    /// rows.
+    pub(crate) fn incomplete(&self, list: &str, value: Option<&Option<String>>) -> Error {
+        let shown = self.target.shown();
+        let of_value = match value {
+            Some(Some(value)) => format!(" of the value `{value}`"),
+            Some(None) => " of the rows without a value".to_owned(),
+            None => String::new(),
+        };
+        Error::refused(format!("the files{of_value} in {shown} are not complete"))
+            .cause(format!(
+                "the commit of an earlier run was cut short, and the store has lost what was left to do ({list})"
+            ))
+            .hint("first run the job again that was writing them; or `mode: replace`")
+    }
+
+    /// The files of earlier runs may be wanted, and nothing says so.
+    fn undecided(&self, earlier: &Plan, list: &str) -> Error {
+        let count = crate::shared::counted(earlier.files.len() as u64, "file");
+        let of_split = self.split.is_some();
+        let why = if of_split { "`split` without `mode`" } else { "a sink without `mode`" };
+        let partitions = match of_split {
+            true => "`mode: partitions` replaces the values that this run writes and keeps the others; ",
+            false => "",
+        };
+        Error::refused(format!(
+            "{} has files of an earlier run, and {why} does not say what happens to them",
+            self.target.shown()
+        ))
+        .cause(format!("{list} lists {count}"))
+        .hint(format!(
+            "{partitions}`mode: append` adds files and keeps all; `mode: replace` removes all that this run does not \
+                 write; `mode: error` refuses"
+        ))
+    }
+
+    /// The files of `earlier`, each with its value.
+    fn valued(&self, earlier: &Plan, list: &str) -> Result<Vec<PlannedFile>> {
+        let refused = |what: String| {
+            Error::refused(format!(
+                "the files of earlier runs in {} are no partitions of this one",
+                self.target.shown()
+            ))
+            .cause(format!("{list}: {what}"))
+        };
+        if let (Some(before), Some(split)) = (&earlier.split, &self.split)
+            && before.trim() != split.trim()
+        {
+            let error = refused(format!("they are split by `{before}`, and not by `{split}`"));
+            return Err(error.hint("write to another path; `mode: replace` removes them"));
+        }
+        let valued = |file: &PlannedFile| {
+            let value = file.value.clone().or_else(|| self.target.value_of(&file.path));
+            let value = value.ok_or_else(|| {
+                refused(format!("it does not say which value {} has", file.path)).hint(
+                    "`mode: replace` removes these files and writes a list that says it; or write to another path",
+                )
+            })?;
+            Ok(PlannedFile { staged: None, upload: None, replaced: None, value: Some(value), ..file.clone() })
+        };
+        earlier.files.iter().map(valued).collect()
+    }
+
+    /// The list for `files`, which `run` has written, where `earlier` ones are listed at `list`.
+    pub(crate) fn plan(
+        &self,
+        files: Vec<PlannedFile>,
+        earlier: Option<&Plan>,
+        run: Run<'_>,
+        list: &str,
+    ) -> Result<Plan> {
+        check_distinct(&files)?;
+        let before = match (self.mode, earlier) {
+            (_, None) | (FileMode::Replace | FileMode::Error, _) => Vec::new(),
+            (FileMode::Partitions, Some(earlier)) => self.valued(earlier, list)?,
+            (FileMode::Append, Some(earlier)) => earlier.files.clone(),
+        };
+        let values: HashSet<&Option<String>> = files.iter().filter_map(|file| file.value.as_ref()).collect();
+        let stays = |file: &PlannedFile| {
+            self.mode == FileMode::Append || file.value.as_ref().is_some_and(|value| !values.contains(value))
+        };
+        let lost = earlier.filter(|plan| plan.unfinished && self.mode == FileMode::Partitions);
+        let mut lost = lost.iter().flat_map(|plan| plan.new_files()).filter_map(|file| file.value.as_ref());
+        if let Some(value) = lost.find(|value| !values.contains(value)) {
+            return Err(self.incomplete(list, Some(value)));
+        }
+        let paths: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        let mut kept = Vec::new();
+        for file in before.into_iter().filter(stays) {
+            if paths.contains(file.path.as_str()) {
+                return Err(Error::refused(format!(
+                    "the name of a new file is that of another one which stays, {}",
+                    file.path
+                ))
+                .hint("write to a path in which `{value}` is a folder of its own"));
+            }
+            kept.push(PlannedFile { staged: None, upload: None, replaced: None, ..file });
+        }
+        let sizes: HashMap<&str, u64> =
+            earlier.iter().flat_map(|plan| &plan.files).map(|file| (file.path.as_str(), file.bytes)).collect();
+        let replaced = |file: PlannedFile| match sizes.get(file.path.as_str()) {
+            Some(bytes) => PlannedFile { replaced: Some(*bytes), ..file },
+            None => file,
+        };
+        let mut files: Vec<PlannedFile> = kept.into_iter().chain(files.into_iter().map(replaced)).collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut markers = match (self.mode, earlier) {
+            (FileMode::Partitions | FileMode::Append, Some(earlier)) => earlier.markers.clone(),
+            _ => Vec::new(),
+        };
+        let marker = run.marker.filter(|_| self.mode == FileMode::Append);
+        markers.extend(marker.map(|load| Marker { load: load.to_owned(), run: run.name.to_owned() }));
+        Ok(Plan {
+            version: PLAN_VERSION,
+            run: run.name.to_owned(),
+            first: Some(run.first.to_owned()),
+            mode: Some(self.mode),
+            split: self.split.clone(),
+            set: self.target.is_set(),
+            unfinished: false,
+            stale: earlier.map_or_else(Vec::new, |earlier| earlier.stale_beside(&files)),
+            files,
+            markers,
+        })
+    }
+}
+
+/// What is told if there is a set already that shall stay.
+fn earlier_fault(shown: &str) -> Error {
+    Error::refused(format!("an earlier run's files {shown} exist already"))
+        .hint("move them away, or write `mode: replace` to replace them")
 }
 
 /// Two files of one load must not have one name.
-pub(crate) fn check_distinct(files: &[PlannedFile]) -> Result<()> {
+fn check_distinct(files: &[PlannedFile]) -> Result<()> {
     let mut seen = HashSet::new();
     match files.iter().find(|file| !seen.insert(&file.path)) {
         Some(file) => Err(Error::refused(format!("two files of the sink have the same name {}", file.path))
             .hint("two long values have the same beginning and hash; split by a shorter expression")),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::naming::Target;
+    use super::super::spec::FileSpec;
+    use super::*;
+
+    fn wanted(mode: Option<FileMode>, split: Option<&str>) -> Wanted {
+        let spec = FileSpec { mode, split: split.map(str::to_owned), ..FileSpec::default() };
+        let text = if split.is_some() { "o/{value}.csv" } else { "o/a.csv" };
+        Wanted::new(Target::new(text, &spec, false).expect("valid"), &spec)
+    }
+
+    fn file(path: &str, value: Option<Option<&str>>) -> PlannedFile {
+        let value = value.map(|value| value.map(str::to_owned));
+        PlannedFile { staged: Some(0), path: path.to_owned(), value, ..PlannedFile::default() }
+    }
+
+    fn run(name: &str) -> Run<'_> {
+        Run { name, first: name, marker: None }
+    }
+
+    fn paths(plan: &Plan) -> Vec<&str> {
+        plan.files.iter().map(|file| file.path.as_str()).collect()
+    }
+
+    #[test]
+    fn what_a_run_may_begin_beside() {
+        use FileMode::{Append, Error, Partitions, Replace};
+        let split = Some("day");
+        let files = || vec![file("1.csv", Some(Some("1")))];
+        let plan = |mode, split| wanted(Some(mode), split).plan(files(), None, run("first"), "").expect("a plan");
+        for (mode, split, earlier, fine) in [
+            (None, split, plan(Replace, split), false),
+            (None, None, plan(Replace, None), true),
+            (None, None, plan(Append, None), false),
+            (None, None, plan(Partitions, split), false),
+            (Some(Replace), split, plan(Partitions, split), true),
+            (Some(Error), None, plan(Replace, None), false),
+            (Some(Append), split, plan(Replace, None), true),
+            (Some(Partitions), split, plan(Append, split), true),
+            (Some(Partitions), Some("month"), plan(Append, split), false),
+            (Some(Partitions), Some(" day "), plan(Append, split), true),
+        ] {
+            let wanted = wanted(mode, split);
+            let admitted = wanted.admit(Some(&earlier), Some("second"), "list");
+            assert_eq!(admitted.is_ok(), fine, "{mode:?} {split:?} beside {earlier:?}: {admitted:?}");
+            // Its own it may replace.
+            assert!(wanted.admit(Some(&earlier), Some("first"), "list").is_ok(), "{mode:?}");
+            assert!(wanted.admit(None, None, "list").is_ok(), "{mode:?}");
+        }
+        let none = wanted(None, split).plan(Vec::new(), None, run("first"), "").expect("a plan");
+        assert!(wanted(None, split).admit(Some(&none), None, "list").is_ok(), "nothing is there");
+    }
+
+    #[test]
+    fn what_stays_and_what_goes() {
+        let old = |path: &str, value| file(path, Some(value));
+        let earlier =
+            vec![old("1-0.csv", Some("1")), old("1-1.csv", Some("1")), old("n.csv", None), old("2.csv", Some("2"))];
+        let new = || vec![old("1-0.csv", Some("1")), old("n-0.csv", None)];
+        let plan =
+            |mode, files, before: Option<&Plan>| wanted(Some(mode), Some("day")).plan(files, before, run("r"), "");
+        let before = plan(FileMode::Replace, earlier, None).expect("a plan");
+        // As it is read again: a null is no missing value.
+        let before = Plan::from_text(&before.to_text().expect("text"), "list").expect("a list");
+        let after = plan(FileMode::Partitions, new(), Some(&before)).expect("a plan");
+        assert_eq!(paths(&after), ["1-0.csv", "2.csv", "n-0.csv"]);
+        assert_eq!(after.stale, ["1-1.csv", "n.csv"]);
+        assert_eq!(after.new_files().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["1-0.csv", "n-0.csv"]);
+        let after = plan(FileMode::Replace, new(), Some(&before)).expect("a plan");
+        assert_eq!((paths(&after), after.stale.len()), (vec!["1-0.csv", "n-0.csv"], 3));
+        let after = plan(FileMode::Append, vec![old("3.csv", Some("1"))], Some(&before)).expect("a plan");
+        assert_eq!((paths(&after).len(), after.stale.len()), (5, 0));
+        plan(FileMode::Append, new(), Some(&before)).expect_err("the name of one that stays");
+        plan(FileMode::Partitions, vec![old("2.csv", Some("3"))], Some(&before)).expect_err("that of another value");
+    }
+
+    #[test]
+    fn lists_of_version_1_are_read() {
+        let text = json!({"version": 1, "run": "r", "set": true, "files": [
+            {"staged": 0, "path": "DE.csv", "rows": 1, "bytes": 2}
+        ]});
+        let plan = Plan::from_text(text.to_string().as_bytes(), "list").expect("a list");
+        let wanted = wanted(Some(FileMode::Partitions), Some("day"));
+        wanted.admit(Some(&plan), None, "list").expect("the names give the values");
+        let after = wanted.plan(vec![file("FR.csv", Some(Some("FR")))], Some(&plan), run("s"), "").expect("a plan");
+        let values = after.files.iter().map(|file| file.value.clone().flatten());
+        assert_eq!(values.collect::<Vec<_>>(), [Some("DE".to_owned()), Some("FR".to_owned())]);
+        assert!(plan.is_of("r"), "its run is the first of its chain as far as anybody knows");
     }
 }

@@ -21,13 +21,16 @@ pub struct FileSpec {
     pub roll: Option<Roll>,
     /// How hard to compress, on the scale of the compression; its own default if left out.
     pub level: Option<i32>,
-    /// Whether what is there already is replaced. If not, it is an error.
-    pub overwrite: bool,
+    /// What happens to the files of earlier runs: those in the list `.NAME.millstream.json` beside them, or the single
+    /// file. Without it they are replaced, except that a `split` over files of an earlier run is refused.
+    pub mode: Option<FileMode>,
+    /// An older name of `mode`: true is `mode: replace`, and false is `mode: error`.
+    pub overwrite: Option<bool>,
     /// The most files that are open at once. Of more, the least recently used is closed for a while; a format that
     /// cannot be continued (parquet) ends with an error instead.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_open: usize,
-    /// The most files that the sink may make: a split by the wrong expression would make one for every row.
+    /// The most files that one run may make: a split by the wrong expression would make one for every row.
     #[schemars(range(min = 1))]
     pub max_files: usize,
 }
@@ -39,9 +42,36 @@ impl Default for FileSpec {
             split: None,
             roll: None,
             level: None,
-            overwrite: true,
+            mode: None,
+            overwrite: None,
             max_open: 256,
             max_files: 10_000,
+        }
+    }
+}
+
+/// What a run does with the files of earlier runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FileMode {
+    /// This run's files take their place; listed files that it does not write are removed.
+    Replace,
+    /// They are an error, and nothing is written.
+    Error,
+    /// With `split`: all files of the values that this run writes are replaced, those of other values stay.
+    Partitions,
+    /// They stay, and new files are added, with `{run}` in their names.
+    Append,
+}
+
+impl FileMode {
+    /// As the job file says it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            FileMode::Replace => "replace",
+            FileMode::Error => "error",
+            FileMode::Partitions => "partitions",
+            FileMode::Append => "append",
         }
     }
 }
@@ -78,6 +108,17 @@ pub struct Roll {
 }
 
 impl FileSpec {
+    /// The mode that the job file names, if it does.
+    pub(crate) fn chosen_mode(&self) -> Option<FileMode> {
+        let alias = |overwrite| if overwrite { FileMode::Replace } else { FileMode::Error };
+        self.mode.or(self.overwrite.map(alias))
+    }
+
+    /// What happens to the files of earlier runs.
+    pub(crate) fn mode(&self) -> FileMode {
+        self.chosen_mode().unwrap_or(FileMode::Replace)
+    }
+
     /// How the rows are spread over files.
     pub(crate) fn routing(&self) -> Option<Routing> {
         if let Some(expression) = &self.split {
@@ -113,6 +154,16 @@ shards: {count: 4, hash: country}
         if self.split.as_ref().is_some_and(|expression| expression.trim().is_empty()) {
             faults
                 .push(Fault::new("split", "`split` is empty").hint("write a SQL expression, such as a column's name"));
+        }
+        if self.mode.is_some() && self.overwrite.is_some() {
+            faults.push(Fault::new("overwrite", "both `mode` and `overwrite`").hint(
+                "leave `overwrite` out: `overwrite: true` is `mode: replace`, and `overwrite: false` is `mode: error`",
+            ));
+        }
+        if self.mode == Some(FileMode::Partitions) && self.split.is_none() {
+            faults.push(Fault::new("mode", "`mode: partitions` without `split`").hint(
+                "a partition is a value of `split`: add `split: EXPRESSION`, or write `mode: replace` or `append`",
+            ));
         }
         faults.extend(self.shards.iter().flat_map(shards_faults));
         faults.extend(self.roll.iter().flat_map(roll_faults));

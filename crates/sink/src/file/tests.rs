@@ -13,6 +13,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::bucket_tests::network;
 use super::build;
 use crate::conformance::{
     self, Csv, Parquet, Subject, context, listing, parts, read_csv, routed, rows, run, schema, shown_rows, suite, write,
@@ -90,12 +91,14 @@ pub(crate) fn subject(name: &str) -> Option<Box<dyn Subject>> {
         "file-parquet" => ("a.parquet", json!({})),
         "file-shards" => ("a-{shard}.csv.gz", json!({"shards": {"count": 3, "hash": "id"}})),
         "file-shards-parquet" => ("a.parquet", json!({"shards": {"count": 3, "mod": "id"}})),
-        "file-split" => ("name={value}/a.csv", json!({"split": "name"})),
-        "file-split-parquet" => ("{value}.parquet", json!({"split": "name", "roll": {"rows": 300}})),
-        "file-split-few" => ("a.csv.gz", json!({"split": "name", "max_open": 2})),
+        "file-split" => ("name={value}/a.csv", json!({"split": "name", "mode": "replace"})),
+        "file-split-parquet" => ("{value}.parquet", json!({"split": "name", "roll": {"rows": 300}, "mode": "replace"})),
+        "file-split-few" => ("a.csv.gz", json!({"split": "name", "max_open": 2, "mode": "replace"})),
         "file-roll-rows" => ("a.csv", json!({"roll": {"rows": 123}})),
         "file-roll-bytes" => ("a.csv.gz", json!({"roll": {"bytes": "10kB"}})),
-        "file-split-roll-few" => ("a.csv.gz", json!({"split": "name", "roll": {"rows": 100}, "max_open": 2})),
+        "file-split-roll-few" => {
+            ("a.csv.gz", json!({"split": "name", "roll": {"rows": 100}, "max_open": 2, "mode": "replace"}))
+        }
         _ => return None,
     };
     Some(Box::new(Files { target, settings }))
@@ -175,7 +178,7 @@ async fn a_smaller_set_leaves_no_files_of_the_larger_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn folders_of_values_that_are_no_more_go_with_their_files() {
     let folder = TempDir::new().expect("a folder");
-    let sink = csv_sink(&folder.path().join("{value}/a.csv"), json!({"split": "name"}));
+    let sink = csv_sink(&folder.path().join("{value}/a.csv"), json!({"split": "name", "mode": "replace"}));
     run(&sink, 2, 100, 10).await.expect("all values");
     assert_eq!(
         names(folder.path()),
@@ -296,7 +299,7 @@ async fn of_many_runs_at_once_each_writes_all_or_nothing() {
     let folder = TempDir::new().expect("a folder");
     let target = folder.path().join("new/a.csv");
     let run_one = |size: i64| {
-        let sink = csv_sink(&target, json!({"split": "name"}));
+        let sink = csv_sink(&target, json!({"split": "name", "mode": "replace"}));
         tokio::spawn(async move { (size, run(&sink, 2, size, 10).await) })
     };
     let mut sizes = Vec::new();
@@ -383,7 +386,11 @@ async fn open_parquet_files_hold_no_more_than_the_budget() {
 
 /// The faults that `check` tells, in one text each.
 async fn checked(sink: &Arc<dyn Sink>) -> Vec<String> {
-    sink.check(schema()).await.expect_err("something is wrong").iter().map(|error| error.what().to_owned()).collect()
+    let faults = match sink.check(schema()).await {
+        Ok(()) => sink.reach(&network(), None).await,
+        faults => faults,
+    };
+    faults.expect_err("something is wrong").iter().map(|error| error.what().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -439,12 +446,7 @@ async fn a_damaged_list_is_told_and_never_followed_out_of_the_folder() {
     let list = out.join(".a.csv.millstream.json");
     let plan = |path: &str| json!({"version": 1, "run": "r", "set": true, "files": [{"staged": 0, "path": path, "rows": 0, "bytes": 0}]});
     let absolute = folder.path().join("victim").display().to_string();
-    let bad = [
-        plan("../victim").to_string(),
-        plan(&absolute).to_string(),
-        "{".to_owned(),
-        json!({"version": 9, "run": "", "set": true, "files": []}).to_string(),
-    ];
+    let bad = [plan("../victim").to_string(), plan(&absolute).to_string(), "{".to_owned()];
     for text in bad {
         fs_err::write(&list, &text).expect("a list");
         let sink = csv_sink(&out.join("a.csv"), json!({}));
@@ -571,7 +573,7 @@ async fn a_folder_that_becomes_a_file_is_told_and_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn folders_in_the_place_of_stale_files_are_left_alone() {
     let folder = TempDir::new().expect("a folder");
-    let sink = csv_sink(&folder.path().join("{value}/a.csv"), json!({"split": "name"}));
+    let sink = csv_sink(&folder.path().join("{value}/a.csv"), json!({"split": "name", "mode": "replace"}));
     run(&sink, 1, 100, 10).await.expect("all values");
     let theirs = folder.path().join("__null__/a.csv");
     fs_err::remove_file(&theirs).expect("it goes");
@@ -694,4 +696,56 @@ fn explain_says_what_goes_where() {
         "csv, gzip to out/a-{shard}-{part}.csv.gz, 4 files by the hash of country, a new file after 64.0 MB or 10 rows"
     );
     assert_eq!((sink.name(), sink.target().as_str()), ("file", "out/a-{shard}-{part}.csv.gz"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_a_newer_version_is_left_alone() {
+    let folder = TempDir::new().expect("a folder");
+    let list = folder.path().join(".a.csv.millstream.json");
+    fs_err::write(&list, json!({"version": 9, "strange": []}).to_string()).expect("a list");
+    let sink = csv_sink(&folder.path().join("a.csv"), json!({}));
+    assert!(checked(&sink).await[0].ends_with("is of a newer Millstream"));
+    let error = run(&sink, 1, 10, 10).await.expect_err("it cannot be read");
+    assert!(error.hint_text().is_some_and(|hint| hint.starts_with("run the newer version")), "{error:?}");
+    assert_eq!(listing(folder.path()).len(), 1, "nothing but the list");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_appended_file_never_takes_the_name_of_another() {
+    let folder = TempDir::new().expect("a folder");
+    let sink = csv_sink(&folder.path().join("a-{run}.csv"), json!({"mode": "append"}));
+    let first = context(1);
+    let load = sink.begin(first.clone()).await.expect("it begins");
+    let stranger = folder.path().join(format!("a-{}.csv", first.run));
+    fs_err::write(&stranger, "mine").expect("a file");
+    write(&sink, &load, 1, 10, 10).await.expect("it writes");
+    let error = load.prepare().await.expect_err("the name is taken");
+    assert_eq!(error.what(), format!("{} exists already", stranger.display()));
+    load.abort().await;
+    assert_eq!(fs_err::read_to_string(&stranger).expect("a file"), "mine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_files_that_were_there_count_as_removed() {
+    let folder = TempDir::new().expect("a folder");
+    let shards = |count: u32| csv_sink(&folder.path().join("a.csv"), json!({"shards": {"count": count, "mod": "id"}}));
+    run(&shards(4), 1, 100, 10).await.expect("four shards");
+    fs_err::remove_file(folder.path().join("a-002.csv")).expect("somebody removes one");
+    let sink = shards(1);
+    let load = sink.begin(context(1)).await.expect("it begins");
+    write(&sink, &load, 1, 100, 10).await.expect("it writes");
+    load.prepare().await.expect("it prepares");
+    load.commit().await.expect("it commits");
+    let gone = ["a-001.csv", "a-003.csv"].map(|name| folder.path().join(name).display().to_string());
+    assert_eq!((load.removed().files, load.removed().first), (2, gone.to_vec()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn max_files_counts_one_run() {
+    let folder = TempDir::new().expect("a folder");
+    let settings = json!({"split": "name", "mode": "append", "max_files": 7});
+    for _ in 0..3 {
+        run(&csv_sink(&folder.path().join("a.csv"), settings.clone()), 1, 100, 10).await.expect("seven files");
+    }
+    assert_eq!(names(folder.path()).len(), 21);
 }

@@ -25,6 +25,7 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
 use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer};
+use millstream_core::source::SourceContext;
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Budget, Error, Result, Step};
 use rusqlite::{Connection, OpenFlags};
@@ -119,7 +120,7 @@ impl Sink for SqliteSink {
         self.spec.mode == Mode::Append
     }
 
-    async fn is_gone(&self) -> Result<bool> {
+    async fn is_gone(&self, _: &SourceContext) -> Result<bool> {
         let sink = self.clone();
         let found = tokio::task::spawn_blocking(move || sink.has_no_table()).await;
         found.map_err(|cause| Error::internal("looking for a table broke off").cause(cause))?

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use millstream_core::store::Stored;
 use millstream_core::{Error, Result};
 use object_store::list::PaginatedListOptions;
 use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStoreExt, PutOptions, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use reqwest::Method;
-use reqwest::header::CONTENT_LENGTH;
+use reqwest::header::{CONTENT_LENGTH, ETAG};
 
 use super::bridge::{Bridge, Slot, fault_of};
 use super::page::{self, Page};
@@ -26,6 +27,9 @@ const PAGE_LIMIT: usize = 16 << 20;
 
 /// The most bytes of an object that is read as a whole.
 const CONTENT_LIMIT: usize = 64 << 20;
+
+/// The header in which Google tells an object's generation.
+const GENERATION: &str = "x-goog-generation";
 
 /// Codes of faults that may pass, whatever their status.
 const PASSING: &[&str] = &["InternalError", "OperationTimedOut", "RequestTimeout", "ServerBusy", "SlowDown"];
@@ -127,10 +131,49 @@ impl Bucket {
         done.map(drop).map_err(|error| self.failure(&error))
     }
 
-    /// The content of an object; `None` if there is none.
-    pub(crate) async fn read(&self, path: &Path) -> Result<Option<Bytes>, Fault> {
+    /// Puts a whole object if what is there is still `before`; `false` if it is not. A store that does not know such a
+    /// condition puts it in any case.
+    pub(crate) async fn put_if(&self, path: &Path, content: Bytes, before: Option<&Stored>) -> Result<bool, Fault> {
+        let Some(mode) = self.condition(before) else {
+            return self.put(path, content.into()).await.map(|()| true);
+        };
+        let options = PutOptions { mode, ..PutOptions::default() };
+        let Err(error) = self.store.put_opts(path, content.clone().into(), options).await else { return Ok(true) };
+        let fault = fault_of(&error);
+        let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
+        match (fault.status, said.as_ref().map_or("", |said| said.code.as_str())) {
+            (Some(501), _) => self.put(path, content.into()).await.map(|()| true),
+            (Some(304 | 412), _) | (Some(409), "BlobAlreadyExists") => self.is_there(path, &content).await,
+            _ if is_missing(&fault) && before.is_some() => Ok(false),
+            // Others are writing it at this moment.
+            (Some(409), _) => Err(Fault { transient: true, ..self.explained(fault) }),
+            _ => Err(self.explained(fault)),
+        }
+    }
+
+    /// Under which condition an object is put in place of `before`; `None` if nothing tells it from others.
+    fn condition(&self, before: Option<&Stored>) -> Option<PutMode> {
+        let Some(Stored { etag, version, .. }) = before else { return Some(PutMode::Create) };
+        let is_told = match self.block {
+            "gs" => version.is_some(),
+            // A weak tag matches nothing.
+            _ => etag.as_ref().is_some_and(|etag| etag.starts_with('"')),
+        };
+        is_told.then(|| PutMode::Update(UpdateVersion { e_tag: etag.clone(), version: version.clone() }))
+    }
+
+    /// Whether `content` is there: the answer to an earlier try may have been lost.
+    async fn is_there(&self, path: &Path, content: &Bytes) -> Result<bool, Fault> {
+        Ok(self.read(path).await?.is_some_and(|there| there.content == *content))
+    }
+
+    /// A small object; `None` if there is none.
+    pub(crate) async fn read(&self, path: &Path) -> Result<Option<Stored>, Fault> {
         let Some(answer) = self.ask(path, false).await? else { return Ok(None) };
-        self.client.body(answer, CONTENT_LIMIT).await.map(Some)
+        let told = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let (etag, version) = (told(ETAG.as_str()), told(GENERATION));
+        let content = self.client.body(answer, CONTENT_LIMIT).await?;
+        Ok(Some(Stored { content, etag, version }))
     }
 
     /// The size of an object; `None` if there is none.

@@ -31,7 +31,7 @@ use futures::{StreamExt, TryStreamExt};
 use millstream_core::registry::{SourceEntry, StoreEntry};
 use millstream_core::source::{OpenedUnit, Source, SourceContext};
 use millstream_core::spec::{Fault, SpecInfo};
-use millstream_core::store::{Brought, Store, Upload};
+use millstream_core::store::{Brought, Store, Stored, Upload};
 use millstream_core::{ByteStream, Error, Result, Unit};
 use tokio::runtime::Id;
 
@@ -263,9 +263,25 @@ impl<K: Kind> Store for ObjectSource<K> {
         self.traffic.settle().await;
     }
 
-    async fn read(&self, context: &SourceContext, uri: &str) -> Result<Option<Bytes>> {
+    async fn read(&self, context: &SourceContext, uri: &str) -> Result<Option<Stored>> {
         let place = self.place(context, uri).await?;
         place.repeat(|bucket, path| async move { bucket.read(&path).await }).await
+    }
+
+    async fn write_if(
+        &self,
+        context: &SourceContext,
+        uri: &str,
+        content: Bytes,
+        before: Option<&Stored>,
+    ) -> Result<bool> {
+        let (place, before) = (self.place(context, uri).await?, before.cloned());
+        place
+            .repeat(move |bucket, path| {
+                let (content, before) = (content.clone(), before.clone());
+                async move { bucket.put_if(&path, content, before.as_ref()).await }
+            })
+            .await
     }
 
     async fn length(&self, context: &SourceContext, uri: &str) -> Result<Option<u64>> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use millstream_core::ErrorKind;
 use millstream_core::spec::{Fault as SpecFault, Spec};
 use millstream_testkit::{
-    Answer, Authority, Fault, FaultServer, KEY, Nginx, Object, Plan, S3Server, SECRET, TempTree, Validity,
+    Answer, Authority, Fault, FaultServer, KEY, Nginx, Object, Plan, Request, S3Server, SECRET, TempTree, Validity,
 };
 use serde_json::json;
 
@@ -663,6 +663,76 @@ async fn written(store: &dyn Store, context: &SourceContext, uri: &str, pieces: 
     Ok(brought.bytes)
 }
 
+/// A small object is written in place of what was read, and of nothing else.
+fn conditions_hold<P: Store>(place: &P, uri: &str) {
+    with_context(64 << 20, |context| async move {
+        let write = async |text: &'static str, before: Option<&Stored>| {
+            place.write_if(&context, uri, Bytes::from_static(text.as_bytes()), before).await.expect("it answers")
+        };
+        let read = async || Store::read(place, &context, uri).await.expect("readable").expect("there");
+        assert!(write("one", None).await, "nothing is there");
+        assert!(!write("two", None).await, "something is there");
+        let one = read().await;
+        assert_eq!(one.content, &b"one"[..]);
+        assert!(write("two", Some(&one)).await, "it is as it was");
+        assert!(!write("three", Some(&one)).await, "it is not any more");
+        assert!(write("two", Some(&one)).await, "the answer to an earlier try may have been lost");
+        let two = read().await;
+        assert_eq!(two.content, &b"two"[..]);
+        place.remove(&context, uri).await.expect("removable");
+        assert!(!write("three", Some(&two)).await, "it is gone");
+        assert_eq!(Store::read(place, &context, uri).await.expect("readable"), None);
+    });
+}
+
+#[test]
+fn an_object_that_has_changed_is_not_written_over() {
+    let tree = TempTree::new();
+    let (server, root) = serve_tree(&tree, true);
+    conditions_hold(&signing(&server, &root), "s3://bucket/list");
+    let server = AzureServer::start();
+    server.make_container("bucket");
+    conditions_hold(&azure(&server), "az://bucket/list");
+}
+
+/// Google's emulator does not take the XML requests that write objects: so what is asked of it is looked at.
+#[test]
+fn google_is_asked_for_the_generation() {
+    let tree = TempTree::new();
+    let account = json!({"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""});
+    let secret = format!("file:{}", tree.file("account.json", account.to_string()).display());
+    let server = FaultServer::start(
+        Plan::new().object("/bucket/list", Object::new("text").header("x-goog-generation", "17").etag("\"e\"")),
+    );
+    let settings = json!({"endpoint": server.url(""), "service_account": {"secret": secret}, "allow_http": true});
+    let place = ObjectSource::<GcsSpec>::new(spec(settings));
+    with_context(64 << 20, |context| async move {
+        let stored = Store::read(&place, &context, "gs://bucket/list").await.expect("readable").expect("there");
+        assert_eq!(stored.version.as_deref(), Some("17"));
+        for before in [Some(&stored), None] {
+            let _ = place.write_if(&context, "gs://bucket/list", Bytes::from_static(b"new"), before).await;
+        }
+    });
+    let told = |request: &Request| request.header("x-goog-if-generation-match").map(str::to_owned);
+    let asked: Vec<String> = server.requests().iter().filter_map(told).collect();
+    assert_eq!(asked, ["17", "0"]);
+}
+
+/// A store that does not know conditions is written to without them.
+#[test]
+fn a_store_without_conditions_is_written_to() {
+    let object = Object::new("").etag("\"e\"").fault(1, Fault::Answer(Answer::status(501)));
+    let server = FaultServer::start(Plan::new().object("/bucket/list", object));
+    let source = anonymous(&server, json!({}));
+    let written = with_context(64 << 20, |context| async move {
+        source.write_if(&context, "s3://bucket/list", Bytes::from_static(b"new"), None).await
+    });
+    assert!(written.expect("it is written"));
+    let conditions: Vec<bool> =
+        server.requests().iter().map(|request| request.header("if-none-match").is_some()).collect();
+    assert_eq!(conditions, [true, false]);
+}
+
 /// What every store has to do when it is written to.
 fn writing_conforms<P: Source + Store>(place: &P, other: &P, base: &str) {
     with_context(64 << 20, |context| async move {
@@ -714,10 +784,8 @@ fn writing_conforms<P: Source + Store>(place: &P, other: &P, base: &str) {
         assert_eq!(read("later").await.expect("there"), b"later");
         // Small ones are read, measured and removed; one that is not there is nothing.
         place.probe(&context, &uri("later")).await.expect("it may be written");
-        assert_eq!(
-            Store::read(place, &context, &uri("later")).await.expect("readable").as_deref(),
-            Some(&b"later"[..])
-        );
+        let stored = Store::read(place, &context, &uri("later")).await.expect("readable").expect("there");
+        assert_eq!(stored.content, &b"later"[..]);
         assert_eq!(place.length(&context, &uri("later")).await.expect("measurable"), Some(5));
         for _ in 0..2 {
             place.remove(&context, &uri("later")).await.expect("removable, and fine if it is gone");

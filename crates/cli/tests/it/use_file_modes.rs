@@ -1,0 +1,401 @@
+//! What a run does with the files of earlier runs, through the real binary: in folders and in buckets, and wherever it
+//! is killed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use millstream_testkit::{KEY, S3Server, SECRET};
+use serde_json::{Value, json};
+
+use crate::use_support::{Lab, Ran, csv_rows, finish, sorted};
+
+/// Where a run that writes files is killed, and how often it comes there before.
+const KILLS: &[&str] = &[
+    "publish.before",
+    "files.before",
+    "files.after",
+    "files.renamed:1",
+    "files.renamed:2",
+    "files.list",
+    "files.listed",
+    "publish.after",
+    "forget.before",
+];
+
+/// A folder in which a job runs, and where its files go: a folder, or a bucket.
+struct Place {
+    lab: Lab,
+    server: Option<S3Server>,
+}
+
+impl Place {
+    fn folder() -> Self {
+        Place { lab: Lab::new(), server: None }
+    }
+
+    fn bucket() -> Self {
+        let lab = Lab::new();
+        lab.0.folder("store/bucket");
+        let server = S3Server::start(&lab.path("store"), true);
+        Place { lab, server: Some(server) }
+    }
+
+    /// A job with one sink: `write` is below the folder or bucket.
+    fn job(&self, write: &str, settings: &str) {
+        self.jobs(&[("o", write, settings)]);
+    }
+
+    fn jobs(&self, sinks: &[(&str, &str, &str)]) {
+        let (base, block) = match &self.server {
+            None => ("out/", String::new()),
+            Some(server) => (
+                "s3://bucket/out/",
+                format!(
+                    ", s3: {{endpoint: '{}', allow_http: true, region: us-east-1, max_backoff: 20ms, access_key_id: \
+                     {KEY}, secret_access_key: {{secret: env:BUCKET_SECRET}}}}",
+                    server.url()
+                ),
+            ),
+        };
+        let sinks: String = sinks
+            .iter()
+            .map(|(name, write, settings)| format!("  {name}: {{from: s, write: '{base}{write}'{settings}{block}}}\n"))
+            .collect();
+        let source = "s: {read: in.csv, csv: {columns: {id: int64, day: utf8}}}";
+        self.lab.file("job.yaml", format!("sources:\n  {source}\nsinks:\n{sinks}"));
+    }
+
+    /// What the next run reads: rows with these ids for each of these days.
+    fn rows(&self, days: &[(&str, std::ops::Range<u64>)]) {
+        let rows = days.iter().flat_map(|(day, ids)| ids.clone().map(move |id| format!("{id},{day}\n")));
+        self.lab.file("in.csv", format!("id,day\n{}", rows.collect::<String>()));
+    }
+
+    fn ran(&self, arguments: &[&str], kill: Option<&str>) -> Ran {
+        let mut command = self.lab.command(arguments);
+        command.env("BUCKET_SECRET", SECRET);
+        if let Some(kill) = kill {
+            command.env("MILLSTREAM_FAIL_AT", kill);
+        }
+        finish(command, None)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        self.ran(&[&["run", "job.yaml"], arguments].concat(), None)
+    }
+
+    /// Kills a run at a place; whether it came there.
+    fn kill(&self, at: &str) -> bool {
+        let ran = self.ran(&["run", "job.yaml"], Some(at));
+        assert!(ran.code != 1 && ran.code != 2, "{at}: {ran:?}");
+        ran.code != 0
+    }
+
+    fn out(&self) -> std::path::PathBuf {
+        self.lab.path(if self.server.is_some() { "store/bucket/out" } else { "out" })
+    }
+
+    /// The rows of all files that can be seen, by the path of the file.
+    fn files(&self) -> BTreeMap<String, Vec<String>> {
+        let mut found = BTreeMap::new();
+        gather(&self.out(), "", &mut found);
+        found
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.files().into_keys().collect()
+    }
+
+    /// All rows that can be seen, sorted.
+    fn seen(&self) -> Vec<String> {
+        sorted(self.files().into_values().flatten().collect())
+    }
+
+    /// The list beside the files.
+    fn list(&self, name: &str) -> Value {
+        let text = fs_err::read(self.out().join(format!(".{name}.millstream.json"))).expect("a list");
+        serde_json::from_slice(&text).expect("JSON")
+    }
+
+    /// Whether the list has exactly the files that can be seen.
+    fn assert_listed(&self, name: &str) {
+        let list = self.list(name);
+        let files = list["files"].as_array().expect("files").iter();
+        let listed: Vec<String> = files.map(|file| file["path"].as_str().expect("a path").to_owned()).collect();
+        assert_eq!((sorted(listed), list.get("unfinished")), (self.names(), None));
+    }
+}
+
+fn gather(folder: &Path, below: &str, found: &mut BTreeMap<String, Vec<String>>) {
+    let Ok(entries) = fs_err::read_dir(folder) else { return };
+    for entry in entries {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') {
+            continue;
+        }
+        let path = format!("{below}{name}");
+        match entry.path().is_dir() {
+            true => gather(&entry.path(), &format!("{path}/"), found),
+            false => {
+                let text = fs_err::read_to_string(entry.path()).expect("text");
+                found.insert(path, csv_rows(&text).into_iter().map(|row| row.join(",")).collect());
+            }
+        }
+    }
+}
+
+fn expected(days: &[(&str, std::ops::Range<u64>)]) -> Vec<String> {
+    sorted(days.iter().flat_map(|(day, ids)| ids.clone().map(move |id| format!("{id},{day}"))).collect())
+}
+
+const ONE: &str = "2026-01-01";
+const TWO: &str = "2026-01-02";
+
+#[test]
+fn a_split_over_files_of_an_earlier_run_asks_what_happens_to_them() {
+    for place in [Place::folder(), Place::bucket()] {
+        place.job("day={value}/a.csv", ", split: day");
+        place.rows(&[(ONE, 0..3)]);
+        place.run(&[]).ok();
+        place.rows(&[(TWO, 3..5)]);
+        for command in ["run", "check"] {
+            place.ran(&[command, "job.yaml"], None).ended(1).tells(&[
+                "day={value}/a.csv has files of an earlier run, and `split` without `mode`",
+                ".day={value}%2Fa.csv.millstream.json lists 1 file",
+                "`mode: partitions` replaces the values that this run writes and keeps the others",
+                "`mode: append`",
+                "`mode: replace`",
+                "`mode: error`",
+            ]);
+        }
+        assert_eq!(place.names(), ["day=2026-01-01/a.csv"], "nothing was written and nothing is lost");
+    }
+}
+
+#[test]
+fn partitions_replace_the_values_of_the_run_and_keep_the_others() {
+    for place in [Place::folder(), Place::bucket()] {
+        place.job("day={value}/a.csv", ", split: day, roll: {rows: 2}, mode: partitions");
+        place.rows(&[(ONE, 0..5)]);
+        place.run(&[]).ok();
+        place.rows(&[(TWO, 5..8)]);
+        let report = place.run(&["--json"]).ok().json();
+        assert_eq!(report["results"][0]["removed"], Value::Null);
+        assert_eq!(place.seen(), expected(&[(ONE, 0..5), (TWO, 5..8)]));
+        assert_eq!(place.names().len(), 3 + 2);
+        // Day 1 again, with fewer rows: the part that is not written any more goes, and nothing else.
+        fs_err::write(place.out().join("day=2026-01-01/a-00009.csv"), "id,day\n99,mine\n").expect("a stranger's file");
+        place.rows(&[(ONE, 10..13)]);
+        let ran = place.run(&[]);
+        ran.ok().tells(&["    removed 1 file of earlier runs: ", "day=2026-01-01/a-00002.csv\n"]);
+        let mut rows = expected(&[(ONE, 10..13), (TWO, 5..8)]);
+        rows.push("99,mine".to_owned());
+        assert_eq!(place.seen(), sorted(rows));
+        fs_err::remove_file(place.out().join("day=2026-01-01/a-00009.csv")).expect("the stranger's file");
+        place.assert_listed("day={value}%2Fa.csv");
+        let list = place.list("day={value}%2Fa.csv");
+        let values = list["files"].as_array().expect("files").iter().map(|file| file["value"].as_str());
+        assert_eq!(values.collect::<Vec<_>>(), [Some(ONE), Some(ONE), Some(TWO), Some(TWO)]);
+        assert_eq!((&list["version"], &list["mode"], &list["split"]), (&json!(2), &json!("partitions"), &json!("day")));
+        // A run without rows has no partition.
+        place.rows(&[]);
+        place.run(&[]).ok();
+        assert_eq!(place.seen(), expected(&[(ONE, 10..13), (TWO, 5..8)]));
+        // Split by something else, nothing says which files these rows would replace.
+        place.job("day={value}/a.csv", ", split: id, mode: partitions");
+        place.run(&[]).ended(1).tells(&["are no partitions of this one", "split by `day`, and not by `id`"]);
+        place.job("day={value}/a.csv", ", split: day, mode: replace");
+        place.rows(&[(TWO, 1..2)]);
+        let report = place.run(&["--json"]).ok().json();
+        assert_eq!(report["results"][0]["removed"]["files"], 4);
+        assert_eq!(report["results"][0]["removed"]["first"].as_array().map(Vec::len), Some(4));
+        assert_eq!(place.names(), ["day=2026-01-02/a.csv"]);
+    }
+}
+
+#[test]
+fn a_list_of_the_version_before_says_the_values_where_the_names_do() {
+    let place = Place::folder();
+    let first = |write: &str, name: &str| {
+        place.job(write, ", split: day, mode: replace");
+        place.rows(&[(ONE, 0..2)]);
+        place.run(&[]).ok();
+        let mut list = place.list(name);
+        let list = list.as_object_mut().expect("an object");
+        list.insert("version".to_owned(), json!(1));
+        ["first", "mode", "split"].into_iter().for_each(|key| drop(list.remove(key)));
+        for file in list["files"].as_array_mut().expect("files") {
+            file.as_object_mut().expect("a file").remove("value");
+        }
+        let text = serde_json::to_vec(&list).expect("JSON");
+        fs_err::write(place.out().join(format!(".{name}.millstream.json")), text).expect("a list");
+        place.rows(&[(TWO, 2..4)]);
+        place.job(write, ", split: day, mode: partitions");
+        place.run(&[])
+    };
+    first("{value}.csv", "{value}.csv").ok();
+    assert_eq!(place.seen(), expected(&[(ONE, 0..2), (TWO, 2..4)]));
+    let files = place.list("{value}.csv");
+    assert_eq!(files["files"][0]["value"], ONE);
+    fs_err::remove_dir_all(place.out()).expect("a folder");
+    // Without `{value}` in the job file the names may be those of shards.
+    first("a.csv", "a.csv").ended(1).tells(&["it does not say which value a-2026-01-01.csv has", "`mode: replace`"]);
+    assert_eq!(place.seen(), expected(&[(ONE, 0..2)]));
+}
+
+#[test]
+fn error_refuses_what_is_there_and_stays_the_alias_of_overwrite() {
+    for place in [Place::folder(), Place::bucket()] {
+        for (write, settings, told) in [
+            ("a.csv", ", mode: error", "a.csv exists already"),
+            ("b.csv", ", overwrite: false", "b.csv exists already"),
+            ("c-{shard}.csv", ", shards: {count: 2, mod: id}, mode: error", "exist already"),
+            ("d-{value}.csv", ", split: day, mode: error", "exist already"),
+        ] {
+            place.job(write, settings);
+            place.rows(&[(ONE, 0..2)]);
+            place.run(&[]).ok();
+            let before = place.files();
+            place.rows(&[(ONE, 7..9)]);
+            place.run(&[]).ended(1).tells(&[told, "`mode: replace`"]);
+            place.ran(&["check", "job.yaml"], None).ended(1).tells(&[told]);
+            assert_eq!(place.files(), before);
+        }
+    }
+}
+
+#[test]
+fn appended_files_stand_beside_those_of_earlier_runs() {
+    for place in [Place::folder(), Place::bucket()] {
+        place.job("a.csv", ", mode: append");
+        place.rows(&[(ONE, 0..3)]);
+        let first = place.run(&["--json"]).ok().json();
+        let run = first["run"].as_str().expect("a run");
+        assert_eq!(place.names(), [format!("a-{run}.csv")]);
+        place.run(&["--resume"]).ok().tells(&["nothing new"]);
+        assert_eq!(place.names().len(), 1, "all of it is there");
+        place.rows(&[(TWO, 3..5)]);
+        place.run(&[]).ok().tells(&["2 rows added in 1 file"]);
+        assert_eq!(place.seen(), expected(&[(ONE, 0..3), (TWO, 3..5)]));
+        place.assert_listed("a.csv");
+        assert_eq!(place.list("a.csv").get("markers"), None, "no run is unfinished");
+        // A run without rows adds a file without rows, as a single file always is there.
+        place.rows(&[]);
+        place.run(&[]).ok();
+        assert_eq!((place.names().len(), place.seen().len()), (3, 5));
+        // Nothing says that they may go.
+        place.job("a.csv", "");
+        place.run(&[]).ended(1).tells(&["a sink without `mode`", "lists 3 files", "`mode: append` adds files"]);
+        place.job("a.csv", ", mode: append");
+        fs_err::remove_file(place.out().join(".a.csv.millstream.json")).expect("the list");
+        place.run(&["--resume"]).ended(1).tells(&["the list of its files beside", "is gone since"]);
+        place.rows(&[(TWO, 8..9)]);
+        place.run(&[]).ok();
+        assert_eq!(place.names().len(), 4, "files that are not listed stay");
+        assert_eq!(place.list("a.csv")["files"].as_array().map(Vec::len), Some(1));
+    }
+}
+
+/// A run that was killed anywhere, and what resumes it: the rows are there as if it had not been.
+fn killed_anywhere(place: &Place, settings: &str, kills: &[&str], mode: &str) {
+    for kill in kills {
+        let _ = fs_err::remove_dir_all(place.out());
+        fs_err::remove_dir_all(place.lab.path(".state")).unwrap_or_default();
+        place.job("{value}/a.csv", &format!(", split: day, {settings}mode: {mode}"));
+        place.rows(&[(ONE, 0..4), (TWO, 4..8)]);
+        place.run(&[]).ok();
+        place.rows(&[(TWO, 8..10), ("2026-01-03", 10..14)]);
+        if !place.kill(kill) {
+            panic!("{mode} does not come to {kill}");
+        }
+        if mode == "append" {
+            // What a plain run would add once more is refused where it is there, as for tables.
+            // At the last of them the run is done, and another one adds what it is for.
+            let last = ["publish.before", "files.before", "forget.before"];
+            if !last.contains(kill) {
+                place.run(&[]).ended(1).tells(&["an earlier run of this job has loaded all of its rows"]);
+            }
+        }
+        place.run(&["--resume"]).ok();
+        let new = [(TWO, 8..10), ("2026-01-03", 10..14)];
+        let old: &[_] = match mode {
+            "append" => &[(ONE, 0..4), (TWO, 4..8)],
+            "partitions" => &[(ONE, 0..4)],
+            _ => &[],
+        };
+        assert_eq!(place.seen(), expected(&[old, &new].concat()), "{mode}, killed at {kill}");
+        place.assert_listed("{value}%2Fa.csv");
+        if *kill != "forget.before" {
+            assert_eq!(place.list("{value}%2Fa.csv").get("markers"), None, "{mode}, {kill}");
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_anywhere_and_resumed_is_there_once_in_a_folder() {
+    let place = Place::folder();
+    killed_anywhere(&place, "", KILLS, "append");
+    killed_anywhere(&place, "roll: {rows: 2}, ", &[KILLS, &["files.removed"]].concat(), "partitions");
+    killed_anywhere(&place, "", &[KILLS, &["files.removed"]].concat(), "replace");
+}
+
+#[test]
+fn a_run_that_is_killed_anywhere_and_resumed_is_there_once_in_a_bucket() {
+    let place = Place::bucket();
+    killed_anywhere(&place, "", KILLS, "append");
+    killed_anywhere(&place, "roll: {rows: 2}, ", &["files.after", "files.renamed:2", "files.removed"], "partitions");
+    killed_anywhere(&place, "", &["files.after", "files.removed", "files.listed"], "replace");
+}
+
+#[test]
+fn a_job_with_two_sinks_is_resumed_where_one_was_committed() {
+    for place in [Place::folder(), Place::bucket()] {
+        // Without `mode` a resumed run may replace its own.
+        place.jobs(&[
+            ("a", "a/{value}.csv", ", split: day"),
+            ("b", "b.csv", ", mode: append"),
+            ("c", "c/{value}.csv", ", split: day, mode: error"),
+            ("d", "d/{value}.csv", ", split: day, mode: partitions"),
+        ]);
+        place.rows(&[(ONE, 0..3), (TWO, 3..6)]);
+        for kill in ["publish.next:1", "publish.next:2", "publish.next:3", "publish.after"] {
+            let _ = fs_err::remove_dir_all(place.out());
+            assert!(place.kill(kill), "{kill}");
+            place.run(&["--resume"]).ok();
+            let rows = expected(&[(ONE, 0..3), (TWO, 3..6)]);
+            let four = sorted(rows.iter().cycle().take(4 * rows.len()).cloned().collect());
+            assert_eq!(place.seen(), four, "{kill}");
+        }
+    }
+}
+
+#[test]
+fn begun_anew_an_append_adds_all_rows_once_more() {
+    let place = Place::folder();
+    place.job("a.csv", ", mode: append");
+    place.rows(&[(ONE, 0..3)]);
+    assert!(place.kill("forget.before"));
+    place.run(&["--restart"]).ok();
+    assert_eq!(place.names().len(), 2);
+    assert_eq!(place.list("a.csv").get("markers"), None);
+}
+
+#[test]
+fn settings_that_do_not_fit_together_are_told() {
+    let lab = Lab::new();
+    lab.file("in.csv", "id,day\n1,a\n");
+    for (sink, told) in [
+        ("write: o.csv, mode: partitions", &["`mode: partitions` without `split`", "add `split: EXPRESSION`"][..]),
+        ("write: 'o-{run}.csv'", &["`{run}` in the path, but no `mode: append`"]),
+        ("write: 'o-{runn}.csv', mode: append", &["did you mean `run`?"]),
+        ("write: o.csv, mode: replace, overwrite: true", &["both `mode` and `overwrite`", "leave `overwrite` out"]),
+        ("write: '-', mode: append", &["`mode` is a key of file", "this one is a stdout sink"]),
+        ("write: o.csv, mode: apend", &["did you mean `append`?"]),
+        ("write: o.csv, mode: overwrite", &["did you mean `replace`?", "replace, error, partitions, append"]),
+        ("write: o.csv, mode: insert", &["did you mean `append`?"]),
+    ] {
+        lab.file("job.yaml", format!("sources:\n  s: {{read: in.csv, csv: {{}}}}\nsinks:\n  o: {{from: s, {sink}}}\n"));
+        lab.run(&["check", "job.yaml"]).ended(2).tells(told);
+    }
+}
