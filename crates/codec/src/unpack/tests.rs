@@ -359,7 +359,7 @@ fn archive(comment: &str) -> Vec<u8> {
     let stored = ::zip::write::SimpleFileOptions::default().compression_method(::zip::CompressionMethod::Stored);
     writer.start_file("a.csv", stored).expect("memory");
     writer.write_all(b"id\n1\n").expect("memory");
-    writer.set_comment(comment);
+    writer.set_comment(comment).expect("memory");
     writer.finish().expect("memory").into_inner()
 }
 

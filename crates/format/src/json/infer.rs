@@ -97,6 +97,19 @@ fn check(text: &str, scratch: &mut String) -> Result<(), Fault> {
     cursor.end()
 }
 
+/// Up to this, a float64 has every whole number: 2^53.
+const EXACT_WHOLE: u64 = 1 << 53;
+
+/// So many digits tell any float64 from all others (IEEE 754).
+const FLOAT_DIGITS: usize = 17;
+
+/// The digits of a number between its first and its last that are not 0, without the exponent.
+fn significant_digits(number: &str) -> usize {
+    let mantissa = number.split(['e', 'E']).next().unwrap_or_default();
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    digits.trim_matches('0').len()
+}
+
 /// What has been seen of the values in one place.
 #[derive(Debug, Clone, Default)]
 struct Shape {
@@ -108,6 +121,8 @@ struct Shape {
     /// Whole numbers beyond uint64.
     huge: bool,
     float: bool,
+    /// Numbers with more digits than a float64 keeps: whole ones above 2^53, and others of more than 17 digits.
+    long: bool,
     text: bool,
     list: Option<Box<Shape>>,
     object: Option<Object>,
@@ -179,12 +194,16 @@ impl Shape {
         self.negative |= text.starts_with('-');
         if text.contains(['.', 'e', 'E']) {
             self.float = true;
-        } else if text.parse::<i64>().is_ok() {
+            self.long |= significant_digits(text) > FLOAT_DIGITS;
+        } else if let Ok(whole) = text.parse::<i64>() {
             self.integer = true;
-        } else if text.parse::<u64>().is_ok() {
-            self.large = true;
+            self.long |= whole.unsigned_abs() > EXACT_WHOLE;
         } else {
-            self.huge = true;
+            self.long = true;
+            match text.parse::<u64>() {
+                Ok(_) => self.large = true,
+                Err(_) => self.huge = true,
+            }
         }
     }
 
@@ -209,6 +228,8 @@ impl Shape {
 
     fn number_type(&self) -> DataType {
         match (self.float, self.huge, self.large) {
+            // As text they keep their digits, too.
+            (true, _, _) if self.long => TEXT,
             (true, _, _) => DataType::Float64,
             // Whole numbers that no integer type holds are often identifiers: as text they keep their digits.
             (false, true, _) => TEXT,
