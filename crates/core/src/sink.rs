@@ -265,8 +265,11 @@ pub trait Ledger: Send + Sync {
     /// told; with more the delivery fails. Deliveries may run side by side.
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
 
-    /// The run ends: a delivery that waits for somebody else's lock fails now instead of waiting longer.
-    fn stop_waiting(&self) {}
+    /// The run ends: a delivery that waits for somebody else's lock fails now instead of waiting longer. Whether that is
+    /// so; otherwise a delivery may wait for long, and is dropped after a while.
+    fn stop_waiting(&self) -> bool {
+        false
+    }
 
     /// Forgets a load: it is complete, or nobody will go on with it. Whoever has it still is kept from writing to it. A
     /// ledger that has no other goes with it. An error also says that the empty ledger could not be taken away.

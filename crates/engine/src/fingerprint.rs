@@ -47,6 +47,8 @@ const IN_OTHER_WORDS: &[&str] = &["read", "members", "sorted_by", "incremental",
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprints {
     first: String,
+    /// The same without format blocks: version 0.1.0 read files without one, as which it guessed it.
+    first_guessed: String,
     current: String,
 }
 
@@ -72,7 +74,11 @@ impl Fingerprints {
             },
             registry: prepared.registry(),
         };
-        Fingerprints { first: prepared.first_fingerprint(job), current: second(&normal_form(job, &facts)) }
+        Fingerprints {
+            first: prepared.first_fingerprint(job, true),
+            first_guessed: prepared.first_fingerprint(job, false),
+            current: second(&normal_form(job, &facts)),
+        }
     }
 
     /// The one that is stored.
@@ -84,6 +90,7 @@ impl Fingerprints {
     pub fn compare(&self, written: &str) -> Compared {
         let same = |own: &str| if own == written { Compared::Same } else { Compared::Changed };
         match written.split_once(':') {
+            None if written == self.first_guessed => Compared::Same,
             None => same(&self.first),
             Some(("v2", _)) => same(&self.current),
             Some(_) => Compared::Newer,
@@ -97,8 +104,8 @@ impl Fingerprints {
     }
 
     /// As a program of version 1 has noted it.
-    fn first_note(&self) -> u64 {
-        hash(&self.first) >> 2
+    fn first_notes(&self) -> [u64; 2] {
+        [&self.first, &self.first_guessed].map(|first| hash(first) >> 2)
     }
 
     /// Compares with the notes of a load. A load without this note is accepted.
@@ -109,7 +116,10 @@ impl Fingerprints {
             Some(rest) => rest >> VERSION_BIT,
         };
         // A load that several versions have worked on has a note of each, all of the same job.
-        if notes.is_empty() || notes.contains(&self.note().number) || notes.contains(&self.first_note()) {
+        if notes.is_empty()
+            || notes.contains(&self.note().number)
+            || self.first_notes().iter().any(|first| notes.contains(first))
+        {
             return Compared::Same;
         }
         if notes.iter().any(|note| version(note) <= VERSION) { Compared::Changed } else { Compared::Newer }
@@ -394,7 +404,8 @@ mod tests {
     fn job(text: &str) -> Job {
         let (set, environment) = (BTreeMap::new(), |_: &str| None);
         let loaded = crate::load("job.yaml", text, Variables { set: &set, environment: &environment }, false);
-        loaded.job.unwrap_or_else(|| panic!("{text}: {:?}", loaded.lints))
+        // What cannot run for other reasons has a normal form all the same.
+        loaded.job.or(loaded.sound).unwrap_or_else(|| panic!("{text}: {:?}", loaded.lints))
     }
 
     /// The normal form where each entry has these columns.
@@ -544,7 +555,8 @@ sinks: {b: {from: a, write: 'sqlite:out.db', table: T, mode: truncate}}
     }
 
     fn fingerprints(first: &str, current: &str) -> Fingerprints {
-        Fingerprints { first: first.to_owned(), current: current.to_owned() }
+        let first = first.to_owned();
+        Fingerprints { first_guessed: first.clone(), first, current: current.to_owned() }
     }
 
     #[test]

@@ -596,10 +596,8 @@ pub fn is_used(job: &Job, step: &str, source: &str) -> bool {
 /// `error`, which stopped the run, and what of the run stays. Commits that are under way end first; a load that has nothing
 /// is forgotten.
 pub async fn stopped(place: &Place, job: &Job, error: Error, ledgers: &[OpenLedger]) -> Error {
-    ledgers.iter().for_each(|one| one.ledger.stop_waiting());
-    for one in ledgers {
-        one.commits.end().await;
-    }
+    let ends = ledgers.iter().map(|one| one.commits.end(one.ledger.stop_waiting()));
+    futures::future::join_all(ends).await;
     for one in ledgers.iter().filter(|one| !one.incremental && one.rows.load(Ordering::Relaxed) == 0) {
         // Whether that works does not matter: the next run does it.
         let _ = one.ledger.forget_unwritten(&one.load).await;
@@ -609,9 +607,14 @@ pub async fn stopped(place: &Place, job: &Job, error: Error, ledgers: &[OpenLedg
         return error;
     }
     let go_on = match &place.options.replay {
-        Some(replay) => format!("`millstream rejects {} --replay` goes on", replay.first),
-        None => format!("`millstream run --resume {}` goes on", job.path()),
+        Some(replay) => format!("`millstream rejects {} --replay` loads the rest", replay.first),
+        None if place.options.variables.is_empty() => {
+            format!("`millstream run --resume {}` loads the rest", job.path())
+        }
+        None => format!("`millstream run --resume {}`, with the same `--set`, loads the rest", job.path()),
     };
+    // Those of earlier attempts stay.
+    let rows = if place.resumes.is_some() { format!("{rows} more") } else { rows.to_string() };
     if error.kind() == ErrorKind::Interrupted {
         let what = format!("the run was interrupted; {rows} rows are loaded, and the rest was taken back");
         return Error::new(ErrorKind::Interrupted, what).hint(go_on);

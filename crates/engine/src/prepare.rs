@@ -452,11 +452,16 @@ impl Prepared<'_> {
 
     /// The fingerprint of version 1, only to compare with stored ones: see [`crate::fingerprint`]. It is made of
     /// DataFusion's display of the plans; remove it when an update of DataFusion changes that.
-    pub fn first_fingerprint(&self, job: &Job) -> String {
+    /// Without `formats`, as if sources had no format blocks.
+    pub fn first_fingerprint(&self, job: &Job, formats: bool) -> String {
         let mut text = String::new();
         let places = self.base.registry.sources.iter().map(|entry| entry.spec.name);
-        let no_part: Vec<&str> =
-            ["max_rejects", "on_error", "allow_empty", "empty_files", "limits"].into_iter().chain(places).collect();
+        let blocks = self.base.registry.formats.iter().map(|entry| entry.spec.name).filter(|_| !formats);
+        let no_part: Vec<&str> = ["max_rejects", "on_error", "allow_empty", "empty_files", "limits"]
+            .into_iter()
+            .chain(places)
+            .chain(blocks)
+            .collect();
         for source in &job.sources {
             let settings = source.settings.as_object().into_iter().flatten();
             let settings: Vec<_> = settings.filter(|(key, _)| !no_part.contains(&key.as_str())).collect();

@@ -143,9 +143,44 @@ fn rights_that_a_user_of_a_server_lacks_are_said_before_the_run() {
         mode("append");
         lab.run(&["check", "job.yaml"]).ok();
         mode("merge");
-        both_refuse(&lab, 1, &["the user may not write to table t of", "denied"]);
+        both_refuse(&lab, 1, &["the user may not write to table t of", "UPDATE"]);
+        // What a merge changes are the columns that are no key.
+        grant("GRANT UPDATE (name) ON t TO USER");
+        lab.run(&["check", "job.yaml"]).ok();
         assert_eq!(grant("SELECT count(*) FROM t"), ["0"]);
     }
+}
+
+/// Names that differ in case are one to the load, and a table that somebody keeps locked does not keep `check` waiting.
+#[test]
+fn a_check_of_a_table_takes_its_names_as_the_load_does_and_waits_for_nobody() {
+    let postgres = Postgres::shared();
+    let name = postgres.database();
+    postgres.query(&name, "CREATE TABLE t (id VARCHAR(9), \"NAME\" VARCHAR(9))");
+    let lab = lab(&format!(
+        "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\ntransforms:\n  u: {{sql: 'SELECT id AS \"ID\", \
+         name FROM s'}}\nsinks:\n  o: {{from: u, write: '{}', table: t}}\n",
+        postgres.url(&name)
+    ));
+    lab.run(&["check", "job.yaml"]).ok();
+    let locking = name.clone();
+    let sleeper = std::thread::spawn(move || {
+        Postgres::shared().query(&locking, "BEGIN; LOCK TABLE t IN EXCLUSIVE MODE; SELECT pg_sleep(20); COMMIT")
+    });
+    let locked = "SELECT count(*) FROM pg_locks WHERE mode = 'ExclusiveLock' AND relation = 't'::regclass";
+    while postgres.query(&name, locked) != ["1"] {
+        assert!(!sleeper.is_finished(), "the lock is not taken");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    lab.run(&["check", "job.yaml"]).ok();
+    assert!(!sleeper.is_finished(), "the check has waited for the lock");
+    let stop = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND pid <> \
+                pg_backend_pid() AND datname = current_database()";
+    postgres.query(&name, stop);
+    // psql says that its connection has ended, which fails the thread.
+    let _ = sleeper.join();
+    lab.run(&["run", "job.yaml"]).ok();
+    assert_eq!(postgres.query(&name, "SELECT count(*) FROM t"), ["4"]);
 }
 
 /// Faults of several entries come together, whatever stage of the check finds them.
@@ -222,4 +257,19 @@ fn sql_that_yaml_takes_apart_is_to_be_quoted() {
     }
     let mode = "sources:\n  s: {read: a.csv}\nsinks:\n  o: {from: s, write: 'sqlite:o.db', table: t, mode: upsert}\n";
     lab(mode).run(&["check", "job.yaml"]).ended(2).tells(&["did you mean `merge`?"]);
+}
+
+/// A value that does not fit a narrower decimal is a reject of the step that converts it.
+#[test]
+fn a_decimal_that_does_not_fit_is_a_reject_of_its_step() {
+    let lab = lab(
+        "sources:\n  s: {read: d.csv, csv: {columns: {id: int64, d: 'decimal(7, 2)'}}}\ntransforms:\n  t: {sql: 'SELECT id, CAST(d AS \
+         decimal(5, 2)) AS d FROM s', max_rejects: 1}\n  f: {filter: {from: t, where: \"CAST(d AS decimal(5, 1)) = 12.3\"}}\nsinks:\n  o: \
+         {from: f, write: out.csv}\n",
+    );
+    lab.file("d.csv", "id,d\n1,12.34\n2,99999.99\n3,12.30\n4,12.44\n");
+    lab.run(&["run", "job.yaml"]).ok();
+    assert_eq!(lab.read("out.csv"), "id,d\n1,12.34\n3,12.30\n");
+    lab.file("job.yaml", lab.read("job.yaml").replace(", max_rejects: 1", ""));
+    lab.run(&["run", "job.yaml"]).ended(1).tells(&["step t", "`max_rejects: 100` (or `1%`) at `t`"]);
 }

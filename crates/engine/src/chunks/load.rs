@@ -4,7 +4,7 @@
 //! files is bad, and many small files go in few transactions.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arrow::array::AsArray;
@@ -15,7 +15,7 @@ use millstream_core::sink::{Accept, Chunk, Delivered, Delivery, Ledger, SHOWN_BA
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, Unit, values};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use super::group::{ChunkRows, Group, cut};
 use super::refused::{Attempt, Refused};
@@ -82,27 +82,47 @@ pub struct ChunkLoad {
     pub commits: Commits,
 }
 
-/// The longest that the end of a run waits for commits that are under way.
-const LONGEST_COMMIT: Duration = Duration::from_secs(60);
+/// So long the end of a run waits for commits that may themselves be waiting for a lock. What supervises processes (Docker,
+/// systemd) gives them ten seconds or more.
+const LONGEST_COMMIT: Duration = Duration::from_secs(8);
 
 /// The commits of a load. One that has begun ends and is counted, even if the run ends meanwhile: a task that is dropped in
 /// the middle of a commit would leave open whether the rows are there, and SQLite a journal that readers have to roll back.
 #[derive(Debug, Clone)]
-pub struct Commits(Arc<Semaphore>);
+pub struct Commits {
+    permits: Arc<Semaphore>,
+    under_way: Arc<Mutex<Vec<AbortHandle>>>,
+}
 
 impl Default for Commits {
     fn default() -> Self {
-        Commits(Arc::new(Semaphore::new(DELIVERIES)))
+        Commits { permits: Arc::new(Semaphore::new(DELIVERIES)), under_way: Arc::default() }
     }
 }
 
 impl Commits {
-    /// Waits until no commit is under way, and lets none begin any more.
-    pub async fn end(&self) {
-        // What takes longer is up to the target, which commits or rolls back when its connection ends.
-        let ended = self.0.acquire_many(DELIVERIES as u32);
-        let _ended = tokio::time::timeout(LONGEST_COMMIT, ended).await;
-        self.0.close();
+    /// Waits until no commit is under way, and lets none begin any more. Unless they end by themselves soon, those that take
+    /// too long are dropped: then their connections end, and the target rolls back what it has not committed.
+    pub async fn end(&self, end_soon: bool) {
+        let ended = self.permits.acquire_many(DELIVERIES as u32);
+        let in_time = match end_soon {
+            true => ended.await.is_ok(),
+            false => tokio::time::timeout(LONGEST_COMMIT, ended).await.is_ok(),
+        };
+        self.permits.close();
+        if !in_time {
+            self.under_way().iter().for_each(AbortHandle::abort);
+        }
+    }
+
+    fn begun(&self, task: AbortHandle) {
+        let mut under_way = self.under_way();
+        under_way.retain(|task| !task.is_finished());
+        under_way.push(task);
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, Vec<AbortHandle>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -560,7 +580,7 @@ impl Loading {
 
     /// Commits a delivery with so many notes, and counts what has become visible, in a task that outlives the run's end.
     async fn commit(self: &Arc<Self>, delivery: Box<dyn Delivery>, accept: Accept, notes: u64) -> Result<Delivered> {
-        let permit = Arc::clone(&self.load.commits.0).acquire_owned().await;
+        let permit = Arc::clone(&self.load.commits.permits).acquire_owned().await;
         let permit = permit.map_err(|_| Error::new(ErrorKind::Interrupted, "the run ended before a commit began"))?;
         let loading = Arc::clone(self);
         let committing = async move {
@@ -574,7 +594,9 @@ impl Loading {
             }
             delivered
         };
-        joined(self.load.workers.spawn(committing).await)
+        let task = self.load.workers.spawn(committing);
+        self.load.commits.begun(task.abort_handle());
+        joined(task.await)
     }
 }
 

@@ -83,6 +83,7 @@ fn deed(error: &DataFusionError, operator: &str) -> Option<Deed> {
         }
         DataFusionError::ArrowError(error, _) => Some(match error.as_ref() {
             ArrowError::CastError(_) | ArrowError::ParseError(_) => Deed::Convert,
+            ArrowError::InvalidArgumentError(what) if what.contains("in a Decimal") => Deed::Convert,
             ArrowError::DivideByZero => Deed::Divide,
             ArrowError::ArithmeticOverflow(_) => Deed::Compute,
             _ => Deed::Call,

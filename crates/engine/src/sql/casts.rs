@@ -1,26 +1,33 @@
-//! Conversions of constants that fail: `CAST('abc' AS int)`.
+//! Conversions that DataFusion's optimizer gets wrong.
 //!
-//! DataFusion's optimizer computes them, and fails the whole query, wherever they stand: also in a branch of CASE that no
-//! row takes. This rule puts a function in their place, which fails with the same error for the first row that needs its
-//! value. One that every row needs is found before the job runs: see `constants.rs`.
+//! Of constants that fail (`CAST('abc' AS int)`): it computes them, and fails the whole query, wherever they stand: also in
+//! a branch of CASE that no row takes. A function in their place fails with the same error for the first row that needs
+//! its value. One that every row needs is found before the job runs: see `constants.rs`.
+//!
+//! Of numbers and times to types that hold less (`CAST(12.34 AS decimal(7, 1)) = 12.3`): it compares the value without
+//! its conversion (`12.34 = 12.30`), which is another question (apache/datafusion issues 23095 and 24702). Behind a
+//! function it does not see the conversion.
 
 use arrow::array::new_empty_array;
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::compute::CastOptions;
+use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use arrow::util::display::FormatOptions;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result as DataFusionResult, internal_err};
-use datafusion::logical_expr::expr::Cast;
+use datafusion::common::{DFSchema, Result as DataFusionResult, internal_err};
+use datafusion::logical_expr::expr::{Cast, TryCast};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
 
-/// The name of the function that converts a constant where a row needs it.
+/// The name of the function that converts where a row needs it.
 pub const LATE_CAST: &str = "late_cast";
 
-/// Puts functions in the place of conversions of constants that fail.
+/// Puts functions in the place of such conversions.
 #[derive(Debug, Default)]
 pub struct LateCasts;
 
@@ -35,34 +42,82 @@ impl AnalyzerRule for LateCasts {
 }
 
 fn late_plan(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
+    let schema = merge_schema(&plan.inputs());
     let names = NamePreserver::new(&plan);
     plan.map_expressions(|expr| {
         let name = names.save(&expr);
-        Ok(expr.transform_up(|expr| Ok(late_expr(expr)))?.update_data(|expr| name.restore(expr)))
+        Ok(expr.transform_up(|expr| late_expr(expr, &schema))?.update_data(|expr| name.restore(expr)))
     })
 }
 
-fn late_expr(expr: Expr) -> Transformed<Expr> {
-    if let Expr::Cast(Cast { expr: operand, field }) = &expr
-        && let Expr::Literal(value, _) = operand.as_ref()
-        && ColumnarValue::Scalar(value.clone()).cast_to(field.data_type(), None).is_err()
-    {
-        let function = ScalarUDF::from(LateCast::new(field.data_type().clone()));
-        return Transformed::yes(function.call(vec![operand.as_ref().clone()]));
+fn late_expr(expr: Expr, schema: &DFSchema) -> DataFusionResult<Transformed<Expr>> {
+    let (operand, target, or_null) = match &expr {
+        Expr::Cast(Cast { expr: operand, field }) => (operand, field.data_type(), false),
+        Expr::TryCast(TryCast { expr: operand, field }) => (operand, field.data_type(), true),
+        _ => return Ok(Transformed::no(expr)),
+    };
+    let late = match operand.as_ref() {
+        Expr::Literal(value, _) => !or_null && ColumnarValue::Scalar(value.clone()).cast_to(target, None).is_err(),
+        operand => narrows(&operand.get_type(schema)?, target),
+    };
+    if !late {
+        return Ok(Transformed::no(expr));
     }
-    Transformed::no(expr)
+    let function = ScalarUDF::from(LateCast::new(target.clone(), or_null));
+    Ok(Transformed::yes(function.call(vec![operand.as_ref().clone()])))
 }
 
-/// The conversion of a constant, which is not tried before a row needs it.
+/// Whether numbers or times of `from` exist that `to` does not hold as they are.
+fn narrows(from: &DataType, to: &DataType) -> bool {
+    use DataType::{Decimal32, Decimal64, Decimal128, Decimal256, Timestamp};
+    let decimal = |kind: &DataType| match kind {
+        Decimal32(precision, scale)
+        | Decimal64(precision, scale)
+        | Decimal128(precision, scale)
+        | Decimal256(precision, scale) => Some((i16::from(*precision), i16::from(*scale))),
+        _ => None,
+    };
+    let integer = |kind: &DataType| {
+        let bits = i16::try_from(8 * kind.primitive_width()?).ok()?;
+        let signed = kind.is_signed_integer();
+        kind.is_integer().then_some((bits - i16::from(signed), signed))
+    };
+    let fineness = |unit: &TimeUnit| match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 1,
+        TimeUnit::Microsecond => 2,
+        TimeUnit::Nanosecond => 3,
+    };
+    if let (Timestamp(from, _), Timestamp(to, _)) = (from, to) {
+        // A finer unit holds fewer years.
+        return fineness(from) != fineness(to);
+    }
+    match (integer(from), decimal(from), integer(to), decimal(to)) {
+        (Some((from, from_signed)), _, Some((to, to_signed)), _) => to < from || (from_signed && !to_signed),
+        // Digits before the point: of 2^bits, bits · log10(2), rounded up.
+        (Some((bits, _)), _, _, Some((precision, scale))) => {
+            i32::from(precision - scale) < i32::from(bits) * 30_103 / 100_000 + 1
+        }
+        (_, Some(_), Some(_), _) => true,
+        (_, Some((from_precision, from_scale)), _, Some((precision, scale))) => {
+            scale < from_scale || precision - scale < from_precision - from_scale
+        }
+        _ => false,
+    }
+}
+
+/// A conversion that is not tried before a row needs it, and that no comparison is rewritten around.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct LateCast {
     target: DataType,
+    /// Whether what does not fit becomes null.
+    or_null: bool,
     signature: Signature,
 }
 
 impl LateCast {
-    fn new(target: DataType) -> Self {
-        LateCast { target, signature: Signature::any(1, Volatility::Immutable) }
+    fn new(target: DataType, or_null: bool) -> Self {
+        LateCast { target, or_null, signature: Signature::any(1, Volatility::Immutable) }
     }
 }
 
@@ -73,7 +128,8 @@ impl ScalarUDFImpl for LateCast {
 
     fn display_name(&self, operands: &[Expr]) -> DataFusionResult<String> {
         let operands: Vec<String> = operands.iter().map(ToString::to_string).collect();
-        Ok(format!("CAST({} AS {})", operands.join(", "), self.target))
+        let word = if self.or_null { "TRY_CAST" } else { "CAST" };
+        Ok(format!("{word}({} AS {})", operands.join(", "), self.target))
     }
 
     fn signature(&self) -> &Signature {
@@ -93,7 +149,10 @@ impl ScalarUDFImpl for LateCast {
             return Ok(ColumnarValue::Array(new_empty_array(&self.target)));
         }
         match arguments.args.as_slice() {
-            [operand] => operand.cast_to(&self.target, None),
+            [operand] => {
+                let options = CastOptions { safe: self.or_null, format_options: FormatOptions::default() };
+                operand.cast_to(&self.target, Some(&options))
+            }
             operands => internal_err!("a conversion has {} operands", operands.len()),
         }
     }
@@ -107,9 +166,12 @@ mod tests {
     use super::super::checked;
 
     async fn run(expression: &str) -> Result<String, String> {
+        query(&format!("SELECT {expression} AS x FROM (VALUES ('a', 1), ('b', 2)) v(t, n)")).await
+    }
+
+    async fn query(sql: &str) -> Result<String, String> {
         let context = checked(SessionContext::new());
-        let sql = format!("SELECT {expression} AS x FROM (VALUES ('a', 1), ('b', 2)) v(t, n)");
-        let frame = context.sql(&sql).await.map_err(|error| error.strip_backtrace())?;
+        let frame = context.sql(sql).await.map_err(|error| error.strip_backtrace())?;
         let batches = frame.collect().await.map_err(|error| error.strip_backtrace())?;
         pretty_format_batches(&batches).map(|table| table.to_string()).map_err(|error| error.to_string())
     }
@@ -131,9 +193,37 @@ mod tests {
 
     #[tokio::test]
     async fn a_constant_that_a_row_needs_fails_as_before() {
-        for expression in ["CAST('abc' AS int)", "CASE WHEN t = 'b' THEN CAST('abc' AS int) ELSE 0 END", "n + 'abc'"] {
+        for expression in ["CAST('abc' AS int)", "CASE WHEN t = 'b' THEN CAST('abc' AS int) ELSE 0 END", "n = 'abc'"] {
             let message = run(expression).await.expect_err(expression);
             assert!(message.contains("Cannot cast string 'abc' to value of Int"), "{expression}: {message}");
         }
+    }
+
+    /// DataFusion 55 compares 12.34 with 12.30, and 300 with 1 as if it were a small integer.
+    #[tokio::test]
+    async fn a_comparison_is_one_of_converted_values() {
+        const ROWS: &str = "FROM (VALUES (1, CAST(12.34 AS decimal(7, 2)), 5, TIMESTAMP '2024-01-01 00:00:00.5'), (2, \
+                            CAST(12.30 AS decimal(7, 2)), 300, TIMESTAMP '2024-01-01 00:00:00')) v(id, d, n, t)";
+        for (condition, ids) in [
+            ("CAST(d AS decimal(7, 1)) = 12.3", vec![1, 2]),
+            ("CAST(d AS decimal(7, 1)) <> 12.3", vec![]),
+            ("CAST(d AS decimal(7, 1)) IN (12.3, 99.9)", vec![1, 2]),
+            ("CAST(d AS decimal(7, 1)) > 12.3", vec![]),
+            ("CAST(d AS int) = 12", vec![1, 2]),
+            ("CAST(d AS bigint) = 12", vec![1, 2]),
+            ("TRY_CAST(d AS decimal(7, 1)) = 12.3", vec![1, 2]),
+            ("TRY_CAST(n AS tinyint) > 1", vec![1]),
+            ("TRY_CAST(n AS tinyint) IS NULL", vec![2]),
+            ("CAST(n AS smallint) = 300", vec![2]),
+            ("CAST(n AS decimal(10, 2)) = 300.00", vec![2]),
+            ("CAST(t AS timestamp(0)) = TIMESTAMP '2024-01-01 00:00:00'", vec![1, 2]),
+        ] {
+            let table = query(&format!("SELECT id {ROWS} WHERE {condition} ORDER BY id")).await;
+            let table = table.unwrap_or_else(|message| panic!("{condition}: {message}"));
+            let found: Vec<i64> = table.lines().filter_map(|line| line.trim_matches(['|', ' ']).parse().ok()).collect();
+            assert_eq!(found, ids, "{condition}:\n{table}");
+        }
+        let message = query(&format!("SELECT id {ROWS} WHERE CAST(n AS tinyint) > 1")).await.expect_err("300");
+        assert!(message.contains("300"), "{message}");
     }
 }

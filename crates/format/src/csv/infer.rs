@@ -236,7 +236,7 @@ fn is_short_power(text: &[u8]) -> bool {
 const EXACT: f64 = (1_u64 << 53) as f64;
 
 /// Whether `value`, written with as many digits as `text` has, has the same digits; signs between them do not count.
-fn keeps_digits(text: &[u8], value: f64) -> bool {
+pub(crate) fn keeps_digits(text: &[u8], value: f64) -> bool {
     if is_whole(text) && value.abs() > EXACT {
         return false;
     }

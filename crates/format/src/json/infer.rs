@@ -14,6 +14,7 @@ use super::cursor::{Cursor, Fault, Kind};
 use super::parser::text_of;
 use super::records::{Splitter, line_of};
 use super::spec::Layout;
+use crate::csv::infer::keeps_digits;
 
 /// An object inside a record with more keys than this is used as a dictionary: it is taken as text.
 const MOST_KEYS: usize = 500;
@@ -100,16 +101,6 @@ fn check(text: &str, scratch: &mut String) -> Result<(), Fault> {
 /// Up to this, a float64 has every whole number: 2^53.
 const EXACT_WHOLE: u64 = 1 << 53;
 
-/// So many digits tell any float64 from all others (IEEE 754).
-const FLOAT_DIGITS: usize = 17;
-
-/// The digits of a number between its first and its last that are not 0, without the exponent.
-fn significant_digits(number: &str) -> usize {
-    let mantissa = number.split(['e', 'E']).next().unwrap_or_default();
-    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
-    digits.trim_matches('0').len()
-}
-
 /// What has been seen of the values in one place.
 #[derive(Debug, Clone, Default)]
 struct Shape {
@@ -121,7 +112,7 @@ struct Shape {
     /// Whole numbers beyond uint64.
     huge: bool,
     float: bool,
-    /// Numbers with more digits than a float64 keeps: whole ones above 2^53, and others of more than 17 digits.
+    /// Numbers with more digits than a float64 keeps: whole ones above 2^53, and fractions with digits that it has not.
     long: bool,
     text: bool,
     list: Option<Box<Shape>>,
@@ -194,7 +185,7 @@ impl Shape {
         self.negative |= text.starts_with('-');
         if text.contains(['.', 'e', 'E']) {
             self.float = true;
-            self.long |= significant_digits(text) > FLOAT_DIGITS;
+            self.long |= text.parse().is_ok_and(|value| !keeps_digits(text.as_bytes(), value));
         } else if let Ok(whole) = text.parse::<i64>() {
             self.integer = true;
             self.long |= whole.unsigned_abs() > EXACT_WHOLE;

@@ -32,9 +32,9 @@ use super::indexes::Waiting;
 use super::lanes::{Lanes, connect, pause};
 use super::ledger::{self, Mark, Note};
 use super::narrow;
-use super::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, Server, Session};
+use super::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, Right, Server, Session};
 use super::spec::{DatabaseSpec, Mode, SchemaChange};
-use super::table::{self, Changes, TableFacts};
+use super::table::{self, Changes, ColumnFacts, TableFacts};
 use crate::shared::counted;
 
 /// What the names of our tables and locks begin with.
@@ -223,8 +223,7 @@ pub(crate) async fn examine(
     Ok((Some(facts), changes))
 }
 
-/// Whether the user may change the target, which is there. The server is asked to explain statements of the kinds that the load
-/// will run: it checks the rights and changes nothing.
+/// Whether the user may change the target, which is there, as far as the server tells without waiting for anybody.
 pub(crate) async fn may_write(
     server: &dyn Server,
     session: &mut dyn Session,
@@ -236,37 +235,26 @@ pub(crate) async fn may_write(
     if spec.mode == Mode::Replace {
         return Ok(());
     }
-    let table = server.table(spec);
-    let is_there = |name: &str| facts.columns.iter().any(|column| column.name.eq_ignore_ascii_case(name));
-    let columns: Vec<String> = schema
-        .fields()
-        .iter()
-        .filter(|field| is_there(field.name()))
-        .map(|field| server.quoted(field.name()))
-        .collect();
-    let Some(first) = columns.first() else { return Ok(()) };
-    let nulls = vec!["NULL"; columns.len()].join(", ");
-    // Without a table MySQL knows no WHERE.
-    let nothing = format!("SELECT {nulls} FROM (SELECT 1 AS one) AS nothing WHERE 1 = 0");
-    let mut statements = vec![format!("INSERT INTO {table} ({}) {nothing}", columns.join(", "))];
+    let columns: Vec<&ColumnFacts> = schema.fields().iter().filter_map(|field| facts.column(field.name())).collect();
+    let names = |keys: bool| {
+        let wanted = columns.iter().filter(|column| keys || !spec.is_key(&column.name));
+        wanted.map(|column| column.name.clone()).collect::<Vec<_>>()
+    };
+    let mut rights = vec![Right::Insert(names(true))];
     match spec.mode {
-        Mode::Merge => statements.push(format!("UPDATE {table} SET {first} = NULL WHERE 1 = 0")),
-        Mode::Truncate if server.empty(&table, Some(facts)).starts_with("DELETE") => {
-            statements.push(format!("DELETE FROM {table} WHERE 1 = 0"));
+        Mode::Merge => rights.push(Right::Update(names(false))),
+        Mode::Truncate => {
+            rights.push(Right::Empty { truncates: !server.empty("t", Some(facts)).starts_with("DELETE") })
         }
         _ => {}
     }
-    let mut faults = Vec::new();
-    for statement in statements {
-        let explained = session.query(&format!("EXPLAIN {statement}")).await;
-        faults.extend(explained.err().map(|failure| {
-            let error = failure.into_error();
-            let cause = error.cause_text().unwrap_or(error.what()).to_owned();
-            let refused = Error::refused(format!("the user may not write to {}", place(server, spec))).cause(cause);
-            refused.hint("GRANT the user what is missing")
-        }));
-    }
-    if faults.is_empty() { Ok(()) } else { Err(faults) }
+    let missing = server.missing_rights(session, spec, &rights).await.map_err(|failure| vec![failure.into_error()])?;
+    let refused = |cause: String| {
+        Error::refused(format!("the user may not write to {}", place(server, spec)))
+            .cause(cause)
+            .hint("GRANT the user what is missing")
+    };
+    if missing.is_empty() { Ok(()) } else { Err(missing.into_iter().map(refused).collect()) }
 }
 
 /// The target as it is when it fits the rows, changed if that is allowed; `None` if there is none.

@@ -170,6 +170,17 @@ pub(crate) enum Publish {
     Ignore,
 }
 
+/// A right on the target that a load needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Right {
+    /// To insert rows with these columns.
+    Insert(Vec<String>),
+    /// To change these columns.
+    Update(Vec<String>),
+    /// To remove all rows: by TRUNCATE, or by DELETE.
+    Empty { truncates: bool },
+}
+
 /// A kind of database server, and which one.
 #[async_trait]
 pub(crate) trait Server: Debug + Send + Sync {
@@ -208,6 +219,15 @@ pub(crate) trait Server: Debug + Send + Sync {
 
     /// What there is to know of the target, if it is there.
     async fn describe(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Option<TableFacts>, Failure>;
+
+    /// Which of `rights` on the target, which is there, the user does not have, in the server's words. Takes no lock that
+    /// could be waited for; what the server cannot tell like this is left out.
+    async fn missing_rights(
+        &self,
+        session: &mut dyn Session,
+        spec: &DatabaseSpec,
+        rights: &[Right],
+    ) -> Result<Vec<String>, Failure>;
 
     /// What can hold all values of a column type that is made by [`Server::column_type`].
     fn family(&self, field: &FieldRef, is_key: bool) -> Family;

@@ -22,6 +22,9 @@ mod code {
     pub(super) const VALUES: [u16; 12] = [1263, 1265, 1264, 1300, 1364, 1366, 1367, 1411, 1526, 3140, 3819, 4025];
 }
 
+/// What to do about a right that the user does not have; no other error has this hint.
+pub(super) const GRANT: &str = "GRANT the user what is missing";
+
 /// A statement that a server which logs statements cannot repeat for certain on its replicas; it has done it.
 pub(super) const UNSAFE_STATEMENT: u16 = 1592;
 
@@ -61,7 +64,7 @@ fn server_failure(place: &Place, fault: &ServerError) -> Failure {
     let error = Error::refused(format!("{} refuses a statement", place.shown)).cause(cause);
     Failure::Other(match number {
         number if code::FULL.contains(&number) => error.hint("free some space on the server's disk"),
-        number if code::NO_RIGHTS.contains(&number) => error.hint("GRANT the user what is missing"),
+        number if code::NO_RIGHTS.contains(&number) => error.hint(GRANT),
         _ => error,
     })
 }

@@ -27,7 +27,9 @@ use serde_json::Value;
 pub use self::spec::MysqlSpec;
 use crate::database::DatabaseSink;
 use crate::database::encode::{RowEncoder, TextForm};
-use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, SeenSession, Server, Session};
+use crate::database::server::{
+    Bulk, BulkColumn, Encoder, Failure, Index, Publish, Right, SeenSession, Server, Session,
+};
 use crate::database::spec::DatabaseSpec;
 use crate::database::table::{ColumnFacts, Family, TableFacts};
 use crate::database::text::Flavour;
@@ -82,6 +84,15 @@ impl Server for Mysql {
 
     fn family(&self, field: &FieldRef, is_key: bool) -> Family {
         table::family(&self.column_type(field, is_key).to_lowercase())
+    }
+
+    async fn missing_rights(
+        &self,
+        session: &mut dyn Session,
+        spec: &DatabaseSpec,
+        rights: &[Right],
+    ) -> Result<Vec<String>, Failure> {
+        table::missing_rights(session, &self.table(spec), rights).await
     }
 
     async fn describe(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Option<TableFacts>, Failure> {

@@ -23,7 +23,8 @@
 
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 
-use crate::database::server::{ARRIVAL, Bulk, BulkColumn, Failure, Index, Publish, Session};
+use super::message::GRANT;
+use crate::database::server::{ARRIVAL, Bulk, BulkColumn, Failure, Index, Publish, Right, Session};
 use crate::database::spec::{DatabaseSpec, Mode, Order};
 use crate::database::table::{ColumnFacts, Family, TableFacts, digits};
 
@@ -206,6 +207,42 @@ pub(super) fn around(family: Family) -> (&'static str, &'static str) {
         Family::Bytes => ("UNHEX(", ")"),
         _ => ("", ""),
     }
+}
+
+/// What the user may not do with `table`, which is quoted. The server is asked to explain statements: it checks the rights,
+/// which may be those of roles and of patterns of names, and changes nothing.
+pub(super) async fn missing_rights(
+    session: &mut dyn Session,
+    table: &str,
+    rights: &[Right],
+) -> Result<Vec<String>, Failure> {
+    let quoted = |names: &[String]| names.iter().map(|name| quoted(name)).collect::<Vec<_>>();
+    let mut missing = Vec::new();
+    // A table that somebody keeps locked tells nothing, and is not waited for.
+    session.execute("SET SESSION lock_wait_timeout = 1").await?;
+    for right in rights {
+        let statement = match right {
+            Right::Insert(columns) => {
+                // Without a table MySQL knows no WHERE.
+                let nulls = vec!["NULL"; columns.len()].join(", ");
+                let columns = quoted(columns).join(", ");
+                format!("INSERT INTO {table} ({columns}) SELECT {nulls} FROM (SELECT 1 AS one) AS nothing WHERE 1 = 0")
+            }
+            Right::Update(columns) if columns.is_empty() => continue,
+            Right::Update(columns) => {
+                let set: Vec<String> = quoted(columns).into_iter().map(|column| format!("{column} = NULL")).collect();
+                format!("UPDATE {table} SET {} WHERE 1 = 0", set.join(", "))
+            }
+            Right::Empty { truncates: true } => continue,
+            Right::Empty { truncates: false } => format!("DELETE FROM {table} WHERE 1 = 0"),
+        };
+        if let Err(Failure::Other(error)) = session.query(&format!("EXPLAIN {statement}")).await
+            && error.hint_text() == Some(GRANT)
+        {
+            missing.extend(error.cause_text().map(str::to_owned));
+        }
+    }
+    Ok(missing)
 }
 
 /// What there is to know of a table, if it is there.

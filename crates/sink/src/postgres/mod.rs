@@ -30,7 +30,9 @@ pub use self::spec::PostgresSpec;
 use self::table::CopyText;
 use crate::database::DatabaseSink;
 use crate::database::encode::RowEncoder;
-use crate::database::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, SeenSession, Server, Session};
+use crate::database::server::{
+    Bulk, BulkColumn, Encoder, Failure, Index, Publish, Right, SeenSession, Server, Session,
+};
 use crate::database::spec::DatabaseSpec;
 use crate::database::table::{ColumnFacts, Family, TableFacts};
 use crate::ledger_version;
@@ -104,6 +106,15 @@ impl Server for Postgres {
 
     fn family(&self, field: &FieldRef, is_key: bool) -> Family {
         table::family(&self.column_type(field, is_key))
+    }
+
+    async fn missing_rights(
+        &self,
+        session: &mut dyn Session,
+        spec: &DatabaseSpec,
+        rights: &[Right],
+    ) -> Result<Vec<String>, Failure> {
+        table::missing_rights(session, &self.table(spec), rights).await
     }
 
     async fn describe(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Option<TableFacts>, Failure> {

@@ -27,7 +27,7 @@ use millstream_core::Error;
 
 use crate::database::cells::{Cells, Column};
 use crate::database::encode::RowForm;
-use crate::database::server::{ARRIVAL, Bulk, Failure, Index, Publish, Session};
+use crate::database::server::{ARRIVAL, Bulk, Failure, Index, Publish, Right, Session};
 use crate::database::spec::{DatabaseSpec, Mode, Order};
 use crate::database::table::{ColumnFacts, Family, TableFacts};
 use crate::database::text::{self, Flavour, Reason};
@@ -217,6 +217,44 @@ pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<O
         unique: unique_keys(session, &oid).await?,
         checks: checks(session, &oid).await?,
     }))
+}
+
+/// What the user may not do with `table`, which is quoted.
+pub(super) async fn missing_rights(
+    session: &mut dyn Session,
+    table: &str,
+    rights: &[Right],
+) -> Result<Vec<String>, Failure> {
+    let mut missing = Vec::new();
+    for right in rights {
+        let (word, columns) = match right {
+            Right::Insert(columns) => ("INSERT", columns.as_slice()),
+            Right::Update(columns) => ("UPDATE", columns.as_slice()),
+            Right::Empty { truncates } => (if *truncates { "TRUNCATE" } else { "DELETE" }, &[][..]),
+        };
+        let of_table = format!("has_table_privilege({}::regclass, '{word}')", literal(table));
+        let query = match right {
+            Right::Empty { .. } => format!("SELECT '' WHERE NOT {of_table}"),
+            _ => {
+                let names: Vec<String> = columns.iter().map(|name| literal(name)).collect();
+                format!(
+                    "SELECT name FROM unnest(ARRAY[{}]::text[]) name WHERE NOT has_column_privilege({}::regclass, name, \
+                     '{word}')",
+                    names.join(", "),
+                    literal(table)
+                )
+            }
+        };
+        let refused: Vec<String> = session.query(&query).await?.into_iter().flatten().flatten().collect();
+        if !refused.is_empty() {
+            let of_columns = match refused.len() == columns.len() || columns.is_empty() {
+                true => String::new(),
+                false => format!(" of {}", refused.join(", ")),
+            };
+            missing.push(format!("permission denied for {word}{of_columns}"));
+        }
+    }
+    Ok(missing)
 }
 
 /// Whether a table could be made: there is a schema, and the user may make tables in it.

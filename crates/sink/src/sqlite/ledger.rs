@@ -436,8 +436,9 @@ impl Ledger for SqliteLedger {
         .await
     }
 
-    fn stop_waiting(&self) {
+    fn stop_waiting(&self) -> bool {
         self.0.patience.give_up();
+        true
     }
 
     fn place(&self) -> String {
