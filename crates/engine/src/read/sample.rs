@@ -143,7 +143,7 @@ pub async fn check_first(reader: &Arc<Reader>, columns: &SchemaRef) -> Result<()
     // What cannot be listed, opened or unpacked is told when it is read.
     let Ok(first) = units(reader, 1).await else { return Ok(()) };
     let Some(unit) = first.into_iter().next() else { return Ok(()) };
-    if !can_reopen(reader, &unit)? {
+    if !is_local(reader, &unit) || !can_reopen(reader, &unit)? {
         return Ok(());
     }
     match reader.format.reading() {
@@ -251,7 +251,7 @@ pub async fn units(reader: &Arc<Reader>, limit: usize) -> Result<Vec<Unit>> {
 pub async fn estimate(reader: &Arc<Reader>) -> Result<Option<Estimate>> {
     let units = units(reader, ESTIMATE_UNITS).await?;
     // What a list names may be elsewhere: a look at it would cost as much as reading it.
-    if units.iter().any(|unit| reader.source_of(&unit.uri).is_ok_and(|source| source.name() != "file")) {
+    if !units.iter().all(|unit| is_local(reader, unit)) {
         return Ok(None);
     }
     let mut estimate = Estimate { is_cut: units.len() == ESTIMATE_UNITS, ..Estimate::default() };
@@ -369,6 +369,11 @@ impl AsRef<[u8]> for Charged {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
+}
+
+/// Whether `unit` is a file of this machine.
+fn is_local(reader: &Reader, unit: &Unit) -> bool {
+    reader.source_of(&unit.uri).is_ok_and(|source| source.name() == "file")
 }
 
 /// A pipe can be read only once: what a sample took from it must be given back.
