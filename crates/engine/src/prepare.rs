@@ -12,10 +12,13 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use millstream_core::error::printable;
 use millstream_core::format::{BATCH_ROWS, Format};
 use millstream_core::source::{CacheUse, SourceContext};
 use millstream_core::{Budget, Error, Registry, Result, StepKind, Steps};
+use millstream_format::Guess;
 use millstream_job::{AddColumn, Job, Lint, SinkStep, SortKey, SourceStep, Transform, TransformStep};
+use serde_json::Value;
 
 use crate::fault;
 use crate::machine::Machine;
@@ -35,6 +38,9 @@ use crate::report::{MissingColumn, Skipped};
 use crate::runtime::Runtimes;
 use crate::scratch::Scratch;
 use crate::sql;
+
+/// So many columns are named in a warning.
+const NAMES_SHOWN: usize = 6;
 
 /// Why a job does not run: never without a lint that is an error, or an error.
 #[derive(Debug, Default)]
@@ -345,7 +351,9 @@ impl Prepared<'_> {
         let lints = check_order(job, &source.sorted_by, &columns);
         Failure { lints, errors: Vec::new() }.none()?;
         self.warnings.extend(no_columns_warning(job, source, &reader, &columns));
-        self.warnings.extend(delimiter_warning(job, source, &reader, &columns).await);
+        // What is loaded again had its header when it was read first; what is far is not read twice.
+        let looks_at_header = self.base.replay.is_none() && !is_remote(self.base, source);
+        self.warnings.extend(csv_warning(job, source, &reader, &columns, looks_at_header).await);
         let estimate = match is_remote(self.base, source) {
             true => None,
             false => sample::estimate(&reader).await.map_err(|error| several(reader.unopened.before(error)))?,
@@ -555,21 +563,71 @@ fn no_columns_warning(job: &Job, source: &SourceStep, reader: &Reader, columns: 
     })
 }
 
-/// A source without settings is split by commas. Where that gives one column, and something else would give several,
-/// the job is probably not what its author means.
-async fn delimiter_warning(job: &Job, source: &SourceStep, reader: &Arc<Reader>, columns: &SchemaRef) -> Option<Lint> {
+/// What the beginning of a csv file without declared columns makes doubtful: that it is split by commas, or that its
+/// first record is a header. At most one warning: the first makes the second doubtful.
+async fn csv_warning(
+    job: &Job,
+    source: &SourceStep,
+    reader: &Arc<Reader>,
+    columns: &SchemaRef,
+    looks_at_header: bool,
+) -> Option<Lint> {
     let name = reader.format.name();
-    let says = source.settings.get(name).is_some_and(|block| block.get("delimiter").is_some());
-    if name != "csv" || says || columns.fields().len() != 1 || reader.format.declared().is_some() {
+    if name != "csv" || reader.format.declared().is_some() {
+        return None;
+    }
+    let block = source.settings.get(name);
+    let says = |key: &str| block.is_some_and(|block| block.get(key).is_some());
+    let of_delimiter = columns.fields().len() == 1 && !says("delimiter");
+    if !of_delimiter && (!looks_at_header || says("header")) {
         return None;
     }
     let unit = sample::units(reader, 1).await.ok()?.into_iter().next()?;
-    let guess = crate::guess::of_head(&sample::head(reader, unit).await.ok()?).ok()?;
-    let delimiter = guess.settings.get("delimiter").filter(|sign| guess.format == name && *sign != ",")?;
+    let is_here = ["file", "stdin"].contains(&reader.source_of(&unit.uri).ok()?.name());
+    let of_header = looks_at_header && is_here && !says("header");
+    if !of_delimiter && !of_header {
+        return None;
+    }
+    let guess = crate::guess::of_head(&sample::short_head(reader, unit).await.ok()?).ok()?;
+    if guess.format != name {
+        return None;
+    }
+    let wrong = if of_delimiter { delimiter_warning(job, source, &guess) } else { None };
+    wrong.or_else(|| if of_header { header_warning(job, source, columns, &guess) } else { None })
+}
+
+/// A source without settings is split by commas. Where that gives one column, and something else would give several,
+/// the job is probably not what its author means.
+fn delimiter_warning(job: &Job, source: &SourceStep, guess: &Guess) -> Option<Lint> {
+    let delimiter = guess.settings.get("delimiter").filter(|sign| *sign != ",")?;
     let fields = guess.settings.get("columns")?.as_object()?.len();
     let what = format!("split by commas, `{}` has one column; split by {delimiter}, {fields}", source.name.value);
     let lint = job.text.warning(source.read.first()?.span, what);
     (fields > 1).then(|| lint.hint(format!("say so below `read`: csv: {{delimiter: {delimiter}}}")))
+}
+
+/// A source without settings has a header. Where its first record looks like the others, it would be lost.
+fn header_warning(job: &Job, source: &SourceStep, columns: &SchemaRef, guess: &Guess) -> Option<Lint> {
+    let settings = &guess.settings;
+    let skipped = |block: Option<&Value>| block.and_then(|block| block.get("skip_lines")?.as_u64()).unwrap_or(0);
+    let is_same_table = settings.get("columns")?.as_object()?.len() == columns.fields().len()
+        && skipped(Some(settings)) == skipped(source.settings.get("csv"));
+    if !is_same_table || settings.get("header") != Some(&Value::Bool(false)) {
+        return None;
+    }
+    let names = columns.fields().iter().map(|field| format!("`{}`", printable(field.name().as_bytes())));
+    let mut shown: Vec<String> = names.take(NAMES_SHOWN).collect();
+    if columns.fields().len() > NAMES_SHOWN {
+        shown.push("…".to_owned());
+    }
+    let what = format!("the first record of `{}` is taken for its header: {}", source.name.value, shown.join(", "));
+    let why = guess.evidence.iter().find_map(|line| line.strip_prefix("the first record is no header: "));
+    let why = why.map(|why| format!("it looks like data: {}; ", printable(why.as_bytes()))).unwrap_or_default();
+    let hint = format!(
+        "{why}if it is data, say so below `read`, csv: {{header: false}}, and declare `columns`; if it is the header, \
+         say csv: {{header: true}}"
+    );
+    Some(job.text.warning(source.read.first()?.span, what).hint(hint))
 }
 
 fn lint(job: &Job, StepFault { text, fault }: StepFault<'_>) -> Lint {

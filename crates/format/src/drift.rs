@@ -194,10 +194,10 @@ pub fn nothing_in_common<'a>(file: impl Iterator<Item = &'a str>, schema: &Schem
         .hint(format!("{}{hint}", slip.unwrap_or_default()))
 }
 
-/// The first names of columns.
+/// The first names of columns, each between backticks: a name may hold commas.
 fn listed<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
     const MOST: usize = 8;
-    let first: Vec<&str> = names.by_ref().take(MOST).collect();
+    let first: Vec<String> = names.by_ref().take(MOST).map(|name| format!("`{name}`")).collect();
     let more = if names.next().is_some() { ", …" } else { "" };
     format!("{}{more}", first.join(", "))
 }
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(places, [None, Some(0)]);
         let error = match_columns(&["extra", "siez"], &source, OnDrift::Null).unwrap_err();
         assert_eq!(error.what(), "the file has none of the columns of the source");
-        assert_eq!(error.cause_text(), Some("the file has extra, siez; the source has name, size"));
+        assert_eq!(error.cause_text(), Some("the file has `extra`, `siez`; the source has `name`, `size`"));
         assert!(error.hint_text().unwrap().starts_with("is `siez` the column that the source calls `size`?"));
         assert_eq!(match_columns(&["size"], &source, OnDrift::Widen).unwrap(), [None, Some(0)]);
         assert!(match_columns(&["size", "extra"], &source, OnDrift::Widen).is_err());

@@ -100,10 +100,26 @@ pub(crate) fn folder_fault(folder: &Path) -> Option<Error> {
         ),
         Ok(_) => {
             let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-            let cause = rustix::fs::access(existing, access).map_err(io::Error::from).and_then(|()| try_file(existing));
-            Some(path_error("write to the folder", existing, &cause.err()?))
+            if let Err(error) = rustix::fs::access(existing, access).map_err(io::Error::from) {
+                return Some(path_error("write to the folder", existing, &error));
+            }
+            try_file(existing).err().map(|error| no_files(folder, existing, &error))
         }
     }
+}
+
+/// The error of a folder in which no file can be made although the rights allow it, on the way to the folder `wanted`.
+fn no_files(wanted: &Path, existing: &Path, error: &io::Error) -> Error {
+    let what = match wanted == existing {
+        true => format!("no files can be made in {}", existing.display()),
+        false => format!("no files can be made in {}, so not in {}", existing.display(), wanted.display()),
+    };
+    let told = match error.kind() {
+        // "No such file or directory" is not so: the folder is there.
+        io::ErrorKind::NotFound => Error::refused(what).cause("its file system takes none, though the rights allow it"),
+        _ => Error::io(what, error),
+    };
+    told.hint("write to another folder")
 }
 
 /// Whether a file can be made in `folder`, which leaves nothing there: some file systems grant rights that they do not have
@@ -177,4 +193,21 @@ impl millstream_core::sink::Writer for NoWriter {
 /// `1 file`, `2 files`.
 pub(crate) fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_takes_no_files_is_not_said_to_be_missing() {
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        let told = no_files(Path::new("/proc/deep"), Path::new("/proc"), &missing);
+        assert_eq!(told.what(), "no files can be made in /proc, so not in /proc/deep");
+        assert_eq!(told.cause_text(), Some("its file system takes none, though the rights allow it"));
+        assert_eq!(told.hint_text(), Some("write to another folder"));
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let told = no_files(Path::new("/data"), Path::new("/data"), &full);
+        assert_eq!((told.what(), told.cause_text()), ("no files can be made in /data", Some("no storage space")));
+    }
 }

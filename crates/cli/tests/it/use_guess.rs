@@ -265,3 +265,100 @@ fn a_title_above_the_header_is_named_by_run() {
     lab.file("job.yaml", job.replace("a.csv}", "a.csv, csv: {skip_lines: 3, columns: {id: int64, name: utf8}}}"));
     assert_eq!(csv_rows(&lab.run(&["run", "job.yaml", "-q"]).ok().stdout), [["1", "a"], ["2", "b"]]);
 }
+
+#[test]
+fn a_first_record_of_data_is_not_skipped_by_a_hint() {
+    let lab = Lab::with_job("sources:\n  s: {read: a.tsv}\nsinks:\n  o: {from: s, write: '-', csv: {header: false}}\n");
+    lab.file("a.tsv", "1\tKabarnet\tKabarnet\n2\tEldama\tRavine\n");
+    lab.run(&["run", "job.yaml"]).ended(1).tells(&[
+        "the header has the column Kabarnet twice",
+        "if the first line is data, set `header: false` and declare `columns`; if it is a header,",
+    ]);
+    let block = "a.tsv, csv: {header: false, columns: {id: int64, name: utf8, town: utf8}}}";
+    lab.file("job.yaml", lab.read("job.yaml").replace("a.tsv}", block));
+    let rows = csv_rows(&lab.run(&["run", "job.yaml", "-q"]).ok().stdout);
+    assert_eq!(rows, [["1", "Kabarnet", "Kabarnet"], ["2", "Eldama", "Ravine"]]);
+}
+
+#[test]
+fn data_that_is_taken_for_a_header_is_warned_of() {
+    let job = "sources:\n  s: {read: a.csv}\nsinks:\n  o: {from: s, write: out.csv}\n";
+    let lab = Lab::with_job(job);
+    let rows =
+        |places: &str| (12..900).map(|id| format!("{id},{places} {id},{},IR,1266\n", id + 3)).collect::<String>();
+    lab.file("a.csv", rows("Takht-e Qeyşar"));
+    let commands = [&["check", "job.yaml"][..], &["preview", "job.yaml"], &["run", "job.yaml"]];
+    for command in commands {
+        lab.run(command).ok().tells(&[
+            "warning: the first record of `s` is taken for its header: `12`, `Takht-e Qeyşar 12`, `15`, `IR`, `1266`\n",
+            "it looks like data: `12` is a value like those below it",
+            "csv: {header: false}, and declare `columns`",
+            "csv: {header: true}",
+        ]);
+    }
+    // A dialect that the job names is the guess's as well; a long file is cut before it is looked at.
+    lab.file("a.csv", rows(&"long ".repeat(40)).replace(',', ";"));
+    lab.file("job.yaml", job.replace("a.csv}", "a.csv, csv: {delimiter: ;}}"));
+    lab.run(&["check", "job.yaml"]).ok().tells(&["the first record of `s` is taken for its header: `12`"]);
+    // Who says so means it, and a header is one.
+    for (block, first) in [("{delimiter: ;, header: true}", ""), ("{delimiter: ;}", "id;place;n;country;year\n")] {
+        lab.file("a.csv", format!("{first}{}", rows("town").replace(',', ";")));
+        lab.file("job.yaml", job.replace("a.csv}", &format!("a.csv, csv: {block}}}")));
+        for command in commands {
+            let ran = lab.run(command);
+            assert!(!ran.ok().stderr.contains("warning"), "{}", ran.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_file_with_another_delimiter_does_not_become_a_column() {
+    for (on_drift, first, second) in
+        [("widen", ',', ';'), ("widen", ';', ','), ("fail", ',', ';'), ("null", ';', ','), ("null", ',', ';')]
+    {
+        let lab = Lab::with_job(&format!(
+            "sources:\n  s: {{read: '?.csv', on_drift: {on_drift}}}\nsinks:\n  o: {{from: s, write: out/o.csv}}\n"
+        ));
+        let text = |delimiter: char| "id,name,pop\n1,a,5\n".replace(',', &delimiter.to_string());
+        lab.file("a.csv", text(first));
+        lab.file("b.csv", text(second));
+        let (odd, other) = if first == ';' { ("a.csv", "b.csv") } else { ("b.csv", "a.csv") };
+        for command in ["check", "run"] {
+            let ran = lab.run(&[command, "job.yaml"]);
+            ran.ended(1).tells(&[
+                "error: the file has another delimiter than the other files of the source\n",
+                &format!("at {odd}"),
+                "text `id;name;pop`",
+                &format!("divided by `;`, it has the column `id`, as {other} has"),
+                "with `delimiter: \";\"`",
+            ]);
+            assert!(!ran.stderr.contains("widen"), "{}", ran.stderr);
+        }
+        assert!(!lab.path("out").exists());
+    }
+}
+
+#[test]
+fn an_empty_file_alone_is_said_to_be_empty() {
+    let lab = Lab::with_job("sources:\n  s: {read: a.csv}\nsinks:\n  o: {from: s, write: out.csv}\n");
+    lab.file("a.csv", "");
+    let hint = "declare `columns` and set `empty_files: allow`";
+    lab.run(&["run", "job.yaml"]).ended(1).tells(&["no columns can be made out: the file is empty", "at a.csv", hint]);
+    lab.file("job.yaml", lab.read("job.yaml").replace("a.csv", "a.parquet"));
+    lab.file("a.parquet", "");
+    lab.run(&["run", "job.yaml"]).ended(1).tells(&["it is empty", "at a.parquet", "set `empty_files: allow`"]);
+}
+
+#[test]
+fn a_page_without_a_format_is_named_first() {
+    let lab = Lab::with_job("sources:\n  s: {read: page}\nsinks:\n  o: {from: s, write: out.csv}\n");
+    lab.file("page", "<!DOCTYPE html>\n<html><body>Log in, please</body></html>\n");
+    for command in ["check", "run"] {
+        lab.run(&[command, "job.yaml"]).ended(1).tells(&[
+            "error: the file is a page of HTML",
+            "at page",
+            "a server may answer with a page for logging in or an error; see what the address gives",
+            "add `lines: {}`",
+        ]);
+    }
+}

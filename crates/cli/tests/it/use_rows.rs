@@ -49,7 +49,7 @@ fn files_of_json_and_parquet_with_none_of_the_columns_are_errors() {
     lab.run(&["run", "job.yaml"]).ended(1).tells(&[
         "error: the file has none of the columns of the source\n",
         "at in/b.jsonl",
-        "the file has nr; the source has id, name",
+        "the file has `nr`; the source has `id`, `name`",
     ]);
     // As the first file, `check` sees it as well.
     fs_err::rename(lab.path("in/b.jsonl"), lab.path("in/0.jsonl")).expect("a file");
@@ -81,7 +81,7 @@ fn files_of_json_and_parquet_with_none_of_the_columns_are_errors() {
     lab.run(&["run", "job.yaml"]).ended(1).tells(&[
         "the file has none of the columns of the source",
         "at in/b.parquet",
-        "the file has nr, text",
+        "the file has `nr`, `text`",
     ]);
 }
 

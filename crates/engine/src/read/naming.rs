@@ -105,6 +105,13 @@ fn unknown(head: &Head) -> Error {
         _ => "the format is not known: the file name does not say it, and the source has no format block",
     };
     let error = Error::job(what).in_unit(&head.unit.uri, head.member.as_deref());
+    // What no format block helps with comes first.
+    if let Some(known) = millstream_format::foreign_text(&head.text, false) {
+        let hint = known.hint_text().map(|hint| format!("{hint}; ")).unwrap_or_default();
+        return known
+            .in_unit(&head.unit.uri, head.member.as_deref())
+            .hint(format!("{hint}to read its text all the same, line by line, add `lines: {{}}` to the source"));
+    }
     let guess = match guess::of_head(head) {
         Ok(guess) => guess,
         Err(fault) => {

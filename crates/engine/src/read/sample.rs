@@ -206,7 +206,9 @@ async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resul
         return Err(unknown_columns(reader, error));
     }
     if found.is_empty() {
-        return Err(Error::data("no columns can be made out: all files are empty").hint("declare `columns`"));
+        return Err(Error::data("no columns can be made out: all files are empty").hint(
+            "get files that are not empty, or leave the empty ones out of `read`: a parquet file says its columns itself",
+        ));
     }
     format.merge(&found, reader.on_drift)
 }
@@ -309,6 +311,14 @@ async fn growth(reader: &Arc<Reader>, units: &[Unit]) -> Option<(f64, Option<u64
 /// The first bytes of `unit`, decoded.
 pub async fn head(reader: &Arc<Reader>, unit: Unit) -> Result<Head> {
     read_head(reader, unit, SAMPLE_BYTES, None).await
+}
+
+/// Fewer of them: what tells a dialect.
+pub async fn short_head(reader: &Arc<Reader>, unit: Unit) -> Result<Head> {
+    let mut head = read_head(reader, unit, FITS_BYTES, None).await?;
+    head.complete &= head.text.len() <= FITS_BYTES;
+    head.text.truncate(FITS_BYTES);
+    Ok(head)
 }
 
 /// The first `limit` bytes of `unit`, decoded; charged to `holder`, if there is one, as long as the text lives.

@@ -1,6 +1,6 @@
 //! What the csv parser says of bad records and values. The caller adds the byte.
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use millstream_core::{Error, RejectKind};
 
 use super::infer::behind_lines;
@@ -183,7 +183,11 @@ pub(crate) fn header_hint(
     let seen = match is_one {
         true => format!("the header is one field; is {} the delimiter?", shown(other.as_bytes())),
         false => {
-            format!("the file seems to be divided by {}, not by {}", shown(other.as_bytes()), shown(&dialect.delimiter))
+            format!(
+                "the file seems to be divided by {}, not by {};",
+                shown(other.as_bytes()),
+                shown(&dialect.delimiter)
+            )
         }
     };
     error.hint(format!(
@@ -192,14 +196,52 @@ pub(crate) fn header_hint(
     ))
 }
 
+/// The fault of the first of `files` that is divided by another delimiter: its header is one field, and shares a column
+/// with another file when something else divides it. As a file of the source it would be rows of garbage, or of nulls.
+pub(crate) fn divided_otherwise(dialect: &Dialect, files: &[(String, SchemaRef)]) -> Option<Error> {
+    files.iter().find_map(|(file, schema)| {
+        let [field] = &schema.fields()[..] else { return None };
+        let header = field.name();
+        let others = || files.iter().filter(|(_, other)| other.field_with_name(header).is_err());
+        let shared = |delimiter: &str| {
+            let has =
+                |other: &Schema| header_fields(header, delimiter).find(|name| other.field_with_name(name).is_ok());
+            others().find_map(|(file, other)| Some((file, has(other)?)))
+        };
+        let candidates =
+            OTHERS.into_iter().filter(|other| other.as_bytes() != dialect.delimiter && header.contains(other));
+        let (delimiter, (other, name)) = candidates.filter_map(|other| Some((other, shared(other)?))).next()?;
+        let delimiter_shown = shown(delimiter.as_bytes());
+        Some(
+            Error::data("the file has another delimiter than the other files of the source")
+                .in_unit(file, None)
+                .text(header)
+                .cause(format!(
+                    "divided by {}, its header is one field; divided by {delimiter_shown}, it has the column `{name}`, \
+                     as {} has",
+                    shown(&dialect.delimiter),
+                    millstream_core::redact::url(other)
+                ))
+                .hint(format!(
+                    "files with different delimiters are different sources: read this one by a source of its own, with \
+                     `delimiter: \"{}\"`",
+                    delimiter.escape_default()
+                )),
+        )
+    })
+}
+
+/// The names in a header when `delimiter` divides it.
+fn header_fields(header: &str, delimiter: &str) -> impl Iterator<Item = String> {
+    header.split(delimiter).map(|field| field.trim().trim_matches(['"', '\'']).trim().to_owned())
+}
+
 /// The delimiter that a header seems to have, if it is another one: it gives more of the columns of the source, or (if
 /// the header is one field) several columns where there is one.
 fn other_delimiter(dialect: &Dialect, header: &str, wanted: &Schema) -> Option<&'static str> {
     let delimiter = std::str::from_utf8(&dialect.delimiter).ok()?;
-    let known = |delimiter: &str| {
-        let name = |field: &str| field.trim().trim_matches(['"', '\'']).trim().to_owned();
-        header.split(delimiter).filter(|field| wanted.field_with_name(&name(field)).is_ok()).count()
-    };
+    let known =
+        |delimiter: &str| header_fields(header, delimiter).filter(|name| wanted.field_with_name(name).is_ok()).count();
     let others = || OTHERS.into_iter().filter(|other| *other != delimiter && header.contains(other));
     let best = others().map(|other| (known(other), other)).max_by_key(|(count, _)| *count);
     match best {
@@ -250,6 +292,19 @@ pub(crate) fn no_header(no_text: bool, skip_lines: u64) -> Error {
         (false, _) => "the file has no header behind the lines that `skip_lines` skips",
     };
     Error::data(what).hint(EMPTY_HINT)
+}
+
+/// Files of which none has a record, so that nothing says their columns; `no_text` says that they have no text at all.
+pub(crate) fn no_columns(no_text: bool, files: usize) -> Error {
+    let what = match (no_text, files) {
+        (true, 1) => "no columns can be made out: the file is empty",
+        (true, _) => "no columns can be made out: the files are empty",
+        (false, _) => "no columns can be made out: there is no record",
+    };
+    Error::data(what).hint(
+        "a file that was cut short looks like this: get it again; if it may be empty, declare `columns` and set \
+         `empty_files: allow` in the source",
+    )
 }
 
 const EMPTY_HINT: &str = "a file that was cut short looks like this: get it again; or set `empty_files: allow` in the \

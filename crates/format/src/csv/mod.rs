@@ -45,7 +45,7 @@ use serde_json::{Value, json};
 use crate::columns::{Column, schema_of};
 use crate::drift::{Types, merge};
 use crate::encoding;
-use infer::Inference;
+use infer::{Inference, decoded};
 use parse::{CsvParser, Plan};
 use spec::{Conventions, CsvSpec, Dialect};
 use split::CsvSplitter;
@@ -151,11 +151,15 @@ impl StreamFormat for Csv {
             }
         }
         if files.is_empty() {
-            let error = Error::data("no columns can be made out: there is no record").hint("declare `columns`");
+            let no_text = samples.iter().all(|sample| sample.complete && decoded(sample, self.encoding).is_empty());
+            let error = faults::no_columns(no_text, samples.len());
             return Err(match samples {
                 [only] => error.in_unit(&only.uri, None),
                 _ => error,
             });
+        }
+        if let Some(error) = faults::divided_otherwise(&self.dialect, &files).filter(|_| self.header) {
+            return Err(error);
         }
         merge(&files, on_drift, Types::Inferred)
     }
@@ -181,7 +185,7 @@ impl StreamFormat for Csv {
             parser.finish(&mut parsed)?;
         }
         let width = request.schema.fields().len();
-        match faults::other_width(&self.dialect, &infer::decoded(sample, self.encoding), self.skip_lines, width) {
+        match faults::other_width(&self.dialect, &decoded(sample, self.encoding), self.skip_lines, width) {
             // With a header its names have told.
             Some(error) if !self.header => Err(error),
             _ => Ok(()),

@@ -517,6 +517,10 @@ impl CsvParser {
     }
 }
 
+/// What to do where a header has a name twice. Where it is data, to skip it would lose it.
+const TWICE_HINT: &str = "if the first line is data, set `header: false` and declare `columns`; if it is a header, rename \
+                          one of them, or set `skip_lines: 1` as well, to read the file without its header";
+
 /// The names in the record that is the index's only one. Spaces around a name are left out; a field without a name is
 /// `column_N`, N counted from 1; two equal names are an error.
 pub(crate) fn header_names(
@@ -538,7 +542,7 @@ pub(crate) fn header_names(
             return Err(Error::data(format!("the header has the column {name} twice"))
                 .text(&name)
                 .cause(format!("it is in field {} and in field {}", first + 1, field + 1))
-                .hint("rename one of them, or read the file with `header: false`, `skip_lines: 1` and `columns`"));
+                .hint(TWICE_HINT));
         }
         names.push(name);
     }

@@ -302,14 +302,14 @@ fn a_file_with_none_of_the_columns_is_an_error_whatever_may_be_missing() {
     let error = |text: &[u8]| shown(&parse(&format, text, &request, &[]).unwrap_err());
     assert_eq!(
         error(b"id;name\n1;a\n"),
-        "line 1, byte 0: the file has none of the columns of the source | text: id;name | cause: the file has id;name; \
-         the source has id, name | hint: the header is one field; is `;` the delimiter? set `delimiter: \";\"`; files \
+        "line 1, byte 0: the file has none of the columns of the source | text: id;name | cause: the file has \
+         `id;name`; the source has `id`, `name` | hint: the header is one field; is `;` the delimiter? set `delimiter: \";\"`; files \
          with different delimiters are different sources"
     );
     let tabs = error(b"\"id\"\t\"name, first\"\n1\ta\n");
     assert!(tabs.contains("divided by a tab, not by `,`") || tabs.contains("inside a field"), "{tabs}");
     let other = error(b"nr,nmae\n1,a\n");
-    assert!(other.contains("the file has nr, nmae; the source has id, name"), "{other}");
+    assert!(other.contains("the file has `nr`, `nmae`; the source has `id`, `name`"), "{other}");
     assert!(other.contains("is `nmae` the column that the source calls `name`?"), "{other}");
     let some = parse(&format, b"id,more\n1,a\n", &request, &[]).unwrap();
     assert_eq!(some.rows.num_rows(), 1);
@@ -434,8 +434,15 @@ fn types_come_from_samples() {
     assert!(infer(json!({}), &["a\n1\n", "b\n2\n"], OnDrift::Fail).is_err());
     let comment = json!({"comment": "#", "skip_lines": 1});
     assert_eq!(infer(comment, &["x\n#y\n\na,b\n1,2\n1,2,3\n"], OnDrift::Fail).unwrap(), "a int64, b int64");
-    let error = infer(json!({}), &["", "\n\n"], OnDrift::Fail).unwrap_err();
-    assert_eq!(error.what(), "no columns can be made out: there is no record");
+    for (samples, what) in [
+        (&["", "\n\n"][..], "no columns can be made out: there is no record"),
+        (&["", "\u{feff}"], "no columns can be made out: the files are empty"),
+        (&[""], "no columns can be made out: the file is empty"),
+    ] {
+        let error = infer(json!({}), samples, OnDrift::Fail).unwrap_err();
+        assert_eq!(error.what(), what);
+        assert!(error.hint_text().unwrap().contains("declare `columns` and set `empty_files: allow`"));
+    }
     assert!(infer(json!({}), &["a,\"b\n1,2\n"], OnDrift::Fail).is_err());
 }
 

@@ -34,6 +34,12 @@ const LARGEST_REQUEST: u64 = 16 << 20;
 /// Reads the directory of a file.
 pub async fn directory(file: &dyn ReadAt) -> Result<Directory> {
     let size = file.size();
+    if size == 0 {
+        return Err(Error::data("not a parquet file: it is empty").hint(
+            "check whether the file is complete; or set `empty_files: allow` in the source to read empty files as files \
+             without rows",
+        ));
+    }
     if size < LEAST {
         return Err(Error::data(format!("not a parquet file: it has only {size} bytes"))
             .hint("check whether the file is complete"));

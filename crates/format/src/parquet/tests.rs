@@ -369,7 +369,7 @@ fn what_is_no_parquet_file_is_told() {
     encrypted.extend_from_slice(b"PARE");
     let size = good.len();
     let cases: [(&[u8], String); 6] = [
-        (b"", "not a parquet file: it has only 0 bytes".to_owned()),
+        (b"", "not a parquet file: it is empty".to_owned()),
         (b"PAR1PAR1", "not a parquet file: it has only 8 bytes".to_owned()),
         (b"id,name\n1,a\n2,b\n", "byte 12: not a parquet file: it does not end with PAR1".to_owned()),
         (&good[..size - 1], format!("byte {}: not a parquet file: it does not end with PAR1", size - 5)),
