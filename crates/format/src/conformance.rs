@@ -175,7 +175,11 @@ fn parse_pieces(format: &dyn StreamFormat, request: &ParseRequest, pieces: Vec<T
             assert_eq!(piece.place, TextPlace { byte: 0, line: 1 });
             piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?;
         } else {
-            others.push((first.fork(piece.place).expect("the first piece says all there is to know"), piece.text));
+            match first.fork(piece.place) {
+                Some(parser) => others.push((parser, piece.text)),
+                // It has no rows to come: it is looked at more of the text for a better message.
+                None => piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?,
+            }
         }
     }
     first.finish(&mut parsed)?;
