@@ -167,7 +167,7 @@ pub fn parse_apart(
 
 fn parse_pieces(format: &dyn StreamFormat, request: &ParseRequest, pieces: Vec<TextPiece>) -> Result<Outcome> {
     let mut first = format.parser(request)?;
-    let mut others = Vec::new();
+    let (mut others, mut is_error) = (Vec::new(), false);
     let mut parsed = Parsed::default();
     for (index, piece) in pieces.into_iter().enumerate() {
         assert!(!piece.text.iter().all(Bytes::is_empty), "no piece is empty");
@@ -177,12 +177,16 @@ fn parse_pieces(format: &dyn StreamFormat, request: &ParseRequest, pieces: Vec<T
         } else {
             match first.fork(piece.place) {
                 Some(parser) => others.push((parser, piece.text)),
-                // It has no rows to come: it is looked at more of the text for a better message.
-                None => piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?,
+                None => {
+                    // No row comes of it: only the message of an error takes more of the text.
+                    piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?;
+                    is_error = true;
+                }
             }
         }
     }
     first.finish(&mut parsed)?;
+    assert!(!is_error, "the first piece says all there is to know");
     for (mut parser, text) in others {
         text.into_iter().try_for_each(|text| parser.push(text, &mut parsed))?;
         parser.finish(&mut parsed)?;
