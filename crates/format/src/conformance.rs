@@ -167,7 +167,7 @@ pub fn parse_apart(
 
 fn parse_pieces(format: &dyn StreamFormat, request: &ParseRequest, pieces: Vec<TextPiece>) -> Result<Outcome> {
     let mut first = format.parser(request)?;
-    let mut others = Vec::new();
+    let (mut others, mut is_error) = (Vec::new(), false);
     let mut parsed = Parsed::default();
     for (index, piece) in pieces.into_iter().enumerate() {
         assert!(!piece.text.iter().all(Bytes::is_empty), "no piece is empty");
@@ -175,10 +175,18 @@ fn parse_pieces(format: &dyn StreamFormat, request: &ParseRequest, pieces: Vec<T
             assert_eq!(piece.place, TextPlace { byte: 0, line: 1 });
             piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?;
         } else {
-            others.push((first.fork(piece.place).expect("the first piece says all there is to know"), piece.text));
+            match first.fork(piece.place) {
+                Some(parser) => others.push((parser, piece.text)),
+                None => {
+                    // No row comes of it: only the message of an error takes more of the text.
+                    piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?;
+                    is_error = true;
+                }
+            }
         }
     }
     first.finish(&mut parsed)?;
+    assert!(!is_error, "the first piece says all there is to know");
     for (mut parser, text) in others {
         text.into_iter().try_for_each(|text| parser.push(text, &mut parsed))?;
         parser.finish(&mut parsed)?;

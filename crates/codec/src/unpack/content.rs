@@ -9,7 +9,7 @@ use millstream_core::codec::Decoder;
 use millstream_core::crew::Crew;
 use millstream_core::{Error, Result};
 
-use super::hidden::HiddenZip;
+use super::hidden::{self, HiddenZip};
 use super::promise;
 use crate::frame::{corrupt, cut};
 use crate::tar::{BLOCK, Judged, has_magic, judge};
@@ -205,8 +205,7 @@ impl Content {
         };
         self.told = true;
         self.head = Vec::new();
-        // A member of a tar may well be a zip.
-        if !is_tar && matches!(self.kind, Kind::Plain) {
+        if !is_tar && !self.in_archive && matches!(self.kind, Kind::Plain) {
             self.hidden = Some(HiddenZip::new());
         }
         if is_tar && self.in_archive {
@@ -357,6 +356,16 @@ impl Content {
             self.codec = codec.0;
             self.kind = Kind::Compressed { decoder: codec.1, more: false };
             return Ok(true);
+        }
+        if self.expected == Some("zip") && !looks_like_text(head) {
+            // A member that begins in the head goes on behind it.
+            let front = HEAD + zip::HEAD_OF_MEMBER;
+            if self.pending.len() < front && !self.ended {
+                return Ok(false);
+            }
+            if let Some(at) = zip::find_member(&self.pending[..self.pending.len().min(front)]) {
+                return Err(hidden::begins_at(at as u64));
+            }
         }
         self.check_expected(head)?;
         self.codec = "plain";

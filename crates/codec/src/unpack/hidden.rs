@@ -6,7 +6,8 @@
 //!  text … │ member │ member │ … │ directory │ end
 //!         ▲ looked for in the first FRONT bytes  ▲ looked for in the last TAIL bytes
 //! ```
-//! Both look at a bounded part of the data, so that long texts cost nothing.
+//! Both look at a bounded part of the data, so that long texts cost nothing. Members of an archive are not looked at: a
+//! text with an archive in it is what their archive says that they are, checksum and all.
 
 use millstream_core::{Error, Result};
 
@@ -59,7 +60,7 @@ impl HiddenZip {
         let at_seam = zip::find_member(&seam).map(|at| self.at - before.len() as u64 + at as u64);
         match at_seam.or_else(|| zip::find_member(front).map(|at| self.at + at as u64)) {
             None => Ok(()),
-            Some(at) => Err(refused(&format!("a zip archive begins at byte {at}, behind other data")).byte(at)),
+            Some(at) => Err(begins_at(at)),
         }
     }
 
@@ -70,6 +71,11 @@ impl HiddenZip {
         self.last[stay..stay + text.len()].copy_from_slice(text);
         self.kept = stay + text.len();
     }
+}
+
+/// An archive begins at byte `at`, which is not the first.
+pub(super) fn begins_at(at: u64) -> Error {
+    refused(&format!("a zip archive begins at byte {at}, behind other data")).byte(at)
 }
 
 fn refused(what: &str) -> Error {

@@ -365,7 +365,7 @@ fn archive(comment: &str) -> Vec<u8> {
 
 #[test]
 fn a_zip_behind_a_text_is_refused_wherever_it_begins_and_however_it_comes() {
-    for front in [1, 20, 29, 500, 60_000, 200_000] {
+    for front in [1, 13, 15, 16, 20, 29, 500, 60_000, 200_000] {
         let data = [some_text(front), archive("made by hand")].concat();
         for chunk in [1, 31, 4096, data.len()].into_iter().filter(|chunk| *chunk > 1 || front < 1000) {
             for expected in [None, Some("zip")] {
@@ -387,6 +387,14 @@ fn letters_of_a_zip_in_a_text_are_text() {
     for text in [b"a PK\x03\x04 b\n".to_vec(), b"PK,n\n1,2\n".to_vec(), [b"x", &cut[..29]].concat()] {
         assert_eq!(unpack_one(&text).expect("text"), text);
     }
+    // A member of an archive is what the archive says: a text with an archive in it is no other.
+    let text = [some_text(20), archive("made by hand")].concat();
+    let mut outer = ::zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    outer.start_file("text", ::zip::write::SimpleFileOptions::default()).expect("memory");
+    outer.write_all(&text).expect("memory");
+    let outer = outer.finish().expect("memory").into_inner();
+    let contents = unpack(&outer, 100, UnpackOptions::default()).expect("a zip");
+    assert_eq!(contents, [(Some("text".to_owned()), text)]);
     // A tar may hold what it likes, as long as nobody asks for it.
     let mut tar = ::tar::Builder::new(Vec::new());
     for (name, content) in [("a.zip", archive("")), ("b.csv", b"id\n".to_vec())] {

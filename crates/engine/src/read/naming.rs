@@ -118,8 +118,10 @@ fn unknown(head: &Head) -> Error {
             return error.cause(fault.what()).hint("add a format block to the source: csv, json, lines or parquet");
         }
     };
+    // A message indents what follows its first line, by as much as the block is indented already.
     let block = guess::block_of(&guess);
-    let mut lines: Vec<&str> = block.lines().take(LINES).collect();
+    let mut lines: Vec<&str> =
+        block.lines().take(LINES).map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
     let more = block.lines().count() > LINES;
     if more {
         lines.push("  … (`millstream guess` writes all of it)");

@@ -95,6 +95,18 @@ impl Csv {
         })
     }
 
+    fn csv_parser(&self, request: &ParseRequest) -> Result<CsvParser> {
+        CsvParser::new(Plan {
+            dialect: self.dialect.clone(),
+            conventions: self.conventions.clone(),
+            encoding: self.encoding,
+            header: self.header,
+            skip_lines: self.skip_lines,
+            formats: self.formats(&request.schema),
+            request: request.clone(),
+        })
+    }
+
     /// The strftime formats that the columns of `schema` were declared with.
     fn formats(&self, schema: &SchemaRef) -> Vec<Option<String>> {
         let declared = self.columns.as_deref().unwrap_or_default();
@@ -165,25 +177,17 @@ impl StreamFormat for Csv {
     }
 
     fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>> {
-        let parser = CsvParser::new(Plan {
-            dialect: self.dialect.clone(),
-            conventions: self.conventions.clone(),
-            encoding: self.encoding,
-            header: self.header,
-            skip_lines: self.skip_lines,
-            formats: self.formats(&request.schema),
-            request: request.clone(),
-        })?;
-        Ok(Box::new(parser))
+        Ok(Box::new(self.csv_parser(request)?))
     }
 
     fn fits(&self, sample: &Sample, request: &ParseRequest) -> Result<()> {
-        let mut parser = self.parser(request)?;
+        let mut parser = self.csv_parser(request)?;
         let mut parsed = Parsed::default();
         parser.push(sample.text.clone(), &mut parsed)?;
         if sample.complete {
             parser.finish(&mut parsed)?;
         }
+        parser.end_of_misfit()?;
         let width = request.schema.fields().len();
         match faults::other_width(&self.dialect, &decoded(sample, self.encoding), self.skip_lines, width) {
             // With a header its names have told.

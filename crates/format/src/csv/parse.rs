@@ -40,6 +40,9 @@ const PIECE: usize = BATCH_BYTES / 4;
 /// A title has at most so many lines.
 const MOST_TITLES: u64 = 20;
 
+/// The names of the columns are looked for in so many bytes behind a header that does not have them.
+const TITLE_BYTES: usize = 64 << 10;
+
 /// The least by which the carry buffer grows.
 const CARRY_STEP: usize = 256;
 
@@ -61,8 +64,32 @@ enum Stage {
     Skip(u64, bool),
     /// The names of the columns.
     Header,
+    /// The header does not have the columns: what is behind it may tell why.
+    Misfit(Box<Misfit>),
     /// Records.
     Records,
+}
+
+/// A header that does not have the columns of the source. The error waits for the lines behind it, so that its hint does
+/// not depend on how the text is cut.
+struct Misfit {
+    error: Error,
+    header: Vec<u8>,
+    /// What is behind the header, up to [`TITLE_BYTES`], and the line on which it begins.
+    text: Vec<u8>,
+    line: u64,
+    /// With so much text it is looked at again.
+    enough: usize,
+}
+
+/// What the lines behind a header say.
+enum Below {
+    /// The line that holds the names of the columns.
+    Names(u64),
+    /// None of them does.
+    Nothing,
+    /// It takes more text.
+    More,
 }
 
 /// A column whose values are converted.
@@ -256,6 +283,10 @@ impl CsvParser {
     fn piece(&mut self, mut piece: Bytes, parsed: &mut Parsed) -> Result<Bytes> {
         let mut from = 0;
         while !piece.is_empty() {
+            if matches!(self.stage, Stage::Misfit(_)) {
+                self.behind_misfit(&piece[from..], false)?;
+                return Ok(Bytes::new());
+            }
             let limit = match self.stage {
                 Stage::Header => 1,
                 _ => CHUNK_ROWS.min(self.plan.request.batch_rows.max(1) - self.rows),
@@ -470,23 +501,52 @@ impl CsvParser {
         Ok(())
     }
 
-    /// The line that holds the names of the columns, if one of the first behind `from`, on line `line`, does.
-    fn names_below(&self, text: &[u8], from: usize, line: u64) -> Option<u64> {
+    /// Whether one of the first lines of `text`, which begins on line `line`, holds the names of the columns.
+    fn names_below(&self, text: &[u8], line: u64) -> Below {
         let mut scanner = Scanner::new(self.plan.dialect.clone(), line);
+        scanner.set_line_ends(self.scanner.line_ends());
         let (mut index, mut bad) = (Index::default(), Vec::new());
-        let mut from = from;
+        let mut from = 0;
         while scanner.line() <= self.plan.skip_lines + MOST_TITLES {
             index.clear();
-            let Scanned::Enough(next) = scanner.scan(text, from, false, 1, &mut index, &mut bad) else { return None };
+            match scanner.scan(text, from, false, 1, &mut index, &mut bad) {
+                Scanned::Enough(next) => from = next,
+                Scanned::Incomplete(_) => return Below::More,
+                Scanned::TooLong(..) => return Below::Nothing,
+            }
             if index.rows() == 1 {
                 let names = header_names(text, &index, &self.syntax, self.plan.encoding).unwrap_or_default();
                 if match_columns(&names, &self.plan.request.schema, OnDrift::Fail).is_ok() {
-                    return Some(index.lines[0]);
+                    return Below::Names(index.lines[0]);
                 }
             }
-            from = next;
         }
-        None
+        Below::Nothing
+    }
+
+    /// The text behind a header that does not have the columns. It is an error as soon as its hint is known.
+    fn behind_misfit(&mut self, text: &[u8], last: bool) -> Result<()> {
+        let Stage::Misfit(misfit) = &mut self.stage else { return Ok(()) };
+        let room = TITLE_BYTES - misfit.text.len();
+        misfit.text.extend_from_slice(&text[..text.len().min(room)]);
+        let is_all = last || misfit.text.len() == TITLE_BYTES;
+        if misfit.text.len() < misfit.enough && !is_all {
+            return Ok(());
+        }
+        misfit.enough = misfit.text.len() * 2;
+        let Stage::Misfit(misfit) = &self.stage else { return Ok(()) };
+        let below = match self.names_below(&misfit.text, misfit.line) {
+            Below::More if !is_all => return Ok(()),
+            Below::Names(line) => Some(line),
+            Below::More | Below::Nothing => None,
+        };
+        let (wanted, error) = (&self.plan.request.schema, misfit.error.clone());
+        Err(faults::header_hint(error, &self.plan.dialect, &misfit.header, wanted, below))
+    }
+
+    /// There is no more text for now, or not at all: the error of a header that does not have the columns.
+    pub fn end_of_misfit(&mut self) -> Result<()> {
+        self.behind_misfit(&[], true)
     }
 
     /// The record that the last scan found, if it found one, holds the names of the columns.
@@ -501,12 +561,16 @@ impl CsvParser {
         let line = self.index.lines[0];
         let place = |error: Error| error.line(line).byte(self.offset + u64::from(self.index.starts[0]));
         let names = header_names(text, &self.index, &self.syntax, self.plan.encoding).map_err(place)?;
-        let fields = match_columns(&names, &self.plan.request.schema, self.plan.request.on_drift).map_err(|error| {
-            let (start, end) = self.index.record(0);
-            let (below, wanted) = (self.names_below(text, end, line), &self.plan.request.schema);
-            let header = &text[start..end];
-            place(faults::header_hint(error, &self.plan.dialect, header, wanted, below).text(header))
-        })?;
+        let fields = match match_columns(&names, &self.plan.request.schema, self.plan.request.on_drift) {
+            Ok(fields) => fields,
+            Err(error) => {
+                let (start, end) = self.index.record(0);
+                let header = text[start..end].to_vec();
+                let (error, line) = (place(error.text(&header)), self.scanner.line());
+                self.stage = Stage::Misfit(Box::new(Misfit { error, header, text: Vec::new(), line, enough: 0 }));
+                return Ok(());
+            }
+        };
         if let Some(seen) = &self.plan.request.seen {
             seen.tell(fields.len(), |column| fields.get(column).is_some_and(Option::is_some));
         }
@@ -579,6 +643,7 @@ impl Parser for CsvParser {
             self.scan(&carry, 0, true, 1)?;
             self.take_chunk(&carry, None, carry.len(), parsed)?;
         }
+        self.end_of_misfit()?;
         let is_due = self.plan.header && !matches!(self.stage, Stage::Records);
         if is_due && self.plan.request.empty_files == EmptyFiles::Error {
             return Err(faults::no_header(self.offset == 0, self.plan.skip_lines));

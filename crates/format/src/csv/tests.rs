@@ -319,6 +319,45 @@ fn a_file_with_none_of_the_columns_is_an_error_whatever_may_be_missing() {
 }
 
 #[test]
+fn names_below_a_title_are_found_however_the_text_comes() {
+    let schema = Schema::new(vec![Field::new("a", TEXT, true), Field::new("b", DataType::Int64, true)]);
+    let request = ParseRequest { on_drift: OnDrift::Null, ..ParseRequest::all(Arc::new(schema)) };
+    let far = [b"title\n".as_slice(), &[b'x'; 70_000], b"\na,b\n"].concat();
+    let last = "correct `columns`, or leave the file out of `read`: all of its rows would be null";
+    for (settings, text, hint) in [
+        (json!({}), &b"\"\"\n\r\nx,y\na,b\n1,2\n"[..], "line 4 has the names of the columns: set `skip_lines: 3`"),
+        (
+            json!({"trim": true, "comment": "#", "max_record": 7}),
+            b"\xef\xbb\xbf#\r\n\n\"x\"\r\n\"a\",b\r\n",
+            "line 4 has the names of the columns: set `skip_lines: 3`",
+        ),
+        (
+            json!({"max_record": 7}),
+            b"\xef\xbb\xbf#\r\n\n\"a\",b\r\n",
+            "line 3 has the names of the columns: set `skip_lines: 2`",
+        ),
+        (json!({}), b"\"two\nlines\"\r\ra,b\r1,2\r", "line 4 has the names of the columns: set `skip_lines: 3`"),
+        (json!({}), b"title\na,b", last),
+        (json!({}), b"title", last),
+        (json!({"max_record": 5}), b"title\nlonger\na,b\n", last),
+        (json!({}), &far, last),
+    ] {
+        let format = csv(settings);
+        let whole = parse(&format, text, &request, &[]).unwrap_err();
+        assert_eq!(whole.hint_text(), Some(hint), "{}", shown(&whole));
+        let sample = Sample { uri: "a.csv".into(), text: Bytes::copy_from_slice(text), complete: false };
+        if !text.ends_with(b"title") {
+            assert_eq!(shown(&format.fits(&sample, &request).unwrap_err()), shown(&whole));
+        }
+        for size in [1, 3, 64, 50_000] {
+            let cuts: Vec<usize> = (size..text.len()).step_by(size).collect();
+            assert_eq!(shown(&parse(&format, text, &request, &cuts).unwrap_err()), shown(&whole));
+            assert!(conformance::same_apart(&format, text, &request, &cuts, size));
+        }
+    }
+}
+
+#[test]
 fn a_delimiter_that_the_text_contradicts_does_not_fit() {
     let fits = |settings: Value, text: &str| {
         let format = csv(settings);
