@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -147,8 +149,9 @@ impl Budget {
         Reservation { budget: Arc::clone(self), bytes }
     }
 
-    /// Reserves `bytes` within the limit, waiting at most `patience` until they are free: what holds the memory may be
-    /// waiting for the one that asks. Outside of tokio, which has the timers, nothing is waited for.
+    /// Reserves `bytes` within the limit, waiting until they are free, for as long as anything moves: `patience` ends
+    /// when no byte was reserved or given back for so long, as what holds the memory may be waiting for the one that
+    /// asks. Outside of tokio, which has the timers, nothing is waited for.
     pub async fn reserve_within(self: &Arc<Self>, bytes: usize, patience: Duration) -> Option<Reservation> {
         let fits = |used: usize| used.checked_add(bytes).filter(|total| *total <= self.limit());
         let reserved = || self.take_if(fits).then(|| Reservation { budget: Arc::clone(self), bytes });
@@ -156,21 +159,38 @@ impl Budget {
             return Some(reserved);
         }
         self.refuse();
-        if patience.is_zero() || tokio::runtime::Handle::try_current().is_err() {
+        if patience.is_zero() || Handle::try_current().is_err() {
             return None;
         }
-        let waiting = async {
-            loop {
-                let freed = self.freed.notified();
-                tokio::pin!(freed);
-                freed.as_mut().enable();
-                if let Some(reserved) = reserved() {
-                    return reserved;
-                }
-                freed.await;
+        let (mut used, mut since) = (self.used(), Instant::now());
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if let Some(reserved) = reserved() {
+                return Some(reserved);
             }
-        };
-        tokio::time::timeout(patience, waiting).await.ok()
+            let in_time = tokio::time::timeout_at(since + patience, freed).await.is_ok();
+            // A limit that moves wakes up, too, and frees nothing.
+            if self.used() != used {
+                (used, since) = (self.used(), Instant::now());
+            } else if !in_time {
+                return None;
+            }
+        }
+    }
+
+    /// [`Budget::reserve_within`] for code that cannot be suspended: the thread waits. Outside of a runtime that has
+    /// other threads nothing is waited for.
+    pub fn reserve_blocking(self: &Arc<Self>, bytes: usize, patience: Duration) -> Option<Reservation> {
+        if let Ok(reserved) = self.try_reserve("", bytes) {
+            return Some(reserved);
+        }
+        let runtime = Handle::try_current().ok().filter(|_| !patience.is_zero())?;
+        if runtime.runtime_flavor() != RuntimeFlavor::MultiThread {
+            return None;
+        }
+        tokio::task::block_in_place(|| runtime.block_on(self.reserve_within(bytes, patience)))
     }
 
     /// Holds the readers back (`true`) or lets them go on.
@@ -294,5 +314,42 @@ mod tests {
         drop(part);
         assert_eq!(waiting.await.expect("no panic"), Some(50));
         assert_eq!((first.bytes(), budget.used(), budget.refusals()), (50, 50, 3));
+    }
+
+    #[tokio::test]
+    async fn patience_begins_again_when_memory_moves() {
+        let budget = Budget::new(100);
+        budget.take(90);
+        let moving = std::thread::spawn({
+            let budget = Arc::clone(&budget);
+            move || {
+                let begun = std::time::Instant::now();
+                while begun.elapsed() < Duration::from_millis(1_500) {
+                    budget.take(1);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                budget.give_back(budget.used());
+            }
+        });
+        let patience = Duration::from_secs(1);
+        assert!(budget.reserve_within(50, patience).await.is_some(), "something moved all the time");
+        moving.join().expect("no panic");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_thread_can_wait() {
+        let budget = Budget::new(100);
+        let first = budget.reserve(80).await;
+        let waiting = tokio::spawn({
+            let budget = Arc::clone(&budget);
+            async move { budget.reserve_blocking(50, Duration::from_secs(60)).map(|held| held.bytes()) }
+        });
+        while budget.refusals() == 0 {
+            tokio::task::yield_now().await;
+        }
+        // The only worker's other tasks go on.
+        tokio::spawn(async move { drop(first) });
+        assert_eq!(waiting.await.expect("no panic"), Some(50));
+        assert!(budget.reserve_blocking(101, Duration::ZERO).is_none());
     }
 }

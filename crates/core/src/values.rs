@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, GenericListArray, OffsetSizeTrait, RecordBatch};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, Time32MillisecondType,
     Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit, i256,
@@ -15,15 +15,18 @@ use arrow::datatypes::{
 use crate::types::{decimal_text, type_name};
 use crate::{Error, RejectKind, Result};
 
+const NOT_WITHIN_A_DAY: &str = "the value is not within a day";
+
 /// An error if a value of `batch` is none that its type allows.
 pub fn check(batch: &RecordBatch) -> Result<()> {
     for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
         if let Some(error) = fault(column, 0..column.len()) {
-            return Err(error
-                .column(field.name())
-                // It is too late to leave the row out.
-                .reject(RejectKind::Other)
-                .hint("CAST the column to a type that holds it: decimal(38, 2), float64, utf8"));
+            let hint = match error.what() == NOT_WITHIN_A_DAY {
+                true => "times go from 00:00:00 to 24:00:00: leave out rows with others, or make text of them",
+                false => "CAST the column to a type that holds it: decimal(38, 2), float64, utf8",
+            };
+            // It is too late to leave the row out.
+            return Err(error.column(field.name()).reject(RejectKind::Other).hint(hint));
         }
     }
     Ok(())
@@ -58,24 +61,41 @@ pub fn fault(values: &ArrayRef, range: Range<usize>) -> Option<Error> {
         DataType::Time32(_) => time::<Time32MillisecondType>(values, range, 1_000),
         DataType::Time64(TimeUnit::Microsecond) => time::<Time64MicrosecondType>(values, range, 1_000_000),
         DataType::Time64(_) => time::<Time64NanosecondType>(values, range, 1_000_000_000),
-        DataType::List(_) => {
-            let lists = values.as_list::<i32>();
-            items(lists.offsets(), &range).and_then(|items| fault(lists.values(), items))
-        }
-        DataType::Map(..) => {
+        DataType::List(_) => below(values, range, |range| in_list(values.as_list::<i32>(), &range)),
+        DataType::LargeList(_) => below(values, range, |range| in_list(values.as_list::<i64>(), &range)),
+        DataType::FixedSizeList(_, size) => below(values, range, |range| {
+            let size = usize::try_from(*size).ok()?;
+            fault(values.as_fixed_size_list().values(), range.start * size..range.end * size)
+        }),
+        DataType::Map(..) => below(values, range, |range| {
             let maps = values.as_map();
             let items = items(maps.offsets(), &range)?;
             maps.entries().columns().iter().find_map(|part| fault(part, items.clone()))
-        }
-        DataType::Struct(_) => values.as_struct().columns().iter().find_map(|member| fault(member, range.clone())),
+        }),
+        DataType::Struct(_) => below(values, range, |range| {
+            values.as_struct().columns().iter().find_map(|member| fault(member, range.clone()))
+        }),
         _ => None,
     }
 }
 
+/// What `find` finds in the items or members of the rows in `range`, but not in those of a null.
+fn below(values: &ArrayRef, range: Range<usize>, find: impl Fn(Range<usize>) -> Option<Error>) -> Option<Error> {
+    let found = find(range.clone())?;
+    if values.null_count() == 0 {
+        return Some(found);
+    }
+    range.into_iter().filter(|row| values.is_valid(*row)).find_map(|row| find(row..row + 1))
+}
+
+fn in_list<O: OffsetSizeTrait>(lists: &GenericListArray<O>, range: &Range<usize>) -> Option<Error> {
+    items(lists.offsets(), range).and_then(|items| fault(lists.values(), items))
+}
+
 /// The items of the lists in `range`.
-pub fn items(offsets: &[i32], range: &Range<usize>) -> Option<Range<usize>> {
+pub fn items<O: OffsetSizeTrait>(offsets: &[O], range: &Range<usize>) -> Option<Range<usize>> {
     let (begin, end) = (offsets.get(range.start)?, offsets.get(range.end)?);
-    Some(usize::try_from(*begin).ok()?..usize::try_from(*end).ok()?)
+    Some(begin.to_usize()?..end.to_usize()?)
 }
 
 /// The first value in `range` that is not `sound`. What stands where there is a null does not matter.
@@ -101,8 +121,9 @@ fn time<T: ArrowPrimitiveType>(values: &ArrayRef, range: Range<usize>, per_secon
 where
     T::Native: Into<i64>,
 {
+    // PostgreSQL and MariaDB know 24:00:00, too.
     let day = 86_400 * per_second;
-    let index = outside::<T>(values, range, |value| (0..day).contains(&value.into()))?;
+    let index = outside::<T>(values, range, |value| (0..=day).contains(&value.into()))?;
     let value: i64 = values.as_primitive::<T>().value(index).into();
     let sign = if value < 0 { "-" } else { "" };
     let (whole, part) =
@@ -110,7 +131,7 @@ where
     let digits = per_second.ilog10() as usize;
     let fraction = if part > 0 { format!(".{part:0digits$}") } else { String::new() };
     let text = format!("{sign}{:02}:{:02}:{:02}{fraction}", whole / 3600, whole / 60 % 60, whole % 60);
-    Some(Error::data("the value is not within a day").text(text).reject(RejectKind::OutOfRange))
+    Some(Error::data(NOT_WITHIN_A_DAY).text(text).reject(RejectKind::OutOfRange))
 }
 
 #[cfg(test)]
@@ -118,9 +139,10 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::{
-        Decimal32Array, Decimal64Array, Decimal128Array, Decimal256Array, ListArray, StructArray, Time32SecondArray,
-        Time64MicrosecondArray, Time64NanosecondArray,
+        Decimal32Array, Decimal64Array, Decimal128Array, Decimal256Array, FixedSizeListArray, LargeListArray,
+        ListArray, StructArray, Time32SecondArray, Time64MicrosecondArray, Time64NanosecondArray,
     };
+    use arrow::buffer::OffsetBuffer;
     use arrow::datatypes::{Field, Fields};
 
     use super::*;
@@ -155,8 +177,14 @@ mod tests {
 
     #[test]
     fn a_time_is_within_a_day() {
-        assert_eq!(text(Time32SecondArray::from(vec![0, 86_399])), None);
-        assert_eq!(text(Time32SecondArray::from(vec![86_400])).as_deref(), Some("24:00:00"));
+        assert_eq!(text(Time32SecondArray::from(vec![0, 86_399, 86_400])), None, "24:00:00 is the end of a day");
+        assert_eq!(text(Time32SecondArray::from(vec![86_401])).as_deref(), Some("24:00:01"));
+        assert_eq!(text(Time64MicrosecondArray::from(vec![86_400_000_001])).as_deref(), Some("24:00:00.000001"));
+        let batch = |column: ArrayRef| RecordBatch::try_from_iter([("t", column)]).expect("a batch");
+        let hint = |column| check(&batch(column)).expect_err("refused").hint_text().unwrap_or_default().to_owned();
+        assert!(hint(Arc::new(Time32SecondArray::from(vec![-1]))).starts_with("times go from 00:00:00 to 24:00:00"));
+        let decimals = Decimal128Array::from(vec![1000]).with_precision_and_scale(2, 0).expect("a type");
+        assert!(hint(Arc::new(decimals)).starts_with("CAST the column"));
         assert_eq!(text(Time64MicrosecondArray::from(vec![-13_899_000_000])).as_deref(), Some("-03:51:39"));
         assert_eq!(text(Time64NanosecondArray::from(vec![-1])).as_deref(), Some("-00:00:00.000000001"));
     }
@@ -165,6 +193,36 @@ mod tests {
     fn what_stands_where_there_is_a_null_does_not_matter() {
         let values = Time32SecondArray::new(vec![-1, 1].into(), Some(vec![false, true].into()));
         assert_eq!(text(values), None);
+    }
+
+    #[test]
+    fn what_is_below_a_null_does_not_matter() {
+        let times: ArrayRef = Arc::new(Time32SecondArray::from(vec![1, -2, -3, 4]));
+        let item = Arc::new(Field::new_list_field(times.data_type().clone(), true));
+        let kinds = |nulls: [bool; 2]| -> [ArrayRef; 4] {
+            let nulls = || Some(nulls.to_vec().into());
+            let offsets = OffsetBuffer::new(vec![0, 2, 4].into());
+            let large = OffsetBuffer::new(vec![0_i64, 2, 4].into());
+            let member = Arc::new(Field::new("t", times.data_type().clone(), true));
+            let members = vec![times.slice(1, 2)];
+            [
+                Arc::new(ListArray::new(Arc::clone(&item), offsets, Arc::clone(&times), nulls())),
+                Arc::new(LargeListArray::new(Arc::clone(&item), large, Arc::clone(&times), nulls())),
+                Arc::new(FixedSizeListArray::new(Arc::clone(&item), 2, Arc::clone(&times), nulls())),
+                Arc::new(StructArray::new(vec![member].into(), members, nulls())),
+            ]
+        };
+        let found = |values: &ArrayRef, range| fault(values, range)?.offending_text().map(str::to_owned);
+        for (first, second) in kinds([true, false]).iter().zip(&kinds([false, true])) {
+            let kind = first.data_type();
+            assert_eq!(found(first, 0..2).as_deref(), Some("-00:00:02"), "{kind}");
+            assert_eq!(found(second, 0..2).as_deref(), Some("-00:00:03"), "{kind}");
+            assert_eq!((found(first, 1..2), found(second, 0..1)), (None, None), "{kind}");
+            assert_eq!(found(&second.slice(1, 1), 0..1).as_deref(), Some("-00:00:03"), "{kind}");
+        }
+        for none in kinds([false, false]) {
+            assert_eq!(found(&none, 0..2), None, "{}", none.data_type());
+        }
     }
 
     #[test]

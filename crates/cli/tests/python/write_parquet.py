@@ -75,6 +75,21 @@ write("rows", {"id": list(range(96)), "v": [noise.bytes(1_000_000).hex() for _ i
       use_dictionary=False, write_statistics=False, write_batch_size=1)
 del items, data
 
+# Small pages of equal values.
+write("zeros", {"z": np.zeros(30_000_000)}, compression="zstd", use_dictionary=False, write_statistics=False)
+write("equal", {"z": ["the same text"] * 3_000_000}, compression="zstd", use_dictionary=False, write_statistics=False)
+write("zero-lists", {"z": pa.ListArray.from_arrays(pa.array(np.arange(0, 12_000_001, 3), pa.int32()),
+                                                   pa.array(np.zeros(12_000_000, dtype="int64")))},
+      compression="zstd", use_dictionary=False, write_statistics=False)
+
+# No rows: none at all, and none in the group in the middle.
+nothing = pa.table({"n": pa.array([], pa.int32()), "name": pa.array([], pa.string())})
+pq.write_table(nothing, "empty.parquet")
+with pq.ParquetWriter("empty-group.parquet", nothing.schema) as writer:
+    for part in [{"n": [1], "name": ["a"]}, nothing.to_pydict(), {"n": [2], "name": ["b"]}]:
+        writer.write_table(pa.table(part, schema=nothing.schema))
+assert pq.read_metadata("empty-group.parquet").num_row_groups == 3
+
 # Sound, or sound in parts.
 pq.write_table(pa.Table.from_arrays([pa.array([1, 2]), pa.array(["a", "b"]), pa.array([3, 4]), pa.array([5, 6])],
                                     names=["x", "x", "x_2", "x"]), "twice.parquet")

@@ -34,6 +34,9 @@ const USUAL_RATIO: u64 = 5;
 /// Bytes that decide what a content is.
 pub(crate) const HEAD: usize = 16;
 
+/// What every Parquet file begins with.
+const PARQUET: &[u8] = b"PAR1";
+
 /// What a call of [`Content::pull`] gives.
 #[derive(Debug)]
 pub(super) enum Pulled {
@@ -205,7 +208,9 @@ impl Content {
         };
         self.told = true;
         self.head = Vec::new();
-        if !is_tar && !self.in_archive && matches!(self.kind, Kind::Plain) {
+        // A member of an archive may well be a zip, and so may a value of a Parquet file.
+        let is_parquet = self.first.iter().flatten().take(PARQUET.len()).eq(PARQUET);
+        if !is_tar && !is_parquet && !self.in_archive && matches!(self.kind, Kind::Plain) {
             self.hidden = Some(HiddenZip::new());
         }
         if is_tar && self.in_archive {

@@ -382,6 +382,16 @@ fn a_zip_behind_a_text_is_refused_wherever_it_begins_and_however_it_comes() {
 }
 
 #[test]
+fn a_zip_in_a_value_of_a_parquet_file_is_a_value() {
+    let data = [b"PAR1\x15\0", &archive("")[..], b"PAR1"].concat();
+    for chunk in [1, 3, data.len()] {
+        let contents = unpack(&data, chunk, UnpackOptions::default()).expect("a Parquet file");
+        assert_eq!(contents[0].1, data);
+    }
+    assert!(unpack_one(&data[1..]).is_err(), "behind other data it is refused");
+}
+
+#[test]
 fn letters_of_a_zip_in_a_text_are_text() {
     let cut = archive("")[..40].to_vec();
     for text in [b"a PK\x03\x04 b\n".to_vec(), b"PK,n\n1,2\n".to_vec(), [b"x", &cut[..29]].concat()] {

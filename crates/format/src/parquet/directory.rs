@@ -41,13 +41,14 @@ impl Directory {
         self.encrypted.contains(&leaf)
     }
 
-    /// A column chunk, with a place of its dictionary only where it can have one: some writers say 0 for none.
+    /// A column chunk, with a place of its dictionary only where it can have one: some writers say 0 for none. Others
+    /// say 0 for the data where a chunk has nothing but a dictionary.
     pub fn chunk(&self, group: usize, leaf: usize) -> Result<ColumnChunkMetaData> {
         let group = self.metadata.row_groups().get(group);
         let chunk = group.and_then(|group| group.columns().get(leaf));
         let chunk = chunk.ok_or_else(|| damaged("a row group lacks a column of the schema"))?;
         let chunk = match chunk.dictionary_page_offset() {
-            Some(at) if at <= 0 || at >= chunk.data_page_offset() => {
+            Some(at) if at <= 0 || (chunk.data_page_offset() > 0 && at > chunk.data_page_offset()) => {
                 chunk.clone().into_builder().set_dictionary_page_offset(None).build().map_err(unreadable)?
             }
             _ => chunk.clone(),

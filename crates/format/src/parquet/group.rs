@@ -85,7 +85,7 @@ impl OpenGroup {
             .zip(&bytes)
             .map(|(chunk, bytes)| Column {
                 about: Arc::clone(&chunk.about),
-                outline: Outline::of(bytes, &chunk.about),
+                outline: Outline::of(bytes, u64::try_from(chunk.metadata.num_values()).unwrap_or(0), &chunk.about),
                 next: 0,
                 rows,
             })

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use millstream_core::codec::{Limits, RATIO_APPLIES_FROM};
+use millstream_core::codec::Limits;
 use millstream_core::format::ParseRequest;
 use millstream_core::spec::Size;
 use millstream_core::{Budget, Error, ErrorKind, Reservation};
@@ -17,8 +17,15 @@ use millstream_core::{Budget, Error, ErrorKind, Reservation};
 /// So much of a batch is charged whether there is room for it or not: others do with less.
 const SMALL: usize = 8 << 20;
 
-/// How long room for a batch is waited for: what holds the memory may be waiting for these rows.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long room is waited for while nobody takes memory or gives it back: what holds it may be waiting for these rows.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The same where there would not be room if all others gave back what they hold: only the limit can move.
+const BRIEF_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Pages that unpack to less are not held against `limits: {ratio: …}`: they are charged one by one, and honest ones
+/// of a few bytes have thousands of equal values.
+const RATIO_APPLIES_FROM: u64 = 16 << 20;
 
 /// Charges the decoding of one file.
 #[derive(Debug)]
@@ -36,8 +43,9 @@ struct State {
     forced: usize,
     /// What is held until the next batch is asked for.
     batch: Vec<Reservation>,
-    /// Bytes of the pages that were read, as they are stored and unpacked.
-    stored: u64,
+    /// What the chunks of the open row group take.
+    chunks: usize,
+    /// Bytes of the pages that were read, unpacked.
     unpacked: u64,
     /// What went wrong, while the parquet crate has only words for it.
     fault: Option<Error>,
@@ -66,18 +74,34 @@ impl Meter {
         state.batch.clear();
     }
 
+    /// A row group is open whose chunks take `bytes`: only the end of this reader gives them back.
+    pub fn opened(&self, bytes: usize) {
+        self.begin();
+        self.state().chunks = bytes;
+    }
+
+    /// How long to wait for `bytes`.
+    fn patience(&self, budget: &Budget, bytes: usize) -> Duration {
+        if bytes as u64 > budget.process() {
+            return Duration::ZERO;
+        }
+        let state = self.state();
+        let batch: usize = state.batch.iter().chain(&state.admitted).map(Reservation::bytes).sum();
+        let own = state.chunks.saturating_add(state.forced).saturating_add(batch);
+        if own.saturating_add(bytes) > budget.limit() { BRIEF_PATIENCE } else { PATIENCE }
+    }
+
     /// The next batch begins, and is going to take about `bytes`: waits until they are free. `false` if they are not.
     pub async fn admit(&self, bytes: usize) -> bool {
         self.begin();
         let Some(budget) = self.budget.as_ref().filter(|_| bytes > SMALL) else { return true };
-        let patience = if bytes as u64 > budget.process() { Duration::ZERO } else { PATIENCE };
-        let admitted = budget.reserve_within(bytes, patience).await;
+        let admitted = budget.reserve_within(bytes, self.patience(budget, bytes)).await;
         let enough = admitted.is_some();
         self.state().admitted = admitted;
         enough
     }
 
-    /// Charges `bytes`; `None` if there is no room for them.
+    /// Charges `bytes`; `None` if there is no room for them. What could not be known before is waited for here.
     fn charge(&self, bytes: usize) -> Option<Option<Reservation>> {
         let Some(budget) = &self.budget else { return Some(None) };
         let mut state = self.state();
@@ -90,7 +114,8 @@ impl Meter {
             state.forced += bytes;
             return Some(Some(Reservation::of_taken(budget, bytes)));
         }
-        budget.try_reserve("decoding", bytes).ok().map(Some)
+        drop(state);
+        budget.reserve_blocking(bytes, self.patience(budget, bytes)).map(Some)
     }
 
     /// Charges `bytes` of `what` as long as what comes back lives.
@@ -117,7 +142,6 @@ impl Meter {
     /// Counts a page of `stored` bytes that unpacks to `unpacked`, and holds both against the limits.
     pub fn count(&self, stored: u64, unpacked: u64, what: &str) -> Result<(), Error> {
         let mut state = self.state();
-        state.stored = state.stored.saturating_add(stored);
         state.unpacked = state.unpacked.saturating_add(unpacked);
         if let Some(most) = self.limits.bytes
             && state.unpacked > most.0
@@ -126,10 +150,10 @@ impl Meter {
                 .hint("raise `limits: {bytes: …}` of the source if the data is honest"));
         }
         let ratio = self.limits.ratio;
-        if state.unpacked > RATIO_APPLIES_FROM && state.unpacked / state.stored.max(1) > ratio {
-            let size = Size(unpacked);
+        if unpacked > RATIO_APPLIES_FROM && unpacked / stored.max(1) > ratio {
+            let (stored, unpacked) = (Size(stored), Size(unpacked));
             return Err(Error::refused(format!(
-                "the file unpacks to more than {ratio} times its size, with {what} of {size}: it may be a bomb"
+                "{what} of {stored} unpacks to {unpacked}, more than {ratio} times its size: it may be a bomb"
             ))
             .hint("raise `limits: {ratio: …}` of the source if the data is honest"));
         }

@@ -29,6 +29,9 @@ const DICTIONARY_PAGE: i64 = 2;
 /// A value of a dictionary takes so many bytes beside its text.
 const DICTIONARY_VALUE: usize = 16;
 
+/// So many bytes of pages count as one page, stored and unpacked.
+const SMALL_PAGES: usize = 4 << 10;
+
 /// What a page says of itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PageHeader {
@@ -47,11 +50,15 @@ pub struct PageHeader {
 }
 
 impl PageHeader {
-    /// The header at the beginning of `bytes`, if there is one.
+    /// The header at the beginning of `bytes`, if there is one, with the fields that every header has.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let mut header = PageHeader::default();
         let mut thrift = Thrift(bytes);
+        let mut required = [false; 3];
         thrift.fields(|thrift, field, kind| {
+            if let (1..=3, INT32) = (field, kind) {
+                required[field as usize - 1] = true;
+            }
             match (field, kind) {
                 (1, INT32) => header.kind = thrift.integer()?,
                 (2, INT32) => header.unpacked = thrift.integer()?,
@@ -71,7 +78,7 @@ impl PageHeader {
             Some(())
         })?;
         header.length = bytes.len() - thrift.0.len();
-        Some(header)
+        (required == [true; 3]).then_some(header)
     }
 
     /// What is wrong with it, if it claims what cannot be. How much it may unpack to is a matter of limits and memory.
@@ -151,26 +158,45 @@ impl Leaf {
 /// The pages of a chunk, as their headers tell.
 #[derive(Debug, Default)]
 pub struct Outline {
-    /// For each data page the values up to its end, and the bytes that it takes.
+    /// For each data page the values up to its end, and the bytes that it takes. Small ones are put together.
     pub pages: Vec<(u64, u64)>,
     /// Bytes of dictionaries.
     pub dictionary: u64,
 }
 
 impl Outline {
-    /// Of the pages in `chunk`, as far as they have headers.
-    pub fn of(chunk: &[u8], leaf: &Leaf) -> Self {
+    /// Of the pages in `chunk` up to its last value, as far as they have headers. `most` is the number of its values.
+    pub fn of(chunk: &[u8], most: u64, leaf: &Leaf) -> Self {
         let mut outline = Outline::default();
         let (mut at, mut values) = (0, 0_u64);
-        while let Some(header) = chunk.get(at..).filter(|rest| !rest.is_empty()).and_then(PageHeader::parse) {
+        // Where the last of `pages` begins in the chunk.
+        let mut begin = 0;
+        while values < most
+            && let Some(header) = chunk.get(at..).filter(|rest| !rest.is_empty()).and_then(PageHeader::parse)
+        {
             let bytes = u64::try_from(header.unpacked).unwrap_or(0);
             let count = u64::try_from(header.values).unwrap_or(0);
             match header.kind {
                 INDEX_PAGE => {}
-                DICTIONARY_PAGE => outline.dictionary += bytes + count * DICTIONARY_VALUE as u64,
+                DICTIONARY_PAGE => {
+                    let values = count.saturating_mul(DICTIONARY_VALUE as u64);
+                    outline.dictionary = outline.dictionary.saturating_add(bytes).saturating_add(values);
+                }
                 _ => {
                     values = values.saturating_add(count);
-                    outline.pages.push((values, bytes.saturating_add(leaf.in_lists(header.values) as u64)));
+                    let bytes = bytes.saturating_add(leaf.in_lists(header.values) as u64);
+                    match outline.pages.last_mut() {
+                        // Or else an outline of the smallest pages would be larger than they are.
+                        Some(last)
+                            if at - begin <= SMALL_PAGES && last.1.saturating_add(bytes) <= SMALL_PAGES as u64 =>
+                        {
+                            *last = (values, last.1 + bytes);
+                        }
+                        _ => {
+                            begin = at;
+                            outline.pages.push((values, bytes));
+                        }
+                    }
                 }
             }
             let Ok(stored) = usize::try_from(header.stored) else { break };
@@ -260,8 +286,8 @@ impl Pages {
         held.transpose().map_err(|error| self.fault(error))
     }
 
-    /// Charges what the values of a page take beyond its bytes, where its encoding does not show that.
-    fn admit_values(&mut self, page: &Page) -> ParquetResult<()> {
+    /// Charges what the values of a page of `stored` bytes take beyond its own, where its encoding does not show that.
+    fn admit_values(&mut self, page: &Page, stored: u64) -> ParquetResult<()> {
         let encoding = page.encoding();
         if !matches!(encoding, Encoding::DELTA_BYTE_ARRAY | Encoding::DELTA_LENGTH_BYTE_ARRAY) || !page.is_data_page() {
             return Ok(());
@@ -274,7 +300,7 @@ impl Pages {
         let prefixes = if encoding == Encoding::DELTA_BYTE_ARRAY { sum } else { 0 };
         let what = format!("a page of texts that share their beginnings, in row group {}", self.leaf.group);
         let bytes = usize::try_from(lengths.saturating_add(prefixes)).unwrap_or(usize::MAX);
-        self.meter.count(0, prefixes, &what).map_err(|error| self.fault(error))?;
+        self.meter.count(stored, prefixes, &what).map_err(|error| self.fault(error))?;
         self.meter.hold_for_batch(bytes, &what).map_err(|error| self.fault(error))
     }
 }
@@ -348,16 +374,16 @@ fn bits(packed: &[u8], index: u64, width: u8) -> u64 {
 impl PageReader for Pages {
     fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
         // Without a header that makes sense it is left to the parquet crate to say what is wrong.
-        let held = match self.next_page()? {
-            Some((header, stored)) => self.admit(&header, &stored)?,
-            None => None,
+        let (held, stored) = match self.next_page()? {
+            Some((header, stored)) => (self.admit(&header, &stored)?, stored.len() as u64),
+            None => (None, 0),
         };
         let Some(mut page) = self.inner.get_next_page()? else { return Ok(None) };
         let (Page::DataPage { buf, .. } | Page::DataPageV2 { buf, .. } | Page::DictionaryPage { buf, .. }) = &mut page;
         if let Some(held) = held {
             *buf = held.on(std::mem::take(buf));
         }
-        self.admit_values(&page)?;
+        self.admit_values(&page, stored)?;
         Ok(Some(page))
     }
 
@@ -420,14 +446,29 @@ mod tests {
         let claimed = PageHeader::parse(&dictionary(&[16], 8, &huge)).expect("a header");
         assert_eq!(claimed.check(), Err("a dictionary of 8 bytes would have 402653183 values".into()));
         let twice = [page.clone(), page.clone()].concat();
-        assert_eq!(Outline::of(&twice, &leaf(false)).dictionary, 2 * (8 + 2 * DICTIONARY_VALUE as u64));
+        assert_eq!(Outline::of(&twice, 1, &leaf(false)).dictionary, 2 * (8 + 2 * DICTIONARY_VALUE as u64));
         // A data page of 1,000 values in 50 bytes, which unpack to 2,000; field 4 is its checksum.
         let data =
             [&[0x15, 0, 0x15, 0xa0, 0x1f, 0x15, 0x64, 0x15, 6, 0x1c, 0x15, 0xd0, 0x0f, 0, 0][..], &[0; 50]].concat();
         let header = PageHeader::parse(&data).expect("a header");
         assert_eq!((header.values, header.unpacked, header.checksum), (1_000, 2_000, Some(3)));
-        assert_eq!(Outline::of(&data, &leaf(false)).pages, [(1_000, 2_000)]);
-        assert_eq!(Outline::of(&data, &leaf(true)).pages, [(1_000, 2_000 + 1_000 * 20)], "with levels and a copy");
+        assert_eq!(Outline::of(&data, 1_000, &leaf(false)).pages, [(1_000, 2_000)]);
+        assert_eq!(
+            Outline::of(&data, 1_000, &leaf(true)).pages,
+            [(1_000, 2_000 + 1_000 * 20)],
+            "with levels and a copy"
+        );
+        // Zeros behind the last page are no pages, and what is behind the last value is not looked at.
+        let rest = [&data[..], &[0; 50]].concat();
+        assert_eq!(PageHeader::parse(&[0; 50]), None);
+        assert_eq!(Outline::of(&rest, 2_000, &leaf(false)).pages, [(1_000, 2_000)]);
+        let many = data.repeat(1_000);
+        assert_eq!(Outline::of(&many, 3_000, &leaf(false)).pages, [(2_000, 4_000), (3_000, 2_000)]);
+        // Pages of one value, which unpack to nothing.
+        let small = [0x15, 0, 0x15, 0, 0x15, 0, 0x2c, 0x15, 2, 0, 0].repeat(100_000);
+        let outline = Outline::of(&small, 100_000, &leaf(false));
+        assert_eq!(outline.pages.last(), Some(&(100_000, 0)));
+        assert!(outline.pages.len() <= small.len() / SMALL_PAGES + 1, "{}", outline.pages.len());
         // Cut anywhere, or no header at all: that is for others to tell.
         for end in 0..page.len() - 8 {
             assert_eq!(PageHeader::parse(&page[..end]), None);

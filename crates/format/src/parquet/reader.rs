@@ -103,6 +103,10 @@ struct Reader {
 impl Reader {
     async fn next(&mut self) -> Result<Option<Parsed>> {
         while let Some(group) = self.plan.groups.get(self.group) {
+            if group.rows.is_empty() {
+                self.group += 1;
+                continue;
+            }
             let first_row = group.rows.start + self.row;
             let left = group.rows.end - first_row;
             if self.plan.decoded.is_empty() {
@@ -213,9 +217,9 @@ impl Plan {
             let columns = if chunks.len() == 1 { "the column" } else { "the columns" };
             return Err(self.meter.too_large(stored, &format!("{columns} of row group {}, packed,", group.index)));
         }
-        // What is fetched is charged by the one who fetches it.
-        self.meter.begin();
         let bytes = fetch::ranges(self.file.as_ref(), &ranges).await?;
+        // What is fetched is charged by the one who fetches it.
+        self.meter.opened(usize::try_from(stored).unwrap_or(usize::MAX));
         OpenGroup::new(metadata, group.index, &chunks, bytes, &self.levels, self.batch_rows, &self.meter)
     }
 
