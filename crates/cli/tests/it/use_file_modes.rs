@@ -266,6 +266,31 @@ fn error_refuses_what_is_there_and_stays_the_alias_of_overwrite() {
 }
 
 #[test]
+fn a_file_of_a_name_that_went_long_ago_is_nobody_elses() {
+    for place in [Place::folder(), Place::bucket()] {
+        place.job("{value}.csv", ", split: day, mode: replace");
+        place.rows(&[(ONE, 0..2), (TWO, 2..4)]);
+        place.run(&[]).ok();
+        place.rows(&[("2026-01-03", 4..6)]);
+        place.run(&[]).ok();
+        assert_eq!(place.names(), ["2026-01-03.csv"]);
+        assert_eq!(place.list("{value}.csv").get("stale"), None);
+        // A list that has them still, of a version that left them there.
+        let mut list = place.list("{value}.csv");
+        list["stale"] = json!([format!("{ONE}.csv"), format!("{TWO}.csv")]);
+        fs_err::write(place.out().join(".{value}.csv.millstream.json"), list.to_string()).expect("a list");
+        let mine = [ONE, TWO].map(|day| place.out().join(format!("{day}.csv")));
+        mine.iter().for_each(|path| fs_err::write(path, "id,day\n77,mine\n").expect("a file"));
+        for mode in ["partitions", "append", "replace"] {
+            place.job("{value}.csv", &format!(", split: day, mode: {mode}"));
+            place.rows(&[("2026-01-04", 6..8)]);
+            place.run(&[]).ok();
+            assert!(mine.iter().all(|path| path.exists()), "{mode} has removed what is in no list");
+        }
+    }
+}
+
+#[test]
 fn appended_files_stand_beside_those_of_earlier_runs() {
     for place in [Place::folder(), Place::bucket()] {
         place.job("a.csv", ", mode: append");

@@ -151,7 +151,9 @@ impl Staging for InFolder {
     async fn prepare(&self, files: Vec<PlannedFile>) -> Result<()> {
         let run = Run { name: &self.run, first: &self.first, marker: self.mark.as_deref() };
         let list = listed_path(&self.wanted.target).display().to_string();
-        let plan = self.wanted.plan(files, self.earlier.as_ref(), run, &list)?;
+        let mut plan = self.wanted.plan(files, self.earlier.as_ref(), run, &list)?;
+        // The list that is there until this one takes its place says what goes; one that stays never does.
+        plan.stale.clear();
         blocking(|| self.temporary().prepare(&plan, self.wanted.mode, self.earlier.as_ref(), &self.step))
     }
 

@@ -123,14 +123,18 @@ impl Plan {
                 .cause(format!("its version is {version}, and this program reads versions up to {PLAN_VERSION}"))
                 .hint("run the newer version, or write to another path"));
         }
-        let plan: Plan = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+        let mut plan: Plan = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         let inside = |path: &str| {
             !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
         };
         let outside = plan.paths().find(|path| !inside(path)).map(str::to_owned);
         match outside {
             Some(path) => Err(damaged(format!("the path `{path}` leads out of the folder"))),
-            None => Ok(plan),
+            None => {
+                // What it says to be removed is removed by now, and a file of that name is somebody else's.
+                plan.stale.retain(|_| plan.unfinished);
+                Ok(plan)
+            }
         }
     }
 
