@@ -291,6 +291,76 @@ fn a_file_of_a_name_that_went_long_ago_is_nobody_elses() {
 }
 
 #[test]
+fn a_commit_that_was_cut_short_is_finished_though_the_run_is_refused() {
+    let place = Place::folder();
+    for (write, settings, key, kill, count) in [
+        ("x.csv", ", mode: error", "x.csv", "files.after", 1),
+        ("x.csv", ", shards: {count: 2, mod: id}, mode: error", "x.csv", "files.renamed", 2),
+        ("{value}.csv", ", split: day", "{value}.csv", "files.after", 2),
+    ] {
+        for arguments in [&[][..], &["--restart"]] {
+            let _ = fs_err::remove_dir_all(place.out());
+            fs_err::remove_dir_all(place.lab.path(".state")).unwrap_or_default();
+            place.job(write, settings);
+            place.rows(&[(ONE, 0..2), (TWO, 2..4)]);
+            assert!(place.kill(kill), "{kill}");
+            let before = place.names();
+            let plan = format!(".{key}.tmp/plan.json");
+            let told = ["waits to be finished by the next run", &plan, "`millstream run` finishes the commit first"];
+            place.ran(&["check", "job.yaml"], None).ended(1).tells(&told);
+            assert_eq!(place.names(), before, "a check changes nothing");
+            place.run(arguments).ended(1).tells(&["`mode: replace`"]);
+            assert_eq!((place.names().len(), place.seen().len()), (count, 4), "{write}{settings}");
+            assert!(!place.out().join(plan).exists());
+            // From now on that is what is there.
+            let refused = place.run(arguments).ended(1);
+            if count > 1 {
+                refused.tells(&[&place.names()[0], &format!(".{key}.millstream.json")]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_single_file_that_stays_is_resumed_by_its_own_run_alone() {
+    for place in [Place::folder(), Place::bucket()] {
+        for kill in ["files.before", "files.after", "files.listed", "publish.after"] {
+            let _ = fs_err::remove_dir_all(place.out());
+            fs_err::remove_dir_all(place.lab.path(".state")).unwrap_or_default();
+            place.job("x.csv", ", mode: error");
+            place.rows(&[(ONE, 0..2)]);
+            assert!(place.kill(kill), "{kill}");
+            let is_there = kill != "files.before";
+            if is_there {
+                place.run(&[]).ended(1).tells(&["x.csv exists already"]);
+                let _ = fs_err::remove_dir_all(place.lab.path(".state"));
+                let _ = fs_err::remove_dir_all(place.out());
+                assert!(place.kill(kill), "{kill}");
+            }
+            place.run(&["--resume"]).ok();
+            assert_eq!(place.seen(), expected(&[(ONE, 0..2)]), "{kill}");
+            assert!(!place.out().join(".x.csv.millstream.json").exists(), "no list stays beside a single file");
+            place.run(&[]).ended(1).tells(&["x.csv exists already"]);
+        }
+    }
+}
+
+#[test]
+fn what_was_moved_away_keeps_no_run_from_writing() {
+    for place in [Place::folder(), Place::bucket()] {
+        place.job("x.csv", ", shards: {count: 2, mod: id}, mode: error");
+        place.rows(&[(ONE, 0..2)]);
+        place.run(&[]).ok();
+        let names = place.names();
+        fs_err::remove_file(place.out().join(&names[0])).expect("a file");
+        place.run(&[]).ended(1).tells(&["1 file of those", &names[1], "move them away"]);
+        fs_err::remove_file(place.out().join(&names[1])).expect("a file");
+        place.run(&[]).ok();
+        assert_eq!(place.names(), names);
+    }
+}
+
+#[test]
 fn appended_files_stand_beside_those_of_earlier_runs() {
     for place in [Place::folder(), Place::bucket()] {
         place.job("a.csv", ", mode: append");
