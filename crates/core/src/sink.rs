@@ -126,6 +126,18 @@ pub trait Sink: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Finishes what a run that died had committed, so that [`Sink::reach`] sees the target as it will be; whether there
+    /// was something to finish.
+    async fn recover(&self, _context: &SourceContext, _resumes: Option<&str>) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// The run has ended, and cannot be resumed any more: removes what was kept for that. `first` is the first run of its
+    /// resume chain.
+    async fn settle(&self, _context: &SourceContext, _first: &str) -> Result<()> {
+        Ok(())
+    }
+
     /// What it would do, in a line or a statement for `explain`.
     fn describe(&self, schema: SchemaRef) -> String;
 

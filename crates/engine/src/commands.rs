@@ -14,7 +14,7 @@ use millstream_core::{Error, Result};
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
 
 use crate::machine::Machine;
-use crate::prepare::{Base, Failure, Reach, prepare, prepare_with_sinks};
+use crate::prepare::{Asked, Base, Failure, Reach, prepare, prepare_with_sinks};
 use crate::rejects::{Entry, LeftOut};
 use crate::{fault, ledgers, overlap, sql};
 
@@ -63,7 +63,7 @@ pub fn check(job: &Job, machine: Machine, offline: bool) -> Result<Checked, Fail
     let base = Base::new(machine)?;
     let reach = if offline { Reach::Offline } else { Reach::Online };
     base.runtimes.workers().block_on(async {
-        let prepared = prepare_with_sinks(&base, job, reach, None).await?;
+        let prepared = prepare_with_sinks(&base, job, reach, Asked::Check).await?;
         Failure::of(prepared.unopened())?;
         if prepared.unknown.is_empty() {
             ledgers::ways(job, &prepared.plan_sinks(job).await?)?;

@@ -14,7 +14,9 @@ use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use millstream_core::error::printable;
 use millstream_core::format::{BATCH_ROWS, Format};
+use millstream_core::sink::Sink;
 use millstream_core::source::{CacheUse, SourceContext};
+use millstream_core::{Budget, Error, ErrorKind, Registry, Result, StepKind, Steps};
 use millstream_core::{Budget, Error, Registry, Result, StepKind, Steps};
 use millstream_format::Guess;
 use millstream_job::{AddColumn, Job, Lint, SinkStep, SortKey, SourceStep, Transform, TransformStep};
@@ -206,6 +208,15 @@ pub enum Reach {
     Online,
 }
 
+/// Why targets are looked at.
+#[derive(Debug, Clone, Copy)]
+pub enum Asked<'a> {
+    /// Nothing may change.
+    Check,
+    /// The job begins to run. `resumes` is the first run of the resume chain, if there is one.
+    Run { resumes: Option<&'a str> },
+}
+
 /// Looks at the sources and plans the steps of `job`. What is wrong with any of them comes at once.
 pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prepared<'a>, Failure> {
     let (prepared, failure) = look(base, job, reach).await;
@@ -214,16 +225,16 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prep
 }
 
 /// The same, and looks at the targets, also where a source or a transform is wrong: all that keeps `job` from running, as far
-/// as that is known before it runs, at once. `resumes` is the first run of the resume chain.
+/// as that is known before it runs, at once.
 pub async fn prepare_with_sinks<'a>(
     base: &'a Base,
     job: &Job,
     reach: Reach,
-    resumes: Option<&str>,
+    asked: Asked<'_>,
 ) -> Result<Prepared<'a>, Failure> {
     let (prepared, mut failure) = look(base, job, reach).await;
     if reach == Reach::Online {
-        failure.add(prepared.check_sinks(job, resumes).await);
+        failure.add(prepared.check_sinks(job, asked).await);
     }
     failure.none()?;
     Ok(prepared)
@@ -498,19 +509,35 @@ impl Prepared<'_> {
         self.base.source_context()
     }
 
-    /// Everything that keeps the sinks from taking the rows, at once. `resumes` is the first run of the resume chain.
-    async fn check_sinks(&self, job: &Job, resumes: Option<&str>) -> Failure {
+    /// Everything that keeps the sinks from taking the rows, at once.
+    async fn check_sinks(&self, job: &Job, asked: Asked<'_>) -> Failure {
         let mut failure = Failure::default();
         for sink in &job.sinks {
             let Some(columns) = self.sink_columns(sink) else { continue };
             let checked = match sink.sink.check(columns).await {
-                Ok(()) => sink.sink.reach(&self.base.source_context(), resumes).await,
+                Ok(()) => self.reach_target(sink.sink.as_ref(), asked).await,
                 faults => faults,
             };
             let errors = checked.err().into_iter().flatten();
             failure.errors.extend(errors.map(|error| error.in_step(&sink.name.value)));
         }
         failure
+    }
+
+    /// Whether the target would take the rows. What a run that died had committed there is finished first by a run that
+    /// would be refused for it otherwise.
+    async fn reach_target(&self, sink: &dyn Sink, asked: Asked<'_>) -> Result<(), Vec<Error>> {
+        let context = self.base.source_context();
+        let Asked::Run { resumes } = asked else { return sink.reach(&context, None).await };
+        let faults = match sink.reach(&context, resumes).await {
+            Err(faults) if faults.iter().any(|fault| fault.kind() == ErrorKind::Refused) => faults,
+            reached => return reached,
+        };
+        match sink.recover(&context, resumes).await {
+            Ok(true) => sink.reach(&context, resumes).await,
+            Ok(false) => Err(faults),
+            Err(error) => Err(vec![error]),
+        }
     }
 
     /// Physical plans for all sinks of `job`.

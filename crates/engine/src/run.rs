@@ -25,7 +25,7 @@ use crate::ledgers::{self, OpenLedger, Place};
 use crate::load::LoadExec;
 use crate::memory;
 use crate::plan::shared::Physical;
-use crate::prepare::{Base, Failure, Prepared, Reach, prepare_with_sinks};
+use crate::prepare::{Asked, Base, Failure, Prepared, Reach, prepare_with_sinks};
 use crate::read::exec::ReadExec;
 use crate::rejects::log::Line;
 use crate::rejects::replay::Replay;
@@ -118,7 +118,8 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
     let committing = AtomicBool::new(false);
     let work = async {
         let checked = async {
-            let prepared = prepare_with_sinks(&base, job, Reach::Online, place.resumes.as_deref()).await?;
+            let asked = Asked::Run { resumes: place.resumes.as_deref() };
+            let prepared = prepare_with_sinks(&base, job, Reach::Online, asked).await?;
             (watch.warn)(&prepared.warnings);
             place.accept(job, &prepared)?;
             Ok::<_, Failure>(prepared)
@@ -190,6 +191,14 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
             let cause = error.cause_text().map_or(String::new(), |cause| format!(": {cause}"));
             result.summary.push_str(&format!(", but {}{cause}; the next run does it", error.what()));
         }
+    }
+    if !done.nothing_new {
+        base.runtimes.workers().block_on(async {
+            for sink in &job.sinks {
+                // What stays is in nobody's way: it only says whose the files are.
+                let _ = sink.sink.settle(&base.source_context(), done.logical()).await;
+            }
+        });
     }
     Ok(report)
 }

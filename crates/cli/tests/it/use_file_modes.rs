@@ -266,6 +266,101 @@ fn error_refuses_what_is_there_and_stays_the_alias_of_overwrite() {
 }
 
 #[test]
+fn a_file_of_a_name_that_went_long_ago_is_nobody_elses() {
+    for place in [Place::folder(), Place::bucket()] {
+        place.job("{value}.csv", ", split: day, mode: replace");
+        place.rows(&[(ONE, 0..2), (TWO, 2..4)]);
+        place.run(&[]).ok();
+        place.rows(&[("2026-01-03", 4..6)]);
+        place.run(&[]).ok();
+        assert_eq!(place.names(), ["2026-01-03.csv"]);
+        assert_eq!(place.list("{value}.csv").get("stale"), None);
+        // A list that has them still, of a version that left them there.
+        let mut list = place.list("{value}.csv");
+        list["stale"] = json!([format!("{ONE}.csv"), format!("{TWO}.csv")]);
+        fs_err::write(place.out().join(".{value}.csv.millstream.json"), list.to_string()).expect("a list");
+        let mine = [ONE, TWO].map(|day| place.out().join(format!("{day}.csv")));
+        mine.iter().for_each(|path| fs_err::write(path, "id,day\n77,mine\n").expect("a file"));
+        for mode in ["partitions", "append", "replace"] {
+            place.job("{value}.csv", &format!(", split: day, mode: {mode}"));
+            place.rows(&[("2026-01-04", 6..8)]);
+            place.run(&[]).ok();
+            assert!(mine.iter().all(|path| path.exists()), "{mode} has removed what is in no list");
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_was_cut_short_is_finished_though_the_run_is_refused() {
+    let place = Place::folder();
+    for (write, settings, key, kill, count) in [
+        ("x.csv", ", mode: error", "x.csv", "files.after", 1),
+        ("x.csv", ", shards: {count: 2, mod: id}, mode: error", "x.csv", "files.renamed", 2),
+        ("{value}.csv", ", split: day", "{value}.csv", "files.after", 2),
+    ] {
+        for arguments in [&[][..], &["--restart"]] {
+            let _ = fs_err::remove_dir_all(place.out());
+            fs_err::remove_dir_all(place.lab.path(".state")).unwrap_or_default();
+            place.job(write, settings);
+            place.rows(&[(ONE, 0..2), (TWO, 2..4)]);
+            assert!(place.kill(kill), "{kill}");
+            let before = place.names();
+            let plan = format!(".{key}.tmp/plan.json");
+            let told = ["waits to be finished by the next run", &plan, "`millstream run` finishes the commit first"];
+            place.ran(&["check", "job.yaml"], None).ended(1).tells(&told);
+            assert_eq!(place.names(), before, "a check changes nothing");
+            place.run(arguments).ended(1).tells(&["`mode: replace`"]);
+            assert_eq!((place.names().len(), place.seen().len()), (count, 4), "{write}{settings}");
+            assert!(!place.out().join(plan).exists());
+            // From now on that is what is there.
+            let list = format!("{key}.millstream.json");
+            let told = if count > 1 { list.as_str() } else { "x.csv exists already" };
+            assert!(count == 1 || place.out().join(format!(".{list}")).exists());
+            place.run(arguments).ended(1).tells(&[told]);
+        }
+    }
+}
+
+#[test]
+fn a_single_file_that_stays_is_resumed_by_its_own_run_alone() {
+    for place in [Place::folder(), Place::bucket()] {
+        for kill in ["files.before", "files.after", "files.listed", "publish.after"] {
+            let _ = fs_err::remove_dir_all(place.out());
+            fs_err::remove_dir_all(place.lab.path(".state")).unwrap_or_default();
+            place.job("x.csv", ", mode: error");
+            place.rows(&[(ONE, 0..2)]);
+            assert!(place.kill(kill), "{kill}");
+            let is_there = kill != "files.before";
+            if is_there {
+                place.run(&[]).ended(1).tells(&["x.csv exists already"]);
+                let _ = fs_err::remove_dir_all(place.lab.path(".state"));
+                let _ = fs_err::remove_dir_all(place.out());
+                assert!(place.kill(kill), "{kill}");
+            }
+            place.run(&["--resume"]).ok();
+            assert_eq!(place.seen(), expected(&[(ONE, 0..2)]), "{kill}");
+            assert!(!place.out().join(".x.csv.millstream.json").exists(), "no list stays beside a single file");
+            place.run(&[]).ended(1).tells(&["x.csv exists already"]);
+        }
+    }
+}
+
+#[test]
+fn what_was_moved_away_keeps_no_run_from_writing() {
+    for place in [Place::folder(), Place::bucket()] {
+        place.job("x.csv", ", shards: {count: 2, mod: id}, mode: error");
+        place.rows(&[(ONE, 0..2)]);
+        place.run(&[]).ok();
+        let names = place.names();
+        fs_err::remove_file(place.out().join(&names[0])).expect("a file");
+        place.run(&[]).ended(1).tells(&["1 file of those", &names[1], "move them away"]);
+        fs_err::remove_file(place.out().join(&names[1])).expect("a file");
+        place.run(&[]).ok();
+        assert_eq!(place.names(), names);
+    }
+}
+
+#[test]
 fn appended_files_stand_beside_those_of_earlier_runs() {
     for place in [Place::folder(), Place::bucket()] {
         place.job("a.csv", ", mode: append");

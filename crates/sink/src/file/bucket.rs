@@ -16,7 +16,7 @@
 //! A store takes parts of some megabytes only, so every open object holds up to that much. All of them together hold a
 //! part of the budget; what is more goes to scratch until a part is full.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -74,9 +74,43 @@ impl Place for Bucket {
         far.reach(wanted, first, resumes).await.err().into_iter().collect()
     }
 
+    async fn recover(&self, wanted: &Wanted, context: &SourceContext, resumes: Option<&str>) -> Result<bool> {
+        let far = self.far(&wanted.target, context.clone());
+        if !far.read_list().await?.is_some_and(|listed| listed.plan.unfinished) {
+            return Ok(false);
+        }
+        match far.recovered().await? {
+            Some(Listed { plan, .. }) if plan.unfinished && wanted.admit(Some(&plan), resumes, "").is_err() => {
+                Err(wanted.incomplete(&far.list(), None))
+            }
+            _ => Ok(true),
+        }
+    }
+
+    async fn settle(&self, wanted: &Wanted, context: &SourceContext, first: &str) -> Result<()> {
+        if wanted.target.is_set() || wanted.mode != FileMode::Error {
+            return Ok(());
+        }
+        let far = self.far(&wanted.target, context.clone());
+        match far.read_list().await? {
+            Some(listed) if wanted.keeps_until_end(&listed.plan, first) => {
+                far.store.remove(&far.context, &far.list()).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>> {
         let far = self.far(&wanted.target, super::network(context));
         let earlier = far.recovered().await?;
+        let earlier = match far.still_there(wanted, earlier.clone(), Some(&context.first)).await? {
+            // What the user has moved away is in nobody's way, nor its list.
+            None if earlier.is_some() => {
+                far.store.remove(&far.context, &far.list()).await?;
+                None
+            }
+            there => there,
+        };
         let plan = earlier.as_ref().map(|listed| &listed.plan);
         let mark = context.mark.clone();
         let is_there = mark.as_ref().zip(plan).is_some_and(|(mark, plan)| plan.has(mark));
@@ -160,7 +194,12 @@ impl Far {
 
     async fn reach(&self, wanted: &Wanted, first: &[String], resumes: Option<&str>) -> Result<()> {
         let earlier = self.read_list().await?;
-        wanted.admit(earlier.as_ref().map(|listed| &listed.plan), resumes, &self.list())?;
+        let earlier = self.still_there(wanted, earlier, resumes).await?;
+        let plan = earlier.as_ref().map(|listed| &listed.plan);
+        wanted.admit(plan, resumes, &self.list()).map_err(|error| match plan {
+            Some(plan) if plan.unfinished => wanted.waiting(plan, &self.list()),
+            _ => error,
+        })?;
         // What is listed is the run's own by now.
         if wanted.mode == FileMode::Error && earlier.is_none() {
             self.none_exists(first.iter().take(LOOKED_UP).cloned().collect(), wanted.mode).await?;
@@ -179,6 +218,34 @@ impl Far {
             Some(stored) => Ok(Some(Listed { plan: Plan::from_text(&stored.content, &uri)?, stored })),
             None => Ok(None),
         }
+    }
+
+    /// Leaves of a list only the files that are there, if that matters: `None` if that is none. So many are looked up
+    /// only, and of an unfinished one none.
+    async fn still_there(
+        &self,
+        wanted: &Wanted,
+        listed: Option<Listed>,
+        resumes: Option<&str>,
+    ) -> Result<Option<Listed>> {
+        let Some(mut listed) = listed else { return Ok(None) };
+        if listed.plan.unfinished || listed.plan.files.len() > LOOKED_UP || !wanted.looks_at(&listed.plan, resumes) {
+            return Ok(Some(listed));
+        }
+        let there = Mutex::new(HashSet::new());
+        each(listed.plan.files.iter().map(|file| file.path.clone()).collect(), |path| {
+            let (far, uri, there) = (self.clone(), self.target.uri(&path), &there);
+            async move {
+                if far.store.length(&far.context, &uri).await?.is_some() {
+                    there.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+                }
+                Ok(())
+            }
+        })
+        .await?;
+        let there = there.into_inner().unwrap_or_else(PoisonError::into_inner);
+        listed.plan.files.retain(|file| there.contains(&file.path));
+        Ok(Some(listed).filter(|listed| !listed.plan.files.is_empty()))
     }
 
     /// Writes the list if it is still as it was `before`; `false` if it is not.

@@ -56,8 +56,30 @@ impl Place for Folder {
         blocking(|| earlier_fault(wanted, first, resumes)).err().into_iter().collect()
     }
 
+    async fn recover(&self, wanted: &Wanted, _: &SourceContext, _: Option<&str>) -> Result<bool> {
+        blocking(|| match committed_path(&wanted.target).symlink_metadata() {
+            Ok(_) => Temporary::begin(&wanted.target, RECOVERY).map(|_| true),
+            Err(_) => Ok(false),
+        })
+    }
+
+    async fn settle(&self, wanted: &Wanted, _: &SourceContext, first: &str) -> Result<()> {
+        let is_done = |plan: &Option<Plan>| plan.as_ref().is_some_and(|plan| wanted.keeps_until_end(plan, first));
+        blocking(|| {
+            if !is_done(&known_plan(&wanted.target)?) {
+                return Ok(());
+            }
+            let (temporary, listed) = Temporary::begin(&wanted.target, first)?;
+            if is_done(&listed) { temporary.remove_list() } else { Ok(()) }
+        })
+    }
+
     async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>> {
-        let (temporary, earlier) = blocking(|| Temporary::begin(&wanted.target, &context.run))?;
+        let (temporary, mut earlier) = blocking(|| Temporary::begin(&wanted.target, &context.run))?;
+        if !still_there(wanted, earlier.as_mut(), Some(&context.first)) {
+            blocking(|| temporary.remove_list())?;
+            earlier = None;
+        }
         let mark = context.mark.clone();
         let is_there = mark.as_ref().zip(earlier.as_ref()).is_some_and(|(mark, earlier)| earlier.has(mark));
         if !is_there {
@@ -95,7 +117,7 @@ impl Place for Folder {
 
 /// The list of the files that are there, or will be once the next run has finished a commit.
 fn known_plan(target: &Target) -> Result<Option<Plan>> {
-    match read_plan(&temporary_folder(target).join(COMMITTED))? {
+    match read_plan(&committed_path(target))? {
         Some(committed) => Ok(Some(committed)),
         None => read_plan(&listed_path(target)),
     }
@@ -104,13 +126,27 @@ fn known_plan(target: &Target) -> Result<Option<Plan>> {
 /// What earlier runs have left that this one may not touch.
 fn earlier_fault(wanted: &Wanted, first: &[String], resumes: Option<&str>) -> Result<()> {
     let (target, list) = (&wanted.target, listed_path(&wanted.target));
-    let earlier = known_plan(target)?;
+    if let Some(committed) = read_plan(&committed_path(target))? {
+        let place = committed_path(target).display().to_string();
+        return wanted.admit(Some(&committed), resumes, &place).map_err(|_| wanted.waiting(&committed, &place));
+    }
+    let mut earlier = read_plan(&list)?;
+    if !still_there(wanted, earlier.as_mut(), resumes) {
+        earlier = None;
+    }
     wanted.admit(earlier.as_ref(), resumes, &list.display().to_string())?;
     // What is listed is the run's own by now.
     match wanted.mode == FileMode::Error && earlier.is_none() {
         true => first.iter().try_for_each(|name| existing_fault(&target.folder().join(name), wanted.mode)),
         false => Ok(()),
     }
+}
+
+/// Leaves of a list only the files that are there, if that matters; whether there is one.
+fn still_there(wanted: &Wanted, earlier: Option<&mut Plan>, resumes: Option<&str>) -> bool {
+    let Some(plan) = earlier.filter(|plan| wanted.looks_at(plan, resumes)) else { return true };
+    plan.files.retain(|file| wanted.target.folder().join(&file.path).symlink_metadata().is_ok());
+    !plan.files.is_empty()
 }
 
 /// A load into a folder.
@@ -151,7 +187,9 @@ impl Staging for InFolder {
     async fn prepare(&self, files: Vec<PlannedFile>) -> Result<()> {
         let run = Run { name: &self.run, first: &self.first, marker: self.mark.as_deref() };
         let list = listed_path(&self.wanted.target).display().to_string();
-        let plan = self.wanted.plan(files, self.earlier.as_ref(), run, &list)?;
+        let mut plan = self.wanted.plan(files, self.earlier.as_ref(), run, &list)?;
+        // The list that is there until this one takes its place says what goes; one that stays never does.
+        plan.stale.clear();
         blocking(|| self.temporary().prepare(&plan, self.wanted.mode, self.earlier.as_ref(), &self.step))
     }
 
@@ -255,6 +293,9 @@ impl Draft for StagedFile {
         blocking(|| self.flush()).map_err(|error| path_error("write", &self.shown, &error))
     }
 }
+
+/// What the lock says while a commit is finished by a run that may not begin.
+const RECOVERY: &str = "that finishes the commit of an earlier one";
 
 /// The list of what is prepared, in the temporary folder.
 const PREPARED: &str = "plan.new";
@@ -445,6 +486,12 @@ impl Temporary {
         sync_folder(&self.folder)
     }
 
+    /// Removes the list of the files that are there.
+    fn remove_list(&self) -> Result<()> {
+        remove_if_there(&self.listed)?;
+        sync_folder(&self.folder)
+    }
+
     /// Removes the files of the set that was there before and that the new one does not replace: old rows must not
     /// stay beside new ones.
     fn remove_stale(&self, plan: &Plan) -> Result<Vec<String>> {
@@ -496,6 +543,11 @@ impl Drop for Temporary {
 /// `.NAME.tmp` beside the result.
 fn temporary_folder(target: &Target) -> PathBuf {
     target.folder().join(format!(".{}.tmp", target.key()))
+}
+
+/// The list of what a run has committed, until all of it is done.
+fn committed_path(target: &Target) -> PathBuf {
+    temporary_folder(target).join(COMMITTED)
 }
 
 /// `.NAME.millstream.json` beside the result.

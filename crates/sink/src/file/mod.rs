@@ -123,6 +123,14 @@ impl Sink for FileSink {
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
+    async fn recover(&self, context: &SourceContext, resumes: Option<&str>) -> Result<bool> {
+        self.place.recover(&self.wanted, context, resumes).await
+    }
+
+    async fn settle(&self, context: &SourceContext, first: &str) -> Result<()> {
+        self.place.settle(&self.wanted, context, first).await
+    }
+
     fn describe(&self, _schema: SchemaRef) -> String {
         let mut line = format!("{} to {}", self.encoding.describe(), self.wanted.target.shown());
         if let Some(routing) = self.routing() {

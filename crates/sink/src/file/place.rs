@@ -37,6 +37,16 @@ impl Wanted {
         Wanted { target, mode, chosen, split: spec.split.clone() }
     }
 
+    /// Whether the list `plan` stays beside a single file until its run, the chain of which began with `first`, has ended.
+    pub(crate) fn keeps_until_end(&self, plan: &Plan, first: &str) -> bool {
+        self.mode == FileMode::Error && !self.target.is_set() && !plan.unfinished && plan.is_of(first)
+    }
+
+    /// Whether it matters which of the files of `plan` are there still: what the user has moved away is in nobody's way.
+    pub(crate) fn looks_at(&self, plan: &Plan, resumes: Option<&str>) -> bool {
+        self.mode == FileMode::Error && !resumes.is_some_and(|first| plan.is_of(first))
+    }
+
     /// The same for files with `run` in their names.
     pub(crate) fn of_run(&self, run: &str) -> Self {
         Wanted { target: self.target.of_run(run), ..self.clone() }
@@ -59,6 +69,12 @@ pub(crate) trait Place: Debug + Send + Sync {
         context: &SourceContext,
         resumes: Option<&str>,
     ) -> Vec<Error>;
+
+    /// Finishes what a dead run had committed; whether there was something to finish. `resumes` as for `reach`.
+    async fn recover(&self, wanted: &Wanted, context: &SourceContext, resumes: Option<&str>) -> Result<bool>;
+
+    /// Removes the list that was kept only while the run chain that began with `first` had not ended.
+    async fn settle(&self, wanted: &Wanted, context: &SourceContext, first: &str) -> Result<()>;
 
     /// Begins a load, and finishes or removes what a dead run left.
     async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>>;

@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 use millstream_core::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::place::Wanted;
+use super::place::{self, Wanted};
 use super::spec::FileMode;
 
 /// The list of the files of one target.
@@ -123,14 +123,18 @@ impl Plan {
                 .cause(format!("its version is {version}, and this program reads versions up to {PLAN_VERSION}"))
                 .hint("run the newer version, or write to another path"));
         }
-        let plan: Plan = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
+        let mut plan: Plan = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         let inside = |path: &str| {
             !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
         };
         let outside = plan.paths().find(|path| !inside(path)).map(str::to_owned);
         match outside {
             Some(path) => Err(damaged(format!("the path `{path}` leads out of the folder"))),
-            None => Ok(plan),
+            None => {
+                // What it says to be removed is removed by now, and a file of that name is somebody else's.
+                plan.stale.retain(|_| plan.unfinished);
+                Ok(plan)
+            }
         }
     }
 
@@ -152,7 +156,7 @@ impl Plan {
     }
 
     /// Whether the run with the first run `first` of its chain may replace all of it as its own.
-    fn is_of(&self, first: &str) -> bool {
+    pub(crate) fn is_of(&self, first: &str) -> bool {
         self.first.as_deref().unwrap_or(&self.run) == first
     }
 
@@ -203,13 +207,42 @@ impl Wanted {
         let adds = matches!(earlier.mode, Some(FileMode::Partitions | FileMode::Append));
         match self.mode {
             _ if own => Ok(()),
-            FileMode::Error => Err(earlier_fault(&self.target.shown())),
+            FileMode::Error if earlier.files.is_empty() => Ok(()),
+            FileMode::Error => Err(self.earlier_fault(earlier, list)),
             FileMode::Replace if !self.chosen && (self.split.is_some() || adds) && !earlier.files.is_empty() => {
                 Err(self.undecided(earlier, list))
             }
             FileMode::Replace | FileMode::Append => Ok(()),
             FileMode::Partitions => self.valued(earlier, list).map(drop),
         }
+    }
+
+    /// There are files already that shall stay, those of `there`.
+    fn earlier_fault(&self, there: &Plan, list: &str) -> Error {
+        let shown = self.target.shown();
+        if !self.target.is_set() {
+            return place::existing_fault(&shown, self.mode);
+        }
+        let count = crate::shared::counted(there.files.len() as u64, "file");
+        let example = there.files.first().map_or("", |file| file.path.as_str());
+        Error::refused(format!("an earlier run's files {shown} exist already"))
+            .cause(format!("{count} of those in the list {list} exist, such as {example}"))
+            .hint("move them away, or write `mode: replace` to replace them")
+    }
+
+    /// The commit of an earlier run was cut short, the next run finishes it, and this one may not begin then. `plan` is
+    /// what was committed, and is at `place`.
+    pub(crate) fn waiting(&self, plan: &Plan, place: &str) -> Error {
+        let count = crate::shared::counted(plan.files.len() as u64, "file");
+        Error::refused(format!(
+            "the commit of an earlier run to {} was cut short, and waits to be finished by the next run",
+            self.target.shown()
+        ))
+        .cause(format!("{place} is the list of what run {} has committed: {count}", plan.run))
+        .hint(
+            "`millstream run` finishes the commit first, and is then refused, as those files stay; with `--resume`, the job \
+             that was writing them goes on with its last run",
+        )
     }
 
     /// The commit of an earlier run was cut short, and cannot be finished any more: `value` is one of those that lack
@@ -330,19 +363,14 @@ impl Wanted {
             first: Some(run.first.to_owned()),
             mode: Some(self.mode),
             split: self.split.clone(),
-            set: self.target.is_set(),
+            // A single file must not be replaced but by its own run: until it has ended, its list says which that is.
+            set: self.target.is_set() || self.mode == FileMode::Error,
             unfinished: false,
             stale: earlier.map_or_else(Vec::new, |earlier| earlier.stale_beside(&files)),
             files,
             markers,
         })
     }
-}
-
-/// What is told if there is a set already that shall stay.
-fn earlier_fault(shown: &str) -> Error {
-    Error::refused(format!("an earlier run's files {shown} exist already"))
-        .hint("move them away, or write `mode: replace` to replace them")
 }
 
 /// Two files of one load must not have one name.
