@@ -17,7 +17,6 @@ use millstream_core::format::{BATCH_ROWS, Format};
 use millstream_core::sink::Sink;
 use millstream_core::source::{CacheUse, SourceContext};
 use millstream_core::{Budget, Error, ErrorKind, Registry, Result, StepKind, Steps};
-use millstream_core::{Budget, Error, Registry, Result, StepKind, Steps};
 use millstream_format::Guess;
 use millstream_job::{AddColumn, Job, Lint, SinkStep, SortKey, SourceStep, Transform, TransformStep};
 use serde_json::Value;
