@@ -212,8 +212,11 @@ pub enum Reach {
 pub enum Asked<'a> {
     /// Nothing may change.
     Check,
-    /// The job begins to run. `resumes` is the first run of the resume chain, if there is one.
-    Run { resumes: Option<&'a str> },
+    /// The job begins to run.
+    Run {
+        /// The first run of the resume chain, if there is one.
+        resumes: Option<&'a str>,
+    },
 }
 
 /// Looks at the sources and plans the steps of `job`. What is wrong with any of them comes at once.
