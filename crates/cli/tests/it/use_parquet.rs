@@ -269,7 +269,11 @@ fn a_file_holds_no_more_memory_than_there_is() {
     ]);
     assert!(peak < 256e6, "{:.1} MB", peak / 1e6);
     let (ran, _) = starved("prefixes", "SELECT length(v) AS n FROM s", "");
-    ran.ended(1).tells(&["unpacks to 300 MB, more than 400 times its size", "column v\n", "raise `limits: {ratio: …}`"]);
+    ran.ended(1).tells(&[
+        "unpacks to 300 MB, more than 400 times its size",
+        "column v\n",
+        "raise `limits: {ratio: …}`",
+    ]);
     // What is long and comes bit by bit is read.
     for (name, length, bytes) in [
         ("dictionary-text", "octet_length(v)", 2_100_000_000_u64),
