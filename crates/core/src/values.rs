@@ -22,7 +22,7 @@ pub fn check(batch: &RecordBatch) -> Result<()> {
     for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
         if let Some(error) = fault(column, 0..column.len()) {
             let hint = match error.what() == NOT_WITHIN_A_DAY {
-                true => "times go from 00:00:00 to 24:00:00: leave out rows with others, or make text of them",
+                true => "times go from 00:00:00 to before 24:00:00: leave out rows with others, or make text of them",
                 false => "CAST the column to a type that holds it: decimal(38, 2), float64, utf8",
             };
             // It is too late to leave the row out.
@@ -121,9 +121,9 @@ fn time<T: ArrowPrimitiveType>(values: &ArrayRef, range: Range<usize>, per_secon
 where
     T::Native: Into<i64>,
 {
-    // PostgreSQL and MariaDB know 24:00:00, too.
+    // Not 24:00:00, which PostgreSQL knows: a csv sink would write 00:00:00.
     let day = 86_400 * per_second;
-    let index = outside::<T>(values, range, |value| (0..=day).contains(&value.into()))?;
+    let index = outside::<T>(values, range, |value| (0..day).contains(&value.into()))?;
     let value: i64 = values.as_primitive::<T>().value(index).into();
     let sign = if value < 0 { "-" } else { "" };
     let (whole, part) =
@@ -177,12 +177,14 @@ mod tests {
 
     #[test]
     fn a_time_is_within_a_day() {
-        assert_eq!(text(Time32SecondArray::from(vec![0, 86_399, 86_400])), None, "24:00:00 is the end of a day");
-        assert_eq!(text(Time32SecondArray::from(vec![86_401])).as_deref(), Some("24:00:01"));
+        assert_eq!(text(Time32SecondArray::from(vec![0, 86_399])), None);
+        assert_eq!(text(Time32SecondArray::from(vec![86_400])).as_deref(), Some("24:00:00"));
         assert_eq!(text(Time64MicrosecondArray::from(vec![86_400_000_001])).as_deref(), Some("24:00:00.000001"));
         let batch = |column: ArrayRef| RecordBatch::try_from_iter([("t", column)]).expect("a batch");
         let hint = |column| check(&batch(column)).expect_err("refused").hint_text().unwrap_or_default().to_owned();
-        assert!(hint(Arc::new(Time32SecondArray::from(vec![-1]))).starts_with("times go from 00:00:00 to 24:00:00"));
+        assert!(
+            hint(Arc::new(Time32SecondArray::from(vec![-1]))).starts_with("times go from 00:00:00 to before 24:00:00")
+        );
         let decimals = Decimal128Array::from(vec![1000]).with_precision_and_scale(2, 0).expect("a type");
         assert!(hint(Arc::new(decimals)).starts_with("CAST the column"));
         assert_eq!(text(Time64MicrosecondArray::from(vec![-13_899_000_000])).as_deref(), Some("-03:51:39"));

@@ -170,15 +170,6 @@ fn a_sum_of_decimals_has_all_of_its_digits_or_is_refused() {
 }
 
 #[test]
-fn a_time_may_be_the_end_of_a_day() {
-    let job = "sources:\n  s: {read: in.csv, csv: {columns: {t: time}}}\nsinks:\n  o: {from: s, write: out.csv}\n";
-    let lab = Lab::with_job(job);
-    lab.file("in.csv", "t\n23:59:59\n24:00:00\n");
-    run(&lab, &[]).ok();
-    assert_eq!(lab.read("out.csv"), "t\n23:59:59\n24:00:00\n");
-}
-
-#[test]
 fn files_and_row_groups_without_rows_are_read() {
     assert_eq!(rows("empty", "SELECT * FROM s"), [] as [Value; 0]);
     assert_eq!(rows("empty", "SELECT count(name) AS n FROM s"), [json!({"n": 0})]);
