@@ -138,7 +138,8 @@ fn rights_that_a_user_of_a_server_lacks_are_said_before_the_run() {
     postgres.query(&other, TABLE);
     postgres.query(&other, &format!("CREATE USER {user}_{other} PASSWORD '{PASSWORD}'"));
     let in_postgres = |sql: &str| postgres.query(&other, &sql.replace("USER", &format!("{user}_{other}")));
-    let servers: [(&dyn Fn(&str) -> Vec<String>, String); 2] = [
+    type Query<'a> = &'a dyn Fn(&str) -> Vec<String>;
+    let servers: [(Query, String); 2] = [
         (&in_mariadb, mariadb.url(&name).replace(USER, &format!("{user}_{name}"))),
         (&in_postgres, postgres.url(&other).replace(USER, &format!("{user}_{other}"))),
     ];
