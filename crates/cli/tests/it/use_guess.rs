@@ -276,8 +276,8 @@ fn a_first_record_of_data_is_not_skipped_by_a_hint() {
     ]);
     let block = "a.tsv, csv: {header: false, columns: {id: int64, name: utf8, town: utf8}}}";
     lab.file("job.yaml", lab.read("job.yaml").replace("a.tsv}", block));
-    let rows = csv_rows(&lab.run(&["run", "job.yaml", "-q"]).ok().stdout);
-    assert_eq!(rows, [["1", "Kabarnet", "Kabarnet"], ["2", "Eldama", "Ravine"]]);
+    let ran = lab.run(&["run", "job.yaml", "-q"]);
+    assert_eq!(ran.ok().stdout, "1,Kabarnet,Kabarnet\n2,Eldama,Ravine\n");
 }
 
 #[test]
