@@ -139,7 +139,8 @@ pub fn sound_job(global: &Global, output: Output, path: &str, running: bool) -> 
     }
 }
 
-/// The lints of a job that has errors, and what is wrong with its sound entries as far as that is known without a network.
+/// The lints of a job that has errors, and what is wrong with its sound entries as far as that is known without a
+/// network.
 fn all_faults(loaded: Loaded, machine: Machine) -> Failure {
     let mut all = Failure { lints: loaded.lints, errors: Vec::new() };
     if let Some(sound) = &loaded.sound

@@ -140,7 +140,7 @@ pub async fn check_first(reader: &Arc<Reader>, columns: &SchemaRef) -> Result<()
     if reader.format.declared().is_none() {
         return Ok(());
     }
-    // What cannot be listed, opened or unpacked is told when it is read.
+    // What cannot be listed, opened or unpacked is reported when it is read.
     let Ok(first) = units(reader, 1).await else { return Ok(()) };
     let Some(unit) = first.into_iter().next() else { return Ok(()) };
     if !is_local(reader, &unit) || !can_reopen(reader, &unit)? {
