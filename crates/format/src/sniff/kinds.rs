@@ -26,7 +26,7 @@ enum Proof {
     Binary,
     /// It is text, but of another kind than ours; lines of it can be read.
     Text,
-    /// It is of a format of ours, and no text; whoever looks for the format of a file begins with lines.
+    /// It is of a format of ours, and no text; its format is looked for in other ways.
     Ours,
 }
 

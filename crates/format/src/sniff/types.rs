@@ -271,7 +271,7 @@ fn cell(text: &str, field: &Range<usize>, syntax: &Syntax) -> Cell {
 }
 
 /// Names as the reader of the file will make them; one that is empty becomes that of its place. If two are equal, the
-/// later one gets a number, and the first such name is told.
+/// later one gets a number, and the first such name is reported.
 fn numbered(given: Vec<String>) -> (Vec<String>, Option<String>) {
     let mut names: Vec<String> = Vec::with_capacity(given.len());
     let mut taken: HashSet<String> = HashSet::with_capacity(given.len());

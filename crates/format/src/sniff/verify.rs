@@ -278,7 +278,7 @@ impl Values<'_> {
                 plain().parse::<f64>().is_ok_and(|expected| expected == value)
             }
             DataType::Utf8View => array.as_string_view().value(row) == cell.text,
-            // How it is written is told.
+            // Report how it is written.
             _ if column.format.is_some() => true,
             DataType::Date32 => {
                 let mut written = Vec::new();

@@ -75,7 +75,7 @@ pub(crate) struct PlannedFile {
     pub(crate) replaced: Option<u64>,
 }
 
-/// A `null` that is there is told from a key that is not.
+/// Distinguishes a `null` from a missing key.
 fn even_null<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(input).map(Some)
 }
