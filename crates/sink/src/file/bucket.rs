@@ -294,6 +294,10 @@ impl Far {
                 }
             })
             .await?;
+            // Another run may have done this meanwhile, and may have replaced what is to be removed here.
+            if self.read_list().await?.is_none_or(|now| now.stored.content != listed.stored.content) {
+                continue;
+            }
             match (lost.into_inner(), listed.plan.mode) {
                 (false, _) => drop(self.conclude(listed).await?),
                 // As if its run had never been: nobody reads files that were only to be added.

@@ -142,7 +142,8 @@ impl Bucket {
         let fault = fault_of(&error);
         let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
         match (fault.status, said.as_ref().map_or("", |said| said.code.as_str())) {
-            (Some(501), _) => self.put(path, content.into()).await.map(|()| true),
+            // Where something else than the condition was refused, so is this.
+            (Some(400 | 501), _) => self.put(path, content.into()).await.map(|()| true),
             (Some(304 | 412), _) | (Some(409), "BlobAlreadyExists") => self.is_there(path, &content).await,
             _ if is_missing(&fault) && before.is_some() => Ok(false),
             // Others are writing it at this moment.

@@ -721,7 +721,13 @@ fn google_is_asked_for_the_generation() {
 /// A store that does not know conditions is written to without them.
 #[test]
 fn a_store_without_conditions_is_written_to() {
-    let object = Object::new("").etag("\"e\"").fault(1, Fault::Answer(Answer::status(501)));
+    for status in [400, 501] {
+        writes_without_conditions(status);
+    }
+}
+
+fn writes_without_conditions(status: u16) {
+    let object = Object::new("").etag("\"e\"").fault(1, Fault::Answer(Answer::status(status)));
     let server = FaultServer::start(Plan::new().object("/bucket/list", object));
     let source = anonymous(&server, json!({}));
     let written = with_context(64 << 20, |context| async move {
@@ -730,7 +736,7 @@ fn a_store_without_conditions_is_written_to() {
     assert!(written.expect("it is written"));
     let conditions: Vec<bool> =
         server.requests().iter().map(|request| request.header("if-none-match").is_some()).collect();
-    assert_eq!(conditions, [true, false]);
+    assert_eq!(conditions, [true, false], "{status}");
 }
 
 /// What every store has to do when it is written to.
