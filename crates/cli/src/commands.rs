@@ -66,10 +66,11 @@ fn tell(output: Output, failure: &Failure) -> u8 {
     if errors.iter().any(|error| error.kind() == ErrorKind::OutputClosed) {
         return ErrorKind::OutputClosed.exit_code();
     }
-    tell_lints(output, lints);
+    show_lints(output, lints);
     for error in errors {
         output.tell(&message::error(output, error));
     }
+    show_summary(output, lints, errors.len());
     if output.json {
         let errors: Vec<Value> = errors.iter().map(message::error_json).collect();
         let _ = output.json(&json!({"lints": lints, "errors": errors}));
@@ -82,11 +83,20 @@ fn tell(output: Output, failure: &Failure) -> u8 {
 }
 
 fn tell_lints(output: Output, lints: &[Lint]) {
+    show_lints(output, lints);
+    show_summary(output, lints, 0);
+}
+
+fn show_lints(output: Output, lints: &[Lint]) {
     for lint in lints.iter().filter(|lint| lint.is_error() || !output.quiet) {
         output.tell(&message::lint(output, lint));
     }
-    if lints.len() > 1 {
-        output.chat(&format!("{}\n", message::summary(lints)));
+}
+
+/// How many `lints` and other errors were shown, if more than one.
+fn show_summary(output: Output, lints: &[Lint], errors: usize) {
+    if lints.len() + errors > 1 {
+        output.chat(&format!("{}\n", message::summary(lints, errors)));
     }
 }
 

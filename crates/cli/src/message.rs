@@ -84,14 +84,15 @@ pub fn error_json(error: &Error) -> Value {
     })
 }
 
-/// How many errors and warnings there are, in words.
-pub fn summary(lints: &[Lint]) -> String {
-    let errors = lints.iter().filter(|lint| lint.is_error()).count();
+/// How many errors and warnings there are, in words: `lints`, and as many `more` errors.
+pub fn summary(lints: &[Lint], more: usize) -> String {
+    let warnings = lints.iter().filter(|lint| !lint.is_error()).count();
+    let errors = lints.len() - warnings + more;
     let count = |number: usize, word: &str| match number {
         1 => format!("1 {word}"),
         number => format!("{number} {word}s"),
     };
-    match (errors, lints.len() - errors) {
+    match (errors, warnings) {
         (errors, 0) => count(errors, "error"),
         (0, warnings) => count(warnings, "warning"),
         (errors, warnings) => format!("{} and {}", count(errors, "error"), count(warnings, "warning")),

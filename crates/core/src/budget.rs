@@ -153,9 +153,7 @@ impl Budget {
     /// when no byte was reserved or given back for so long, as what holds the memory may be waiting for the one that
     /// asks. Outside of tokio, which has the timers, nothing is waited for.
     pub async fn reserve_within(self: &Arc<Self>, bytes: usize, patience: Duration) -> Option<Reservation> {
-        let fits = |used: usize| used.checked_add(bytes).filter(|total| *total <= self.limit());
-        let reserved = || self.take_if(fits).then(|| Reservation { budget: Arc::clone(self), bytes });
-        if let Some(reserved) = reserved() {
+        if let Some(reserved) = self.reserve_now(bytes) {
             return Some(reserved);
         }
         self.refuse();
@@ -167,7 +165,7 @@ impl Budget {
             let freed = self.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            if let Some(reserved) = reserved() {
+            if let Some(reserved) = self.reserve_now(bytes) {
                 return Some(reserved);
             }
             let in_time = tokio::time::timeout_at(since + patience, freed).await.is_ok();
@@ -180,16 +178,23 @@ impl Budget {
         }
     }
 
+    /// Reserves `bytes` if they are free. It counts no refusal.
+    fn reserve_now(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let fits = |used: usize| used.checked_add(bytes).filter(|total| *total <= self.limit());
+        self.take_if(fits).then(|| Reservation { budget: Arc::clone(self), bytes })
+    }
+
     /// [`Budget::reserve_within`] for code that cannot be suspended: the thread waits. Outside of a runtime that has
     /// other threads nothing is waited for.
     pub fn reserve_blocking(self: &Arc<Self>, bytes: usize, patience: Duration) -> Option<Reservation> {
-        if let Ok(reserved) = self.try_reserve("", bytes) {
+        if let Some(reserved) = self.reserve_now(bytes) {
             return Some(reserved);
         }
-        let runtime = Handle::try_current().ok().filter(|_| !patience.is_zero())?;
-        if runtime.runtime_flavor() != RuntimeFlavor::MultiThread {
+        let waits = |runtime: &Handle| !patience.is_zero() && runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
+        let Some(runtime) = Handle::try_current().ok().filter(waits) else {
+            self.refuse();
             return None;
-        }
+        };
         tokio::task::block_in_place(|| runtime.block_on(self.reserve_within(bytes, patience)))
     }
 

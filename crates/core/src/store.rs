@@ -35,8 +35,9 @@ pub trait Store: Debug + Send + Sync {
     /// Begins an object at `uri`, in place of the one that may be there.
     async fn begin(&self, context: &SourceContext, uri: &str) -> Result<Box<dyn Upload>>;
 
-    /// Makes the object appear that was brought over, by this process or by one that is no more.
-    async fn complete(&self, context: &SourceContext, brought: &Brought) -> Result<()>;
+    /// Makes the object appear that was brought over, by this process or by one that is no more; `false` if the store
+    /// has nothing of it any more, because it was completed, given up or thrown away.
+    async fn complete(&self, context: &SourceContext, brought: &Brought) -> Result<bool>;
 
     /// Gives up what was brought over: nothing of it stays.
     async fn abort(&self, context: &SourceContext, brought: &Brought) -> Result<()>;

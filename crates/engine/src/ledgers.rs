@@ -566,18 +566,16 @@ pub fn lints(job: &Job) -> Vec<Lint> {
             let reads_rows: Vec<&str> = reads_rows.copied().collect();
             let scheme = |pattern: &str| pattern.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
             let of_rows = source.read.iter().any(|read| reads_rows.contains(&scheme(&read.value).as_str()));
-            let (what, why) = if of_rows {
-                ("a database has no files", "its rows have no place of their own")
+            let hint = if of_rows {
+                "a database has no files; leave out `incremental`".to_owned()
             } else if source.read.iter().any(|read| read.value == "-") {
-                ("standard input has no files", "it cannot be read again")
+                "standard input has no files, and cannot be read again; leave out `incremental`".to_owned()
             } else if !sink.sink.may_keep_ledger() {
-                ("", "this target takes all rows at once, or its settings ask for that")
+                format!("this target takes all rows at once, or its settings ask for that; {INCREMENTAL_HINT}")
             } else {
                 continue;
             };
-            let lint = job.text.error(source.name.span, not_incremental(source, sink));
-            let why = if what.is_empty() { why.to_owned() } else { format!("{what}: {why}") };
-            lints.push(lint.hint(format!("{why}; {INCREMENTAL_HINT}")));
+            lints.push(job.text.error(source.name.span, not_incremental(source, sink)).hint(hint));
         }
     }
     lints

@@ -63,9 +63,13 @@ impl Failure {
         Failure { lints: Vec::new(), errors }.none()
     }
 
+    fn is_empty(&self) -> bool {
+        self.lints.is_empty() && self.errors.is_empty()
+    }
+
     /// Nothing, if nothing was found.
     fn none(self) -> Result<(), Failure> {
-        if self.lints.is_empty() && self.errors.is_empty() { Ok(()) } else { Err(self) }
+        if self.is_empty() { Ok(()) } else { Err(self) }
     }
 }
 
@@ -216,6 +220,9 @@ pub enum Asked<'a> {
     Run {
         /// The first run of the resume chain, if there is one.
         resumes: Option<&'a str>,
+        /// There may be nothing to do: the targets are looked at only beside other faults, and else by
+        /// [`Prepared::reach_sinks`].
+        may_be_done: bool,
     },
 }
 
@@ -235,11 +242,15 @@ pub async fn prepare_with_sinks<'a>(
     asked: Asked<'_>,
 ) -> Result<Prepared<'a>, Failure> {
     let (prepared, mut failure) = look(base, job, reach).await;
-    if reach == Reach::Online {
+    let is_later = matches!(asked, Asked::Run { may_be_done: true, .. }) && failure.is_empty();
+    if reach == Reach::Online && !is_later {
         failure.add(prepared.check_sinks(job, asked).await);
     }
-    failure.none()?;
-    Ok(prepared)
+    if failure.is_empty() {
+        return Ok(prepared);
+    }
+    failure.lints.extend(prepared.warnings);
+    Err(failure)
 }
 
 async fn look<'a>(base: &'a Base, job: &Job, reach: Reach) -> (Prepared<'a>, Failure) {
@@ -473,19 +484,19 @@ impl Prepared<'_> {
 
     /// The fingerprint of version 1, only to compare with stored ones: see [`crate::fingerprint`]. It is made of
     /// DataFusion's display of the plans; remove it when an update of DataFusion changes that.
-    /// Without `formats`, as if sources had no format blocks.
+    /// Without `formats`, as if sources whose names tell no format had no format blocks: version 1 guessed theirs.
     pub fn first_fingerprint(&self, job: &Job, formats: bool) -> String {
         let mut text = String::new();
-        let places = self.base.registry.sources.iter().map(|entry| entry.spec.name);
-        let blocks = self.base.registry.formats.iter().map(|entry| entry.spec.name).filter(|_| !formats);
-        let no_part: Vec<&str> = ["max_rejects", "on_error", "allow_empty", "empty_files", "limits"]
-            .into_iter()
-            .chain(places)
-            .chain(blocks)
-            .collect();
+        let registry = &self.base.registry;
+        let places = registry.sources.iter().map(|entry| entry.spec.name);
+        let no_part: Vec<&str> =
+            ["max_rejects", "on_error", "allow_empty", "empty_files", "limits"].into_iter().chain(places).collect();
+        let blocks: Vec<&str> = registry.formats.iter().map(|entry| entry.spec.name).collect();
         for source in &job.sources {
+            let guessed = !formats && named_format(registry, &patterns(source)).is_none();
+            let is_part = |key: &str| !no_part.contains(&key) && !(guessed && blocks.contains(&key));
             let settings = source.settings.as_object().into_iter().flatten();
-            let settings: Vec<_> = settings.filter(|(key, _)| !no_part.contains(&key.as_str())).collect();
+            let settings: Vec<_> = settings.filter(|(key, _)| is_part(key)).collect();
             text.push_str(&format!("source {}: {settings:?}\n", source.name.value));
             // Of a database's settings these say what is read, and the others from where and how.
             for block in self.base.registry.sources.iter().filter(|entry| entry.rows) {
@@ -511,6 +522,11 @@ impl Prepared<'_> {
         self.base.source_context()
     }
 
+    /// Whether the targets would take the rows.
+    pub async fn reach_sinks(&self, job: &Job, asked: Asked<'_>) -> Result<(), Failure> {
+        self.check_sinks(job, asked).await.none()
+    }
+
     /// Everything that keeps the sinks from taking the rows, at once.
     async fn check_sinks(&self, job: &Job, asked: Asked<'_>) -> Failure {
         let mut failure = Failure::default();
@@ -530,7 +546,7 @@ impl Prepared<'_> {
     /// would be refused for it otherwise.
     async fn reach_target(&self, sink: &dyn Sink, asked: Asked<'_>) -> Result<(), Vec<Error>> {
         let context = self.base.source_context();
-        let Asked::Run { resumes } = asked else { return sink.reach(&context, None).await };
+        let Asked::Run { resumes, .. } = asked else { return sink.reach(&context, None).await };
         let faults = match sink.reach(&context, resumes).await {
             Err(faults) if faults.iter().any(|fault| fault.kind() == ErrorKind::Refused) => faults,
             reached => return reached,
@@ -670,7 +686,7 @@ fn lint(job: &Job, StepFault { text, fault }: StepFault<'_>) -> Lint {
 
 /// The reader of an entry. Where neither the entry nor its patterns tell the format, the names of the files do.
 pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
-    let patterns: Vec<String> = source.read.iter().map(|pattern| pattern.value.clone()).collect();
+    let patterns = patterns(source);
     let places = source
         .places
         .iter()
@@ -678,7 +694,7 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
         .collect();
     let given = match &source.format {
         Some(format) => Some(Arc::clone(format)),
-        None => stored::format(&base.registry, &patterns).or_else(|| naming::by_patterns(&base.registry, &patterns)),
+        None => named_format(&base.registry, &patterns),
     };
     let reader = Reader {
         name: source.name.value.clone(),
@@ -720,6 +736,15 @@ pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
     };
     reader.steps.parse.add_detail(reader.format.name());
     Ok(reader)
+}
+
+fn patterns(source: &SourceStep) -> Vec<String> {
+    source.read.iter().map(|pattern| pattern.value.clone()).collect()
+}
+
+/// The format that the patterns of a source tell.
+fn named_format(registry: &Registry, patterns: &[String]) -> Option<Arc<dyn Format>> {
+    stored::format(registry, patterns).or_else(|| naming::by_patterns(registry, patterns))
 }
 
 fn sorted_by(key: &SortKey) -> SortedBy {

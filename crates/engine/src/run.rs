@@ -117,8 +117,9 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
     place.keep(&base.rejects);
     let committing = AtomicBool::new(false);
     let work = async {
+        let may_be_done = place.is_after_the_end();
+        let asked = Asked::Run { resumes: place.resumes.as_deref(), may_be_done };
         let checked = async {
-            let asked = Asked::Run { resumes: place.resumes.as_deref() };
             let prepared = prepare_with_sinks(&base, job, Reach::Online, asked).await?;
             (watch.warn)(&prepared.warnings);
             place.accept(job, &prepared)?;
@@ -129,10 +130,11 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
             () = watch.interrupt.asked() => return Err(interruption().into()),
             checked = checked => checked?,
         };
-        if place.is_after_the_end() {
+        if may_be_done {
             if place.finds_nothing_new(job, &prepared).await? {
                 return Ok(Done { run: place.run.clone(), nothing_new: true, ..Done::default() });
             }
+            prepared.reach_sinks(job, asked).await?;
             let _ = live.set(place.enter()?);
         }
         let live = live.get().and_then(Option::as_ref);

@@ -173,15 +173,13 @@ fn parse_pieces(format: &dyn StreamFormat, request: &ParseRequest, pieces: Vec<T
         assert!(!piece.text.iter().all(Bytes::is_empty), "no piece is empty");
         if index == 0 {
             assert_eq!(piece.place, TextPlace { byte: 0, line: 1 });
-            piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?;
-        } else {
-            match first.fork(piece.place) {
-                Some(parser) => others.push((parser, piece.text)),
-                None => {
-                    // No row comes of it: only the message of an error takes more of the text.
-                    piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?;
-                    is_error = true;
-                }
+        }
+        match first.fork(piece.place) {
+            Some(parser) => others.push((parser, piece.text)),
+            None => {
+                piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?;
+                // No row comes of a later one: only the message of an error takes more of the text.
+                is_error = index > 0;
             }
         }
     }

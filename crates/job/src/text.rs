@@ -67,6 +67,13 @@ impl JobText {
         self.line(span.line).chars().skip(span.column.saturating_sub(1)).take(span.length).collect()
     }
 
+    /// The last character before `position` that is no blank.
+    pub fn before(&self, position: Position) -> Option<char> {
+        let last = |text: &str| text.chars().rev().find(|character| !character.is_whitespace());
+        let head: String = self.line(position.line).chars().take(position.column.saturating_sub(1)).collect();
+        last(&head).or_else(|| (1..position.line).rev().find_map(|line| last(self.line(line))))
+    }
+
     /// A lint at `span`; the offending text is what stands there.
     pub fn lint(&self, severity: Severity, span: Span, what: impl Into<String>) -> Lint {
         Lint {

@@ -251,11 +251,16 @@ impl<'a> Walker<'a> {
             }
             match (properties.get(&entry.key), others) {
                 (Some(property), _) => self.walk(inner, property, found),
-                (None, Some(Value::Bool(false))) if is_cut_off(&entries[..=index], properties) => {
-                    let more = &entries[index + 1..];
-                    let is_more = |more: &usize| is_cut_off(&entries[..=*more], properties);
+                (None, Some(Value::Bool(false))) if self.is_cut_off(&entries[..=index], properties) => {
+                    let is_more = |more: &usize| self.is_cut_off(&entries[..=*more], properties);
                     cut_off = (index + 1..entries.len()).take_while(is_more).count();
-                    found.lints.push(self.cut_off(&entries[index - 1], &entries[index], &more[..cut_off]));
+                    let (before, rest) = (&entries[index - 1], &entries[index..=index + cut_off]);
+                    let is_secret =
+                        properties.get(&before.key).is_some_and(|one| is_secret(resolve(one, self.definitions)));
+                    if is_secret {
+                        found.exposed.extend(rest.iter().map(|entry| entry.key_span));
+                    }
+                    found.lints.push(self.cut_off(before, rest, !is_secret));
                 }
                 (None, Some(Value::Bool(false))) => found.lints.push(self.unknown_key(entry, subject.name, properties)),
                 (None, Some(schema)) => self.walk(inner, schema, found),
@@ -277,18 +282,40 @@ impl<'a> Walker<'a> {
         self.count(subject, entries.len(), schema, ("minProperties", "maxProperties"), ("key", "keys"), found);
     }
 
-    /// A comma inside of braces has ended the value of `before`, and what stands behind it is read as keys.
-    fn cut_off(&self, before: &Entry, first: &Entry, more: &[Entry]) -> Lint {
-        let parts = std::iter::once(first).chain(more).map(|entry| entry.key.as_str());
+    /// A comma inside braces has ended the value of `before`, and what stands behind it is read as keys. With `shown`
+    /// the value may be repeated.
+    fn cut_off(&self, before: &Entry, rest: &[Entry], shown: bool) -> Lint {
+        let Some(first) = rest.first() else { return self.text.error(before.key_span, "") };
+        let parts = rest.iter().map(|entry| entry.key.as_str());
         let whole: Vec<&str> = before.value.scalar().map(Scalar::shown).into_iter().chain(parts).collect();
         let whole = whole.join(", ");
+        // A URL may hold a password.
+        if !shown || whole.contains("://") {
+            let mut lint = self.text.error(first.key_span, format!("a comma ends the value of `{}`", before.key));
+            lint.text.clear();
+            return lint.hint("inside `{ }`, put a value that holds a comma in quotes");
+        }
         let quoted = match whole.contains('"') {
             true => format!("'{}'", whole.replace('\'', "''")),
             false => format!("\"{whole}\""),
         };
-        let what = format!("the comma in front of `{}` ends the value of `{}`", first.key, before.key);
-        let hint = format!("inside of `{{ }}` put a value that holds a comma in quotes: {}: {quoted}", before.key);
+        let what = format!("the comma before `{}` ends the value of `{}`", first.key, before.key);
+        let hint = format!("inside `{{ }}`, put a value that holds a comma in quotes: {}: {quoted}", before.key);
         self.text.error(first.key_span, what).hint(hint)
+    }
+
+    /// Whether the last of `entries` is no key but the rest of the text before it: it is unknown, has no value, and
+    /// stands behind a comma.
+    fn is_cut_off(&self, entries: &[Entry], properties: &Map<String, Value>) -> bool {
+        let [.., before, last] = entries else { return false };
+        let has_nothing =
+            last.value.scalar().is_some_and(|scalar| scalar.typed == Typed::Null && scalar.text.is_empty());
+        let follows_text = match properties.contains_key(&before.key) {
+            true => before.value.scalar().is_some_and(|scalar| scalar.plain && scalar.typed == Typed::Text),
+            false => self.is_cut_off(&entries[..entries.len() - 1], properties),
+        };
+        let follows_comma = self.text.before(last.key_span.start()) == Some(',');
+        !properties.contains_key(&last.key) && has_nothing && follows_comma && follows_text
     }
 
     fn unknown_key(&self, entry: &Entry, name: &str, properties: &Map<String, Value>) -> Lint {
@@ -407,20 +434,6 @@ impl<'a> Walker<'a> {
             found.lints.push(lint);
         }
     }
-}
-
-/// Whether the last of `entries` is no key but the rest of the text before it: it is unknown and has no value, and stands
-/// where only braces allow that.
-fn is_cut_off(entries: &[Entry], properties: &Map<String, Value>) -> bool {
-    let [.., before, last] = entries else { return false };
-    let has_nothing = last.value.scalar().is_some_and(|scalar| scalar.typed == Typed::Null && scalar.text.is_empty());
-    let is_no_word = last.key.contains(|one: char| !one.is_ascii_alphanumeric() && one != '_' && one != '-');
-    let follows_text = match properties.contains_key(&before.key) {
-        true => before.value.scalar().is_some_and(|scalar| scalar.plain && scalar.typed == Typed::Text),
-        false => is_cut_off(&entries[..entries.len() - 1], properties),
-    };
-    let in_braces = is_no_word || last.key_span.line == before.key_span.line;
-    !properties.contains_key(&last.key) && has_nothing && in_braces && follows_text
 }
 
 /// Descriptions are sentences, hints begin in lower case; abbreviations stay.

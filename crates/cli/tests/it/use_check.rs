@@ -252,14 +252,14 @@ fn sql_that_yaml_takes_apart_is_to_be_quoted() {
         (
             "{sql: SELECT id, name, upper(name) FROM s, max_rejects: 3}",
             &[
-                "error: the comma in front of `name` ends the value of `sql`",
-                "hint: inside of `{ }` put a value that holds a comma in quotes: sql: \"SELECT id, name, upper(name) FROM s\"",
+                "error: the comma before `name` ends the value of `sql`",
+                "hint: inside `{ }`, put a value that holds a comma in quotes: sql: \"SELECT id, name, upper(name) FROM s\"",
                 "1 error",
             ][..],
         ),
         ("{filter: {from: s, where: substr(name, 1, 2) = 'x'}}", &["where: \"substr(name, 1, 2) = 'x'\""]),
         ("{sql: SELECT id FROM s WHERE name IN ('a', 'b')}", &["put a value that holds one, such as SQL, in quotes"]),
-        ("{select: {from: s, columns: [coalesce(id, name) AS x]}}", &["a parenthesis has no partner", "in quotes"]),
+        ("{select: {from: s, columns: [coalesce(id, name) AS x]}}", &["the parentheses do not match", "in quotes"]),
         ("{sql: SELECT id FROM s WHERE name = 'a: b'}", &["such as SQL or `${NAME}`, in quotes"]),
         ("{sql: SELECT name #> 'x' FROM s}", &["a `#` behind a space begins a comment"]),
     ] {

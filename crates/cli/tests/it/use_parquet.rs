@@ -258,7 +258,7 @@ fn a_file_holds_no_more_memory_than_there_is() {
         for source in ["", no_limit] {
             let (ran, peak) = starved(name, sql, source);
             ran.ended(1).tells(&[
-                &format!("error: row 1 of row group 0 takes {size} of memory, and "),
+                &format!("error: {size} of memory needed for row 1 of row group 0, and "),
                 " are free",
                 &format!("{name}.parquet, column {column}\n"),
                 "hint: raise `--memory`, or read fewer columns",
@@ -268,16 +268,12 @@ fn a_file_holds_no_more_memory_than_there_is() {
     }
     let (ran, peak) = starved("prefixes", "SELECT length(v) AS n FROM s", no_limit);
     ran.ended(1).tells(&[
-        "error: a page of texts that share their beginnings, in row group 0 takes 300 MB of memory",
+        "error: 300 MB of memory needed for a page of texts that share their beginnings, in row group 0",
         "prefixes.parquet, column v\n",
     ]);
     assert!(peak < LITTLE, "{:.1} MB", peak / 1e6);
     let (ran, _) = starved("prefixes", "SELECT length(v) AS n FROM s", "");
-    ran.ended(1).tells(&[
-        "unpacks to 300 MB, more than 400 times its size",
-        "column v\n",
-        "raise `limits: {ratio: …}`",
-    ]);
+    ran.ended(1).tells(&["to 300 MB, more than 400 times its size", "column v\n", "raise `limits: {ratio: …}`"]);
     // What is long and comes bit by bit is read.
     for (name, length, bytes) in [
         ("dictionary-text", "octet_length(v)", 2_100_000_000_u64),

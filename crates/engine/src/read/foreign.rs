@@ -14,30 +14,35 @@ pub struct Foreign {
     is_lines: bool,
     /// Members are not asked for by their names, so that the parts of a spreadsheet are none.
     is_whole: bool,
-    /// Nothing of the content has come.
-    is_fresh: bool,
+    /// What has come of the content, as far as it tells.
+    head: Vec<u8>,
 }
+
+/// So many bytes tell what a content is.
+const TELLING: usize = 512;
 
 impl Foreign {
     /// For the units of `reader`.
     pub fn new(reader: &Reader) -> Self {
         let is_text = matches!(reader.format.reading(), Reading::Stream(_));
         let is_lines = reader.format.name() == "lines";
-        Foreign { is_text, is_lines, is_whole: reader.members.is_empty(), is_fresh: true }
+        Foreign { is_text, is_lines, is_whole: reader.members.is_empty(), head: Vec::new() }
     }
 
     /// A content begins: a member of the unit at `uri`, or all of it.
     pub fn begin(&mut self, uri: &str, member: Option<&str>) -> Result<()> {
-        self.is_fresh = true;
+        self.head.clear();
         let found = member.filter(|_| self.is_text && self.is_whole).and_then(|member| foreign_member(uri, member));
         found.map_or(Ok(()), |error| Err(error.in_unit(uri, None)))
     }
 
     /// Text of the content comes.
     pub fn text(&mut self, text: &[u8]) -> Result<()> {
-        if !std::mem::take(&mut self.is_fresh) || !self.is_text {
+        let missing = TELLING - self.head.len();
+        if missing == 0 || !self.is_text {
             return Ok(());
         }
-        foreign_text(text, self.is_lines).map_or(Ok(()), Err)
+        self.head.extend_from_slice(&text[..text.len().min(missing)]);
+        foreign_text(&self.head, self.is_lines).map_or(Ok(()), Err)
     }
 }

@@ -9,7 +9,7 @@ use futures::stream::{self, BoxStream};
 use millstream_codec::Unpacked;
 use millstream_core::format::{EmptyFiles, OnDrift, ParseRequest, ReadAt, Reading, Sample, SeenColumns};
 use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
-use millstream_format::drift::{match_columns, nothing_in_common};
+use millstream_format::drift::nothing_in_common;
 
 use super::Reader;
 use super::archive;
@@ -137,33 +137,22 @@ fn request(reader: &Reader, columns: &SchemaRef) -> ParseRequest {
 
 /// Holds the beginning of the first file against columns that the job declares, where it can be opened again.
 pub async fn check_first(reader: &Arc<Reader>, columns: &SchemaRef) -> Result<()> {
-    if reader.format.declared().is_none() {
+    if reader.format.declared().is_none() || stream_format(reader).is_none() {
         return Ok(());
     }
-    // What cannot be listed, opened or unpacked is reported when it is read.
+    // What cannot be listed or opened is reported when it is read.
     let Ok(first) = units(reader, 1).await else { return Ok(()) };
     let Some(unit) = first.into_iter().next() else { return Ok(()) };
     if !is_local(reader, &unit) || !can_reopen(reader, &unit)? {
         return Ok(());
     }
-    match reader.format.reading() {
-        Reading::Rows => Ok(()),
-        Reading::Stream(_) => {
-            let Ok(head) = read_head(reader, unit, FITS_BYTES, None).await else { return Ok(()) };
-            let sample = Sample { uri: head.unit.name(), text: head.text, complete: head.complete };
-            fits(reader, &sample, columns).map_err(|error| error.in_unit(&head.unit.uri, head.member.as_deref()))
-        }
-        Reading::Ranges(format) => {
-            let Ok(Some(file)) = ranged_file(reader, &unit, None).await else { return Ok(()) };
-            if file.size() == 0 {
-                return Ok(());
-            }
-            let Ok(found) = format.columns(file).await else { return Ok(()) };
-            let names: Vec<&str> = found.fields().iter().map(|field| field.name().as_str()).collect();
-            let matched = match_columns(&names, columns, reader.on_drift);
-            matched.map(drop).map_err(|error| error.in_unit(&unit.uri, None))
-        }
-    }
+    let head = match read_head(reader, unit, FITS_BYTES, None).await {
+        Ok(head) => head,
+        Err(error) if error.kind() == ErrorKind::Data && !reader.unopened.skips() => return Err(error),
+        Err(_) => return Ok(()),
+    };
+    let sample = Sample { uri: head.unit.name(), text: head.text, complete: head.complete };
+    fits(reader, &sample, columns).map_err(|error| error.in_unit(&head.unit.uri, head.member.as_deref()))
 }
 
 /// `error` as the reason why nothing is known of the columns: what would skip the unit is no help then.

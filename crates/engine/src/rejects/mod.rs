@@ -434,7 +434,7 @@ pub fn of_parser(rejects: &Rejects, source: &str, uri: &str, member: &MemberPlac
         line: Some(reject.line),
         byte: Some(reject.byte),
         raw: has_text.then(|| RawText::new(&reject.raw)),
-        row: serde_json::from_slice(&reject.raw).ok().filter(|_| !has_text),
+        row: if has_text { None } else { serde_json::from_slice(&reject.raw).ok() },
     };
     Refusal { line: line(rejected, head.as_deref()), error }
 }

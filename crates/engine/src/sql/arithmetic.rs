@@ -16,10 +16,8 @@ use arrow::datatypes::{
 use arrow::error::ArrowError;
 use arrow::util::display::array_value_to_string;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result as DataFusionResult, internal_err};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -27,6 +25,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr_common::datum;
 use millstream_core::values::fault;
+
+use super::rewrite;
 
 /// Puts checked functions in the place of operators on integers and decimals.
 #[derive(Debug, Default)]
@@ -38,18 +38,8 @@ impl AnalyzerRule for CheckedArithmetic {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> DataFusionResult<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(checked_plan)?.data)
+        rewrite::expressions(plan, checked_expr)
     }
-}
-
-fn checked_plan(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
-    let schema = merge_schema(&plan.inputs());
-    let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let checked = expr.transform_up(|expr| checked_expr(expr, &schema))?;
-        Ok(checked.update_data(|expr| name.restore(expr)))
-    })
 }
 
 fn checked_expr(expr: Expr, schema: &DFSchema) -> DataFusionResult<Transformed<Expr>> {

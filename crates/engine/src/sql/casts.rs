@@ -14,15 +14,15 @@ use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use arrow::util::display::FormatOptions;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result as DataFusionResult, internal_err};
-use datafusion::logical_expr::expr::{Cast, TryCast};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
+use datafusion::common::{DFSchema, Result as DataFusionResult, ScalarValue, internal_err};
+use datafusion::logical_expr::expr::{Between, Cast, InList, TryCast};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
 };
 use datafusion::optimizer::AnalyzerRule;
+
+use super::rewrite;
 
 /// The name of the function that converts where a row needs it.
 pub const LATE_CAST: &str = "late_cast";
@@ -37,24 +37,15 @@ impl AnalyzerRule for LateCasts {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> DataFusionResult<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(late_plan)?.data)
+        rewrite::expressions(plan, late_expr)
     }
-}
-
-fn late_plan(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
-    let schema = merge_schema(&plan.inputs());
-    let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        Ok(expr.transform_up(|expr| late_expr(expr, &schema))?.update_data(|expr| name.restore(expr)))
-    })
 }
 
 fn late_expr(expr: Expr, schema: &DFSchema) -> DataFusionResult<Transformed<Expr>> {
     let (operand, target, or_null) = match &expr {
         Expr::Cast(Cast { expr: operand, field }) => (operand, field.data_type(), false),
         Expr::TryCast(TryCast { expr: operand, field }) => (operand, field.data_type(), true),
-        _ => return Ok(Transformed::no(expr)),
+        _ => return late_comparison(expr, schema),
     };
     let late = match operand.as_ref() {
         Expr::Literal(value, _) => !or_null && ColumnarValue::Scalar(value.clone()).cast_to(target, None).is_err(),
@@ -63,13 +54,76 @@ fn late_expr(expr: Expr, schema: &DFSchema) -> DataFusionResult<Transformed<Expr
     if !late {
         return Ok(Transformed::no(expr));
     }
-    let function = ScalarUDF::from(LateCast::new(target.clone(), or_null));
-    Ok(Transformed::yes(function.call(vec![operand.as_ref().clone()])))
+    Ok(Transformed::yes(late_cast(operand, target, or_null)))
 }
 
-/// Whether numbers or times of `from` exist that `to` does not hold as they are.
+fn late_cast(operand: &Expr, target: &DataType, or_null: bool) -> Expr {
+    ScalarUDF::from(LateCast::new(target.clone(), or_null)).call(vec![operand.clone()])
+}
+
+/// A time that is converted to a finer unit is compared in its own unit, if the constants beside it have no more digits
+/// than that: so filters reach the sources, and times beyond the year 2262 are no error. DataFusion cuts the digits.
+fn late_comparison(expr: Expr, schema: &DFSchema) -> DataFusionResult<Transformed<Expr>> {
+    let operands: Vec<&Expr> = match &expr {
+        // What can be negated compares.
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.negate().is_some() => vec![left, right],
+        Expr::Between(Between { expr, low, high, .. }) => vec![expr, low, high],
+        Expr::InList(InList { expr, list, .. }) => std::iter::once(expr.as_ref()).chain(list).collect(),
+        _ => return Ok(Transformed::no(expr)),
+    };
+    let mut is_cut = false;
+    for operand in &operands {
+        let Expr::Cast(Cast { expr: time, field }) = operand else { continue };
+        let DataType::Timestamp(to, _) = field.data_type() else { continue };
+        let DataType::Timestamp(from, _) = time.get_type(schema)? else { continue };
+        let ratio = ticks(*to) / ticks(from);
+        let has_more_digits =
+            |constant: &&Expr| count(constant, field.data_type()).is_some_and(|count| count % ratio != 0);
+        is_cut |= ratio > 1 && operands.iter().any(has_more_digits);
+    }
+    if !is_cut {
+        return Ok(Transformed::no(expr));
+    }
+    expr.map_children(|operand| match &operand {
+        Expr::Cast(Cast { expr: time, field }) if matches!(time.get_type(schema)?, DataType::Timestamp(..)) => {
+            Ok(Transformed::yes(late_cast(time, field.data_type(), false)))
+        }
+        _ => Ok(Transformed::no(operand)),
+    })
+}
+
+/// The ticks of a constant time of the type `of`.
+fn count(constant: &Expr, of: &DataType) -> Option<i64> {
+    let value = match constant {
+        Expr::Literal(value, _) => value,
+        Expr::Cast(Cast { expr, .. }) => match expr.as_ref() {
+            Expr::Literal(value, _) => value,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    match value.cast_to(of).ok()? {
+        ScalarValue::TimestampSecond(count, _)
+        | ScalarValue::TimestampMillisecond(count, _)
+        | ScalarValue::TimestampMicrosecond(count, _)
+        | ScalarValue::TimestampNanosecond(count, _) => count,
+        _ => None,
+    }
+}
+
+/// Ticks of a second.
+fn ticks(unit: TimeUnit) -> i64 {
+    match unit {
+        TimeUnit::Second => 1,
+        TimeUnit::Millisecond => 1_000,
+        TimeUnit::Microsecond => 1_000_000,
+        TimeUnit::Nanosecond => 1_000_000_000,
+    }
+}
+
+/// Whether numbers of `from` exist that `to` does not hold as they are.
 fn narrows(from: &DataType, to: &DataType) -> bool {
-    use DataType::{Decimal32, Decimal64, Decimal128, Decimal256, Timestamp};
+    use DataType::{Decimal32, Decimal64, Decimal128, Decimal256};
     let decimal = |kind: &DataType| match kind {
         Decimal32(precision, scale)
         | Decimal64(precision, scale)
@@ -82,16 +136,6 @@ fn narrows(from: &DataType, to: &DataType) -> bool {
         let signed = kind.is_signed_integer();
         kind.is_integer().then_some((bits - i16::from(signed), signed))
     };
-    let fineness = |unit: &TimeUnit| match unit {
-        TimeUnit::Second => 0,
-        TimeUnit::Millisecond => 1,
-        TimeUnit::Microsecond => 2,
-        TimeUnit::Nanosecond => 3,
-    };
-    if let (Timestamp(from, _), Timestamp(to, _)) = (from, to) {
-        // A finer unit holds fewer years.
-        return fineness(from) != fineness(to);
-    }
     match (integer(from), decimal(from), integer(to), decimal(to)) {
         (Some((from, from_signed)), _, Some((to, to_signed)), _) => to < from || (from_signed && !to_signed),
         // Digits before the point: of 2^bits, bits · log10(2), rounded up.
@@ -202,8 +246,9 @@ mod tests {
     /// DataFusion 55 compares 12.34 with 12.30, and 300 with 1 as if it were a small integer.
     #[tokio::test]
     async fn a_comparison_is_one_of_converted_values() {
-        const ROWS: &str = "FROM (VALUES (1, CAST(12.34 AS decimal(7, 2)), 5, TIMESTAMP '2024-01-01 00:00:00.5'), (2, \
-                            CAST(12.30 AS decimal(7, 2)), 300, TIMESTAMP '2024-01-01 00:00:00')) v(id, d, n, t)";
+        const ROWS: &str = "FROM (VALUES (1, CAST(12.34 AS decimal(7, 2)), 5, TIMESTAMP '2024-01-01 00:00:00.5', \
+                            CAST('2024-01-01' AS timestamp(6))), (2, CAST(12.30 AS decimal(7, 2)), 300, TIMESTAMP \
+                            '2024-01-01 00:00:00', CAST('2024-01-01 00:00:00.000001' AS timestamp(6)))) v(id, d, n, t, u)";
         for (condition, ids) in [
             ("CAST(d AS decimal(7, 1)) = 12.3", vec![1, 2]),
             ("CAST(d AS decimal(7, 1)) <> 12.3", vec![]),
@@ -217,13 +262,39 @@ mod tests {
             ("CAST(n AS smallint) = 300", vec![2]),
             ("CAST(n AS decimal(10, 2)) = 300.00", vec![2]),
             ("CAST(t AS timestamp(0)) = TIMESTAMP '2024-01-01 00:00:00'", vec![1, 2]),
+            ("CAST(t AS timestamp(0)) IN (TIMESTAMP '2024-01-01 00:00:00')", vec![1, 2]),
+            ("CAST(t AS timestamp(0)) < TIMESTAMP '2024-01-01 00:00:00.3'", vec![1, 2]),
+            ("u > TIMESTAMP '2024-01-01 00:00:00'", vec![2]),
+            ("u > DATE '2024-01-01'", vec![2]),
+            ("u >= DATE '2024-01-01'", vec![1, 2]),
+            ("u < TIMESTAMP '2024-01-01 00:00:00.0000005'", vec![1]),
+            ("u = TIMESTAMP '2024-01-01 00:00:00.0000005'", vec![]),
+            ("u IN (TIMESTAMP '2024-01-01 00:00:00.0000005', TIMESTAMP '2024-01-01 00:00:00')", vec![1]),
+            ("u BETWEEN TIMESTAMP '2023-01-01' AND TIMESTAMP '2024-01-01 00:00:00.0000005'", vec![1]),
         ] {
             let table = query(&format!("SELECT id {ROWS} WHERE {condition} ORDER BY id")).await;
             let table = table.unwrap_or_else(|message| panic!("{condition}: {message}"));
             let found: Vec<i64> = table.lines().filter_map(|line| line.trim_matches(['|', ' ']).parse().ok()).collect();
             assert_eq!(found, ids, "{condition}:\n{table}");
         }
+        // As these are stored, they cannot be counted in nanoseconds.
+        for condition in ["u > TIMESTAMP '2024-01-01'", "u >= DATE '2024-01-01'"] {
+            let rows = "FROM (SELECT CAST('9999-12-31' AS timestamp(6)) AS u FROM (VALUES (1), (2)) v(id))";
+            let table = query(&format!("SELECT u {rows} WHERE {condition}")).await;
+            let found = table.unwrap_or_else(|message| panic!("{condition}: {message}")).matches("9999").count();
+            assert_eq!(found, 2, "{condition}");
+        }
         let message = query(&format!("SELECT id {ROWS} WHERE CAST(n AS tinyint) > 1")).await.expect_err("300");
         assert!(message.contains("300"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn sets_of_groups_convert_and_compute() {
+        let rows = "FROM (VALUES (1, 2), (1, 3)) v(n, m)";
+        for group in ["ROLLUP(CAST(n AS smallint))", "CUBE(n + 1)", "GROUPING SETS ((CAST(n AS smallint)), ())"] {
+            let table = query(&format!("SELECT sum(m) AS x {rows} GROUP BY {group}")).await;
+            let table = table.unwrap_or_else(|message| panic!("{group}: {message}"));
+            assert_eq!(table.matches(" 5 ").count(), 2, "{group}: {table}");
+        }
     }
 }

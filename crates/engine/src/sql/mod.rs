@@ -6,6 +6,7 @@ mod arithmetic;
 mod casts;
 mod constants;
 mod habits;
+mod rewrite;
 mod sum;
 mod tokens;
 mod words;
@@ -122,7 +123,7 @@ fn syntax_fault(sql: &str, error: &DataFusionError) -> SqlFault {
         None => lower_first(what),
     };
     let (line, column) = place.unwrap_or_else(|| end(sql));
-    let hint = habits::word_hint(sql, line, column).or_else(|| habits::cut_off_hint(sql));
+    let hint = habits::word_hint(sql, line, column).or_else(|| habits::parentheses_hint(sql));
     SqlFault { line, column, what: format!("the SQL does not parse: {what}"), hint }
 }
 

@@ -1,5 +1,7 @@
 //! What the csv parser says of bad records and values. The caller adds the byte.
 
+use std::collections::HashMap;
+
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use millstream_core::{Error, RejectKind};
 
@@ -199,14 +201,18 @@ pub(crate) fn header_hint(
 /// The fault of the first of `files` that is divided by another delimiter: its header is one field, and shares a column
 /// with another file when something else divides it. As a file of the source it would be rows of garbage, or of nulls.
 pub(crate) fn divided_otherwise(dialect: &Dialect, files: &[(String, SchemaRef)]) -> Option<Error> {
+    // The first file with each name.
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    for (index, (_, schema)) in files.iter().enumerate() {
+        schema.fields().iter().for_each(|field| {
+            names.entry(field.name()).or_insert(index);
+        });
+    }
     files.iter().find_map(|(file, schema)| {
         let [field] = &schema.fields()[..] else { return None };
         let header = field.name();
-        let others = || files.iter().filter(|(_, other)| other.field_with_name(header).is_err());
         let shared = |delimiter: &str| {
-            let has =
-                |other: &Schema| header_fields(header, delimiter).find(|name| other.field_with_name(name).is_ok());
-            others().find_map(|(file, other)| Some((file, has(other)?)))
+            header_fields(header, delimiter).find_map(|name| Some((&files[*names.get(name.as_str())?].0, name)))
         };
         let candidates =
             OTHERS.into_iter().filter(|other| other.as_bytes() != dialect.delimiter && header.contains(other));

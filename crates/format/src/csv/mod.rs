@@ -170,9 +170,8 @@ impl StreamFormat for Csv {
                 _ => error,
             });
         }
-        if let Some(error) = faults::divided_otherwise(&self.dialect, &files).filter(|_| self.header) {
-            return Err(error);
-        }
+        let misfit = self.header.then(|| faults::divided_otherwise(&self.dialect, &files)).flatten();
+        misfit.map_or(Ok(()), Err)?;
         merge(&files, on_drift, Types::Inferred)
     }
 
@@ -188,12 +187,13 @@ impl StreamFormat for Csv {
             parser.finish(&mut parsed)?;
         }
         parser.end_of_misfit()?;
-        let width = request.schema.fields().len();
-        match faults::other_width(&self.dialect, &decoded(sample, self.encoding), self.skip_lines, width) {
-            // With a header its names have told.
-            Some(error) if !self.header => Err(error),
-            _ => Ok(()),
+        // With a header its names have told.
+        if self.header {
+            return Ok(());
         }
+        let width = request.schema.fields().len();
+        let other = faults::other_width(&self.dialect, &decoded(sample, self.encoding), self.skip_lines, width);
+        other.map_or(Ok(()), Err)
     }
 
     fn splitter(&self, head: &[u8]) -> Option<Box<dyn Splitter>> {

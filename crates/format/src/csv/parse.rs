@@ -652,7 +652,9 @@ impl Parser for CsvParser {
     }
 
     fn fork(&self, at: TextPlace) -> Option<Box<dyn Parser>> {
-        if !matches!(self.stage, Stage::Records) {
+        // Which line ends count, the first one says.
+        let knows_line_ends = self.scanner.line_ends().is_some();
+        if !matches!(self.stage, Stage::Records) || !knows_line_ends {
             return None;
         }
         let plan = Arc::clone(&self.plan);

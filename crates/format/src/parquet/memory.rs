@@ -17,8 +17,9 @@ use millstream_core::{Budget, Error, ErrorKind, Reservation};
 /// So much of a batch is charged whether there is room for it or not: others do with less.
 const SMALL: usize = 8 << 20;
 
-/// How long room is waited for while nobody takes memory or gives it back: what holds it may be waiting for these rows.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long room is waited for while nobody takes memory or gives it back. What holds it may be waiting for these rows,
+/// for ever; or a sink may be waiting for a lock or for its server, which is no reason to fail.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The same where there would not be room if all others gave back what they hold: only the limit can move.
 const BRIEF_PATIENCE: Duration = Duration::from_secs(5);
@@ -135,8 +136,11 @@ impl Meter {
         let (used, limit) = self.budget.as_ref().map_or((0, 0), |budget| (budget.used(), budget.limit()));
         let free = Size(limit.saturating_sub(used) as u64);
         let limit = Size(limit as u64);
-        Error::new(ErrorKind::Memory, format!("{what} takes {} of memory, and {free} of {limit} are free", Size(bytes)))
-            .hint("raise `--memory`, or read fewer columns")
+        Error::new(
+            ErrorKind::Memory,
+            format!("{} of memory needed for {what}, and {free} of {limit} are free", Size(bytes)),
+        )
+        .hint("raise `--memory`, or read fewer columns")
     }
 
     /// Counts a page of `stored` bytes that unpacks to `unpacked`, and holds both against the limits.
@@ -153,7 +157,7 @@ impl Meter {
         if unpacked > RATIO_APPLIES_FROM && unpacked / stored.max(1) > ratio {
             let (stored, unpacked) = (Size(stored), Size(unpacked));
             return Err(Error::refused(format!(
-                "{what} of {stored} unpacks to {unpacked}, more than {ratio} times its size: it may be a bomb"
+                "{what} unpacks from {stored} to {unpacked}, more than {ratio} times its size: it may be a bomb"
             ))
             .hint("raise `limits: {ratio: …}` of the source if the data is honest"));
         }

@@ -45,8 +45,6 @@ pub struct PageHeader {
     checksum: Option<i64>,
     /// Values, with nulls and empty lists.
     values: i64,
-    /// Rows, where the header has them.
-    rows: Option<i64>,
 }
 
 impl PageHeader {
@@ -68,7 +66,6 @@ impl PageHeader {
                 (5 | 7 | 8, STRUCT) => thrift.fields(|thrift, inner, kind| {
                     match (inner, kind) {
                         (1, INT32) => header.values = thrift.integer()?,
-                        (3, INT32) if field == 8 => header.rows = Some(thrift.integer()?),
                         _ => thrift.skip(kind)?,
                     }
                     Some(())
@@ -294,14 +291,22 @@ impl Pages {
         }
         let most = u64::from(page.num_values());
         let Some(values) = values_of(page, &self.leaf) else { return Ok(()) };
-        let sum = delta_sum(values, most);
-        let sum = sum.map_err(|count| self.damaged(&format!("a page of {most} values has the lengths of {count}")))?;
-        let lengths = most.saturating_mul(8);
-        let prefixes = if encoding == Encoding::DELTA_BYTE_ARRAY { sum } else { 0 };
+        if let Some(count) = delta_count(values).filter(|count| *count > most) {
+            return Err(self.damaged(&format!("a page of {most} values has the lengths of {count}")));
+        }
         let what = format!("a page of texts that share their beginnings, in row group {}", self.leaf.group);
-        let bytes = usize::try_from(lengths.saturating_add(prefixes)).unwrap_or(usize::MAX);
-        self.meter.count(stored, prefixes, &what).map_err(|error| self.fault(error))?;
-        self.meter.hold_for_batch(bytes, &what).map_err(|error| self.fault(error))
+        let hold = |bytes: u64| {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            self.meter.hold_for_batch(bytes, &what).map_err(|error| self.fault(error))
+        };
+        // Before the lengths are looked at one by one: a few bytes can claim billions.
+        hold(most.saturating_mul(8))?;
+        if encoding == Encoding::DELTA_BYTE_ARRAY {
+            let prefixes = delta_sum(values);
+            self.meter.count(stored, prefixes, &what).map_err(|error| self.fault(error))?;
+            hold(prefixes)?;
+        }
+        Ok(())
     }
 }
 
@@ -325,26 +330,31 @@ fn values_of<'a>(page: &'a Page, leaf: &Leaf) -> Option<&'a [u8]> {
     }
 }
 
-/// The sum of the numbers in `bytes`, which are written as differences (DELTA_BINARY_PACKED); an error with their count
-/// if there are more than `most`. Of what is cut short, the sum so far: it does not get decoded.
-fn delta_sum(bytes: &[u8], most: u64) -> Result<u64, u64> {
+/// How many numbers there are in `bytes`, which are written as differences (DELTA_BINARY_PACKED).
+fn delta_count(bytes: &[u8]) -> Option<u64> {
+    let mut thrift = Thrift(bytes);
+    thrift.number()?;
+    thrift.number()?;
+    thrift.number()
+}
+
+/// The sum of the numbers in `bytes`, which are written as differences (DELTA_BINARY_PACKED). Of what is cut short, the
+/// sum so far: it does not get decoded.
+fn delta_sum(bytes: &[u8]) -> u64 {
     let mut thrift = Thrift(bytes);
     let header = (|| Some((thrift.number()?, thrift.number()?, thrift.number()?, thrift.integer()?)))();
-    let Some((block, parts, count, first)) = header else { return Ok(0) };
-    if count > most {
-        return Err(count);
-    }
-    let (Ok(parts), Some(part)) = (usize::try_from(parts), block.checked_div(parts)) else { return Ok(0) };
+    let Some((block, parts, count, first)) = header else { return 0 };
+    let (Ok(parts), Some(part)) = (usize::try_from(parts), block.checked_div(parts)) else { return 0 };
     let (mut left, mut value) = (count.saturating_sub(1), first);
     let mut sum = if count > 0 { u64::try_from(first).unwrap_or(0) } else { 0 };
     while left > 0 && part > 0 {
         let block = (|| Some((thrift.integer()?, thrift.take(parts)?)))();
-        let Some((least, widths)) = block else { return Ok(sum) };
+        let Some((least, widths)) = block else { return sum };
         for width in widths {
             let numbers = part.min(left);
             let bytes = usize::try_from(u128::from(part) * u128::from(*width) / 8);
             let Some(packed) = bytes.ok().and_then(|bytes| thrift.take(bytes.min(thrift.0.len()))) else {
-                return Ok(sum);
+                return sum;
             };
             for index in 0..numbers {
                 value = value.wrapping_add(least).wrapping_add(bits(packed, index, *width) as i64);
@@ -356,7 +366,7 @@ fn delta_sum(bytes: &[u8], most: u64) -> Result<u64, u64> {
             }
         }
     }
-    Ok(sum)
+    sum
 }
 
 /// Number `index` of those that have `width` bits each, from the lowest bit of the first byte.
@@ -482,10 +492,9 @@ mod tests {
     fn differences_are_summed_without_being_kept() {
         // Blocks of 128 in 4 parts: 7, then twice 5 + a difference of 3 bits (1 and 2, packed as 0b010_001).
         let numbers = [0x80, 0x01, 4, 3, 14, 10, 3, 0, 0, 0, 0b0001_0001, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(delta_sum(&numbers, 3), Ok(7 + 13 + 20));
-        assert_eq!(delta_sum(&numbers, 2), Err(3), "more than the page has");
-        assert_eq!(delta_sum(&numbers[..9], 3), Ok(7), "cut short");
-        assert_eq!(delta_sum(&[], 3), Ok(0));
+        assert_eq!((delta_count(&numbers), delta_sum(&numbers)), (Some(3), 7 + 13 + 20));
+        assert_eq!(delta_sum(&numbers[..9]), 7, "cut short");
+        assert_eq!((delta_count(&[]), delta_sum(&[])), (None, 0));
         for width in [1_u8, 7, 8, 13, 31, 64] {
             let packed: Vec<u8> = (0..64).collect();
             let mut bit_by_bit = 0_u64;

@@ -259,7 +259,8 @@ impl Plan {
         let kept = |values: &Option<ArrayRef>| values.as_ref().map(|values| filter(values, &sound)).transpose();
         let kept = filter_record_batch(&all.batch, &sound)
             .and_then(|batch| Ok(Rows { batch, lines: kept(&all.lines)?, bytes: kept(&all.bytes)? }));
-        parsed.rows.extend(kept.ok().filter(|rows| rows.batch.num_rows() > 0));
+        let kept = kept.map_err(|cause| damaged(&cause.to_string()))?;
+        parsed.rows.extend(Some(kept).filter(|rows| rows.batch.num_rows() > 0));
         Ok(parsed)
     }
 

@@ -1,7 +1,7 @@
 //! The types of a file's columns, as the reader is asked for them and as the source shows them.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
@@ -90,6 +90,7 @@ fn unique_names(fields: &Fields) -> Vec<String> {
     let mut seen: HashSet<&str> = HashSet::new();
     let mut names: Vec<String> = Vec::new();
     let mut added: HashSet<String> = HashSet::new();
+    let mut numbers: HashMap<&str, u64> = HashMap::new();
     for field in fields {
         let name = field.name().as_str();
         if seen.insert(name) {
@@ -97,7 +98,9 @@ fn unique_names(fields: &Fields) -> Vec<String> {
             continue;
         }
         let free = |name: &String| !taken.contains(name.as_str()) && !added.contains(name);
-        let numbered = (2_u64..).map(|number| format!("{name}_{number}")).find(free).unwrap_or_default();
+        let next = numbers.entry(name).or_insert(2);
+        let numbered = (*next..).inspect(|number| *next = number + 1).map(|number| format!("{name}_{number}"));
+        let numbered = numbered.into_iter().find(free).unwrap_or_default();
         added.insert(numbered.clone());
         names.push(numbered);
     }

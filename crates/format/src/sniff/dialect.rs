@@ -177,9 +177,8 @@ struct Trial {
 }
 
 impl Trial {
-    /// Reads the text in one way.
-    fn new(text: &str, complete: bool, way: Way) -> Option<Self> {
-        let scan = scan(text, complete, way, LOOK);
+    /// Judges what `way` has read of the text.
+    fn new(text: &str, scan: Scan, way: Way) -> Option<Self> {
         let records: Vec<&Row> = scan.records().collect();
         let width = width_of(&records)?;
         let first = first_of(text, &records, width)?;
@@ -341,6 +340,7 @@ pub(super) fn find(text: &str, complete: bool, single: bool) -> Option<Found> {
 fn best(text: &str, complete: bool, comment: Option<char>) -> Option<Trial> {
     let trims: &[bool] = if has_blank_before_quote(text) { &[false, true] } else { &[false] };
     let clocks = has_clocks(text);
+    let inner_commas = commas_are_in_numbers(text);
     let mut best: Option<Trial> = None;
     for &(delimiter, worth) in DELIMITERS {
         if !text.contains(delimiter) || (delimiter == ':' && clocks) {
@@ -350,7 +350,11 @@ fn best(text: &str, complete: bool, comment: Option<char>) -> Option<Trial> {
             let way = Way { delimiter, worth, quote: None, escape: None, trim, comment };
             let Some(trial) = best_quote(text, complete, way).filter(Trial::is_table) else { continue };
             // Ways come in the order in which they are preferred: another one must explain more.
-            if best.as_ref().is_none_or(|best| trial.score > best.score + 1e-9) {
+            let is_better = |best: &Trial| {
+                let commas_are_inner = best.way.delimiter == ',' && worth >= best.way.worth && inner_commas;
+                trial.score > best.score + 1e-9 || (commas_are_inner && trial.share > best.share - 1e-9)
+            };
+            if best.as_ref().is_none_or(is_better) {
                 best = Some(trial);
             }
         }
@@ -365,16 +369,15 @@ fn best_quote(text: &str, complete: bool, way: Way) -> Option<Trial> {
     let mut sound = false;
     for (quote, escape) in ways_to_quote(text) {
         let way = Way { quote, escape, ..way };
-        let trial = match quote {
-            None if sound && !spans_lines(text, best.as_ref()) => continue,
-            _ => Trial::new(text, complete, way),
-        };
-        if quote == Some('"') && !sound {
-            let scanned = scan(text, complete, way, LOOK);
-            let records: Vec<&Row> = scanned.records().collect();
-            sound = scanned.torn == 0 && count_quoted(text, &records, '"') > 0;
+        if quote.is_none() && sound && !spans_lines(text, best.as_ref()) {
+            continue;
         }
-        let Some(trial) = trial else { continue };
+        let scan = scan(text, complete, way, LOOK);
+        if quote == Some('"') && !sound {
+            let records: Vec<&Row> = scan.records().collect();
+            sound = scan.torn == 0 && count_quoted(text, &records, '"') > 0;
+        }
+        let Some(trial) = Trial::new(text, scan, way) else { continue };
         best = match best {
             None => Some(trial),
             Some(best) if trial.share > best.share + 1e-9 => Some(trial),
@@ -444,6 +447,13 @@ fn has_clocks(text: &str) -> bool {
     })
 }
 
+/// Whether every comma stands between two digits, as decimal commas do.
+fn commas_are_in_numbers(text: &str) -> bool {
+    let look = &text.as_bytes()[..text.len().min(LOOK.bytes)];
+    let is_digit = |index: Option<usize>| index.and_then(|index| look.get(index)).is_some_and(u8::is_ascii_digit);
+    memchr::memchr_iter(b',', look).all(|comma| is_digit(comma.checked_sub(1)) && is_digit(Some(comma + 1)))
+}
+
 /// What comments begin with.
 const MARK: char = '#';
 
@@ -472,7 +482,7 @@ fn with_comments(text: &str, complete: bool, plain: Option<Trial>) -> Option<Tri
         || scan.records().take(leading).any(is_tag)
         || inner().any(fits);
     match are_records {
-        true => plain.or_else(|| Trial::new(text, complete, way)).or(Some(commented)),
+        true => plain.or_else(|| Trial::new(text, self::scan(text, complete, way, LOOK), way)).or(Some(commented)),
         false => Some(commented),
     }
 }

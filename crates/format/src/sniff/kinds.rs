@@ -147,7 +147,9 @@ pub fn foreign_text(head: &[u8], lines: bool) -> Option<Error> {
 
 /// The error that names what a zip is, one of whose first members has this name: spreadsheets and documents are zips.
 pub fn foreign_member(uri: &str, member: &str) -> Option<Error> {
-    let begins = |folder: &str| member.starts_with(folder);
+    // Folders of these names may also hold data.
+    let is_part = [".xml", ".rels", ".bin", ".vml"].iter().any(|ending| member.ends_with(ending));
+    let begins = |folder: &str| is_part && member.starts_with(folder);
     let path = millstream_core::unit::path_of(uri).to_ascii_lowercase();
     let is_office =
         member == "[Content_Types].xml" || member == "_rels/.rels" || begins("docProps/") || begins("customXml/");
@@ -161,7 +163,7 @@ pub fn foreign_member(uri: &str, member: &str) -> Option<Error> {
     if member.ends_with(".iwa") || path.ends_with(".numbers") {
         return Some(named("a Numbers spreadsheet", EXCEL));
     }
-    if member == "mimetype" {
+    if member == "mimetype" && !path.ends_with(".zip") {
         return Some(named("an OpenDocument file (a LibreOffice spreadsheet or text), or an EPUB", EXCEL));
     }
     None
@@ -251,6 +253,8 @@ mod tests {
         ] {
             assert!(foreign_member(uri, member).expect(uri).what().contains(name), "{uri}");
         }
-        assert!(foreign_member("a.zip", "in/a.csv").is_none());
+        for member in ["in/a.csv", "word/counts.csv", "xl/2024.csv", "docProps/a.csv", "mimetype"] {
+            assert!(foreign_member("a.zip", member).is_none(), "{member}");
+        }
     }
 }

@@ -254,6 +254,22 @@ fn a_table_of_very_many_columns_is_guessed() {
     }
 }
 
+/// Without a header both delimiters cut every record alike.
+#[test]
+fn commas_in_numbers_divide_no_fields() {
+    for delimiter in [";", "\t", "|"] {
+        let text = "a;1,5\nb;2,25\nc;13,0\n".replace(';', delimiter);
+        let guess = guess_text("a.csv", text.as_bytes()).expect("a table");
+        let columns = guess.settings["columns"].as_object().expect("columns");
+        assert_eq!((guess.settings["delimiter"].as_str(), columns.len()), (Some(delimiter), 2), "{delimiter}");
+        assert_eq!(guess.settings["decimal"], ",", "{delimiter}");
+    }
+    for text in ["a;b,1\nc;d,2\n", "1,5\n2,7\n"] {
+        let guess = guess_text("a.csv", text.as_bytes()).expect("a table");
+        assert!(guess.settings.get("delimiter").is_none(), "{text}");
+    }
+}
+
 #[test]
 fn other_formats_are_known() {
     assert_eq!(guess_text("a", b"PAR1\x15\x00\x15..").unwrap().format, "parquet");

@@ -198,7 +198,14 @@ impl Notes {
         }
         if !self.unread.is_empty() {
             let first: Vec<String> = self.unread.iter().take(MOST_TITLES).map(u64::to_string).collect();
-            said.push(format!("{} records are not read, on the lines {}", self.unread.len(), first.join(", ")));
+            let lines = first.join(", ");
+            said.push(match self.unread.len() {
+                1 => format!("1 record is not read, on line {lines}"),
+                count if count > MOST_TITLES => {
+                    format!("{count} records are not read, on lines {lines}, and {} more", count - MOST_TITLES)
+                }
+                count => format!("{count} records are not read, on lines {lines}"),
+            });
         }
         said
     }

@@ -330,7 +330,7 @@ impl Store for Vault {
         unused()
     }
 
-    async fn complete(&self, _: &SourceContext, _: &Brought) -> Result<()> {
+    async fn complete(&self, _: &SourceContext, _: &Brought) -> Result<bool> {
         unused()
     }
 

@@ -79,7 +79,7 @@ impl Place for Bucket {
         if !far.read_list().await?.is_some_and(|listed| listed.plan.unfinished) {
             return Ok(false);
         }
-        match far.recovered().await? {
+        match far.recovered().await?.0 {
             Some(Listed { plan, .. }) if plan.unfinished && wanted.admit(Some(&plan), resumes, "").is_err() => {
                 Err(wanted.incomplete(&far.list(), None))
             }
@@ -102,7 +102,7 @@ impl Place for Bucket {
 
     async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>> {
         let far = self.far(&wanted.target, super::network(context));
-        let earlier = far.recovered().await?;
+        let (earlier, recovered) = far.recovered().await?;
         let earlier = match far.still_there(wanted, earlier.clone(), Some(&context.first)).await? {
             // What the user has moved away is in nobody's way, nor its list.
             None if earlier.is_some() => {
@@ -127,6 +127,7 @@ impl Place for Bucket {
             first: context.first.clone(),
             mark,
             earlier,
+            recovered,
             is_there,
             plan: Mutex::default(),
             shared: Arc::new(Shared {
@@ -220,8 +221,8 @@ impl Far {
         }
     }
 
-    /// Leaves of a list only the files that are there, if that matters: `None` if that is none. So many are looked up
-    /// only, and of an unfinished one none.
+    /// Leaves of a list only the files that are there, if that matters: `None` if that is none. Of an unfinished one
+    /// none is looked up.
     async fn still_there(
         &self,
         wanted: &Wanted,
@@ -229,7 +230,7 @@ impl Far {
         resumes: Option<&str>,
     ) -> Result<Option<Listed>> {
         let Some(mut listed) = listed else { return Ok(None) };
-        if listed.plan.unfinished || listed.plan.files.len() > LOOKED_UP || !wanted.looks_at(&listed.plan, resumes) {
+        if listed.plan.unfinished || !wanted.looks_at(&listed.plan, resumes) {
             return Ok(Some(listed));
         }
         let there = Mutex::new(HashSet::new());
@@ -273,24 +274,22 @@ impl Far {
         .await
     }
 
-    /// The list of the files that are there, after what a dead run had committed has been done.
-    async fn recovered(&self) -> Result<Option<Listed>> {
+    /// The list of the files that are there, after what a dead run had committed has been done, and the files that were
+    /// removed for that.
+    async fn recovered(&self) -> Result<(Option<Listed>, Vec<String>)> {
+        let mut removed = Vec::new();
         for _ in 0..LIST_TRIES {
-            let Some(listed) = self.read_list().await? else { return Ok(None) };
+            let Some(listed) = self.read_list().await? else { return Ok((None, removed)) };
             if !listed.plan.unfinished {
-                return Ok(Some(listed));
+                return Ok((Some(listed), removed));
             }
             let lost = AtomicBool::new(false);
             each(listed.plan.new_files().map(|file| self.brought(file)).collect(), |brought| {
                 let (far, lost) = (self.clone(), &lost);
                 async move {
-                    match far.complete_once(&brought).await {
-                        Err(error) if error.kind() == ErrorKind::Refused => {
-                            lost.store(true, Ordering::Relaxed);
-                            Ok(())
-                        }
-                        other => other,
-                    }
+                    let is_complete = far.complete_once(&brought).await?;
+                    lost.fetch_or(!is_complete, Ordering::Relaxed);
+                    Ok(())
                 }
             })
             .await?;
@@ -299,15 +298,15 @@ impl Far {
                 continue;
             }
             match (lost.into_inner(), listed.plan.mode) {
-                (false, _) => drop(self.conclude(listed).await?),
+                (false, _) => removed.extend(self.conclude(listed).await?),
                 // As if its run had never been: nobody reads files that were only to be added.
                 (true, Some(FileMode::Append)) => {
                     let Listed { plan, stored } = listed;
-                    drop(self.conclude(Listed { plan: plan.without_its_run(), stored }).await?);
+                    removed.extend(self.conclude(Listed { plan: plan.without_its_run(), stored }).await?);
                 }
                 // Where the new set may not be whole any more, the old one is not touched: a run that replaces all of
                 // both may go on.
-                (true, _) => return Ok(Some(listed)),
+                (true, _) => return Ok((Some(listed), removed)),
             }
         }
         Err(self.is_written())
@@ -351,7 +350,10 @@ impl Far {
         each(plan.new_files().map(|file| self.brought(file)).collect(), |brought| {
             let far = self.clone();
             async move {
-                far.complete_once(&brought).await?;
+                if !far.complete_once(&brought).await? {
+                    return Err(Error::refused("the store has thrown the object away before it was complete")
+                        .in_unit(&brought.uri, None));
+                }
                 fail_point::pass("files.renamed");
                 Ok(())
             }
@@ -360,16 +362,16 @@ impl Far {
     }
 
     /// Completes an object of a list, unless that is done already: by the run that died, or by one that took this one
-    /// for dead. If what is there is as large as the object before, nobody can tell.
-    async fn complete_once(&self, brought: &Brought) -> Result<()> {
-        let Err(error) = self.store.complete(&self.context, brought).await else { return Ok(()) };
-        if error.kind() != ErrorKind::Refused || brought.replaced == Some(brought.bytes) {
-            return Err(error);
+    /// for dead. `false` if the store has thrown it away, or if what is there is as large as the object before, so that
+    /// nobody can tell.
+    async fn complete_once(&self, brought: &Brought) -> Result<bool> {
+        if self.store.complete(&self.context, brought).await? {
+            return Ok(true);
         }
-        match self.store.length(&self.context, &brought.uri).await? {
-            Some(bytes) if bytes == brought.bytes => Ok(()),
-            _ => Err(error),
+        if brought.replaced == Some(brought.bytes) {
+            return Ok(false);
         }
+        Ok(self.store.length(&self.context, &brought.uri).await? == Some(brought.bytes))
     }
 
     /// Gives up what is closed or being closed.
@@ -419,6 +421,8 @@ struct InBucket {
     mark: Option<String>,
     /// The list of the files that were there when it began.
     earlier: Option<Listed>,
+    /// The files that were removed to finish a commit of an earlier run.
+    recovered: Vec<String>,
     is_there: bool,
     plan: Mutex<Option<Plan>>,
     shared: Arc<Shared>,
@@ -565,8 +569,9 @@ impl Staging for InBucket {
     }
 
     async fn commit(&self) -> Result<Vec<String>> {
+        let mut removed = self.recovered.clone();
         if self.is_there {
-            return Ok(Vec::new());
+            return Ok(removed);
         }
         let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(plan) = plan else { return Err(Error::internal("a load was committed before it was prepared")) };
@@ -575,7 +580,7 @@ impl Staging for InBucket {
         if !plan.set && self.earlier.is_none() {
             far.complete(&plan).await?;
             self.shared.take();
-            return Ok(Vec::new());
+            return Ok(removed);
         }
         let plan = self.write_over(plan).await?;
         self.shared.take();
@@ -588,12 +593,13 @@ impl Staging for InBucket {
                 _ => Ok(plan.stale.iter().map(|path| far.target.uri(path)).collect()),
             }
         };
-        published.await.map_err(|error| {
+        removed.extend(published.await.map_err(|error| {
             error.hint(
                 "the run is committed, and some of its objects can be seen: once the fault has passed, run any job \
                  with this target again, which does the rest first",
             )
-        })
+        })?);
+        Ok(removed)
     }
 
     async fn abort(&self) {

@@ -196,7 +196,10 @@ impl Staging for InFolder {
     async fn commit(&self) -> Result<Vec<String>> {
         blocking(|| {
             let mut temporary = self.temporary();
-            let removed = if self.is_there { Vec::new() } else { temporary.commit()? };
+            let mut removed = std::mem::take(&mut temporary.recovered);
+            if !self.is_there {
+                removed.extend(temporary.commit()?);
+            }
             temporary.remove_temporary();
             Ok(removed)
         })
@@ -318,6 +321,8 @@ struct Temporary {
     _lock: fs_err::File,
     /// Folders that did not exist before, outermost first.
     created: Vec<PathBuf>,
+    /// The files that were removed to finish a commit of an earlier run.
+    recovered: Vec<String>,
     state: State,
 }
 
@@ -349,8 +354,15 @@ impl Temporary {
         let listed = listed_path(target);
         let lock = lock(&temporary, target, run, created)?;
         // Until a dead run's work is finished, none of it may be removed: so it counts as committed.
-        let state = State::Committed;
-        let mut staging = Temporary { folder, temporary, listed, _lock: lock, created: Vec::new(), state };
+        let mut staging = Temporary {
+            folder,
+            temporary,
+            listed,
+            _lock: lock,
+            created: Vec::new(),
+            recovered: Vec::new(),
+            state: State::Committed,
+        };
         staging.recover()?;
         staging.state = State::Open;
         // The set that is there must be understood before anything is written beside it.
@@ -428,7 +440,7 @@ impl Temporary {
         let mut folded: BTreeMap<String, &str> = BTreeMap::new();
         for file in &plan.files {
             if let Some(other) = folded.insert(file.path.to_lowercase(), &file.path)
-                && self.temporary.join("LOCK").symlink_metadata().is_ok()
+                && self.ignores_case()
             {
                 return Err(Error::refused(format!(
                     "the names {other} and {} differ only in case, and the disk does not tell them apart",
@@ -440,10 +452,15 @@ impl Temporary {
         Ok(())
     }
 
+    /// Whether the disk does not tell names apart that differ only in case.
+    fn ignores_case(&self) -> bool {
+        self.temporary.join("LOCK").symlink_metadata().is_ok()
+    }
+
     /// Finishes what a dead run had committed and removes what one had not.
-    fn recover(&self) -> Result<()> {
+    fn recover(&mut self) -> Result<()> {
         if self.committed_plan().symlink_metadata().is_ok() {
-            self.publish().map(drop)?;
+            self.recovered = self.publish()?;
         }
         self.clear(true)
     }
@@ -497,7 +514,12 @@ impl Temporary {
     fn remove_stale(&self, plan: &Plan) -> Result<Vec<String>> {
         let Some(before) = read_plan(&self.listed)? else { return Ok(Vec::new()) };
         let mut removed = Vec::new();
-        for stale in before.stale_beside(&plan.files) {
+        let folded: HashSet<String> = match self.ignores_case() {
+            true => plan.files.iter().map(|file| file.path.to_lowercase()).collect(),
+            false => HashSet::new(),
+        };
+        let is_replaced = |stale: &String| folded.contains(&stale.to_lowercase());
+        for stale in before.stale_beside(&plan.files).into_iter().filter(|stale| !is_replaced(stale)) {
             let path = self.folder.join(stale);
             if remove_if_there(&path)? {
                 removed.push(path.display().to_string());

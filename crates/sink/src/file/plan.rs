@@ -212,7 +212,8 @@ impl Wanted {
             FileMode::Replace if !self.chosen && (self.split.is_some() || adds) && !earlier.files.is_empty() => {
                 Err(self.undecided(earlier, list))
             }
-            FileMode::Replace | FileMode::Append => Ok(()),
+            FileMode::Replace => Ok(()),
+            FileMode::Append => self.same_split(earlier, list),
             FileMode::Partitions => self.valued(earlier, list).map(drop),
         }
     }
@@ -281,21 +282,27 @@ impl Wanted {
         ))
     }
 
+    fn no_partitions(&self, list: &str, what: String) -> Error {
+        let shown = self.target.shown();
+        Error::refused(format!("the files of earlier runs in {shown} are no partitions of this one"))
+            .cause(format!("{list}: {what}"))
+    }
+
+    /// A set is split by one expression: a list that named another one would be wrong about some of its files.
+    fn same_split(&self, earlier: &Plan, list: &str) -> Result<()> {
+        match (&earlier.split, &self.split) {
+            (Some(before), Some(split)) if before.trim() != split.trim() && !earlier.files.is_empty() => {
+                let error = self.no_partitions(list, format!("they are split by `{before}`, and not by `{split}`"));
+                Err(error.hint("write to another path; `mode: replace` removes them"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The files of `earlier`, each with its value.
     fn valued(&self, earlier: &Plan, list: &str) -> Result<Vec<PlannedFile>> {
-        let refused = |what: String| {
-            Error::refused(format!(
-                "the files of earlier runs in {} are no partitions of this one",
-                self.target.shown()
-            ))
-            .cause(format!("{list}: {what}"))
-        };
-        if let (Some(before), Some(split)) = (&earlier.split, &self.split)
-            && before.trim() != split.trim()
-        {
-            let error = refused(format!("they are split by `{before}`, and not by `{split}`"));
-            return Err(error.hint("write to another path; `mode: replace` removes them"));
-        }
+        self.same_split(earlier, list)?;
+        let refused = |what| self.no_partitions(list, what);
         let valued = |file: &PlannedFile| {
             let value = file.value.clone().or_else(|| self.target.value_of(&file.path));
             let value = value.ok_or_else(|| {
@@ -351,10 +358,8 @@ impl Wanted {
         };
         let mut files: Vec<PlannedFile> = kept.into_iter().chain(files.into_iter().map(replaced)).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        let mut markers = match (self.mode, earlier) {
-            (FileMode::Partitions | FileMode::Append, Some(earlier)) => earlier.markers.clone(),
-            _ => Vec::new(),
-        };
+        let adds = matches!(self.mode, FileMode::Partitions | FileMode::Append);
+        let mut markers = earlier.filter(|_| adds).map_or_else(Vec::new, |earlier| earlier.markers.clone());
         let marker = run.marker.filter(|_| self.mode == FileMode::Append);
         markers.extend(marker.map(|load| Marker { load: load.to_owned(), run: run.name.to_owned() }));
         Ok(Plan {
@@ -362,7 +367,7 @@ impl Wanted {
             run: run.name.to_owned(),
             first: Some(run.first.to_owned()),
             mode: Some(self.mode),
-            split: self.split.clone(),
+            split: self.split.clone().or_else(|| earlier.filter(|_| adds).and_then(|earlier| earlier.split.clone())),
             // A single file must not be replaced but by its own run: until it has ended, its list says which that is.
             set: self.target.is_set() || self.mode == FileMode::Error,
             unfinished: false,
@@ -425,6 +430,7 @@ mod tests {
             (Some(Error), None, plan(Replace, None), false),
             (Some(Append), split, plan(Replace, None), true),
             (Some(Partitions), split, plan(Append, split), true),
+            (Some(Append), Some("month"), plan(Append, split), false),
             (Some(Partitions), Some("month"), plan(Append, split), false),
             (Some(Partitions), Some(" day "), plan(Append, split), true),
         ] {

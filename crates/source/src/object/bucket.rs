@@ -97,24 +97,23 @@ impl Bucket {
         self.store.put_part(path, &upload.to_owned(), number, part).await.map_err(|error| self.failure(&error))
     }
 
-    /// Makes the object of `parts` appear. If an earlier try may have done it, `done` is the size by which it is told
-    /// from the object that was there before.
+    /// Makes the object of `parts` appear; `false` if the store does not have them any more. If an earlier try may have
+    /// done it, `done` is the size by which it is told from the object that was there before.
     pub(crate) async fn complete_upload(
         &self,
         path: &Path,
         upload: &str,
         parts: Vec<PartId>,
         done: Option<u64>,
-    ) -> Result<(), Fault> {
-        let Err(error) = self.store.complete_multipart(path, &upload.to_owned(), parts).await else { return Ok(()) };
+    ) -> Result<bool, Fault> {
+        let Err(error) = self.store.complete_multipart(path, &upload.to_owned(), parts).await else { return Ok(true) };
         let fault = fault_of(&error);
-        if done.is_none() || !is_gone(&fault) {
+        if !is_gone(&fault) {
             return Err(self.explained(fault));
         }
-        match self.length(path).await {
-            Ok(there) if there == done => Ok(()),
-            Err(unknown) if unknown.transient => Err(unknown),
-            _ => Err(self.explained(fault)),
+        match done {
+            Some(_) => self.length(path).await.map(|there| there == done),
+            None => Ok(false),
         }
     }
 
@@ -142,8 +141,9 @@ impl Bucket {
         let fault = fault_of(&error);
         let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
         match (fault.status, said.as_ref().map_or("", |said| said.code.as_str())) {
-            // Where something else than the condition was refused, so is this.
-            (Some(400 | 501), _) => self.put(path, content.into()).await.map(|()| true),
+            (Some(501), _) | (Some(400), "NotImplemented" | "InvalidArgument") => {
+                self.put(path, content.into()).await.map(|()| true)
+            }
             (Some(304 | 412), _) | (Some(409), "BlobAlreadyExists") => self.is_there(path, &content).await,
             _ if is_missing(&fault) && before.is_some() => Ok(false),
             // Others are writing it at this moment.

@@ -246,11 +246,11 @@ impl<K: Kind> Store for ObjectSource<K> {
         Ok(Box::new(Writing::new(context, place, Arc::clone(&self.traffic))))
     }
 
-    async fn complete(&self, context: &SourceContext, brought: &Brought) -> Result<()> {
+    async fn complete(&self, context: &SourceContext, brought: &Brought) -> Result<bool> {
         let place = self.place(context, &brought.uri).await?;
         match &brought.ticket {
             Some(ticket) => place.complete(Ticket::from_text(ticket)?, brought.bytes, brought.replaced).await,
-            None => place.put(Bytes::new().into()).await,
+            None => place.put(Bytes::new().into()).await.map(|()| true),
         }
     }
 

@@ -138,8 +138,9 @@ impl Place {
         .await
     }
 
-    /// Makes the object of `bytes` bytes appear that `ticket` stands for, in place of one of `replaced` bytes.
-    pub(crate) async fn complete(&self, ticket: Ticket, bytes: u64, replaced: Option<u64>) -> Result<()> {
+    /// Makes the object of `bytes` bytes appear that `ticket` stands for, in place of one of `replaced` bytes; `false` if
+    /// the store has nothing of it any more.
+    pub(crate) async fn complete(&self, ticket: Ticket, bytes: u64, replaced: Option<u64>) -> Result<bool> {
         let telling = (replaced != Some(bytes)).then_some(bytes);
         let mut asked = false;
         self.repeat(move |bucket, path| {
@@ -416,7 +417,10 @@ impl Upload for Writing {
         self.bring().await?;
         if let Some(ticket) = self.ticket()? {
             let replaced = self.place.length().await?;
-            self.place.complete(ticket, self.written, replaced).await?;
+            if !self.place.complete(ticket, self.written, replaced).await? {
+                return Err(Error::refused("the store has thrown the object's parts away before it was complete")
+                    .in_unit(&self.place.uri, None));
+            }
             self.release();
         }
         Ok(self.written)
