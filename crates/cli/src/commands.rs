@@ -157,7 +157,8 @@ fn all_faults(loaded: Loaded, machine: Machine) -> Failure {
         && let Err(more) = millstream_engine::check(sound, machine, true)
     {
         all.lints.extend(more.lints);
-        all.errors.extend(more.errors);
+        let is_new = |error: &Error| all.lints.iter().all(|lint| lint.what != error.what());
+        all.errors.extend(more.errors.into_iter().filter(is_new));
         tidy(&mut all.lints);
     }
     all

@@ -255,9 +255,11 @@ impl<'a> Walker<'a> {
                     let is_more = |more: &usize| self.is_cut_off(&entries[..=*more], properties);
                     cut_off = (index + 1..entries.len()).take_while(is_more).count();
                     let (before, rest) = (&entries[index - 1], &entries[index..=index + cut_off]);
-                    let is_secret =
-                        properties.get(&before.key).is_some_and(|one| is_secret(resolve(one, self.definitions)));
+                    let mut is_secret = properties.get(&before.key).is_some_and(|one| self.wants_secret(one));
+                    // A password in a URL that is cut in two looks like none.
+                    is_secret |= before.value.scalar().is_some_and(|scalar| scalar.text.contains("://"));
                     if is_secret {
+                        found.exposed.push(before.value.span);
                         found.exposed.extend(rest.iter().map(|entry| entry.key_span));
                     }
                     found.lints.push(self.cut_off(before, rest, !is_secret));
@@ -282,19 +284,24 @@ impl<'a> Walker<'a> {
         self.count(subject, entries.len(), schema, ("minProperties", "maxProperties"), ("key", "keys"), found);
     }
 
+    /// Whether a reference to a secret is one of the choices of `schema`.
+    fn wants_secret(&self, schema: &Value) -> bool {
+        let schema = resolve(schema, self.definitions);
+        let branches = ["oneOf", "anyOf"].iter().filter_map(|keyword| schema.get(keyword)?.as_array()).flatten();
+        is_secret(schema) || branches.into_iter().any(|branch| self.wants_secret(branch))
+    }
+
     /// A comma inside braces has ended the value of `before`, and what stands behind it is read as keys. With `shown`
     /// the value may be repeated.
     fn cut_off(&self, before: &Entry, rest: &[Entry], shown: bool) -> Lint {
-        let Some(first) = rest.first() else { return self.text.error(before.key_span, "") };
+        let Some(first) = rest.first().filter(|_| shown) else {
+            let mut lint = self.text.error(before.key_span, format!("a comma ends the value of `{}`", before.key));
+            lint.text.clear();
+            return lint.hint("inside `{ }`, put a value that holds a comma in quotes");
+        };
         let parts = rest.iter().map(|entry| entry.key.as_str());
         let whole: Vec<&str> = before.value.scalar().map(Scalar::shown).into_iter().chain(parts).collect();
         let whole = whole.join(", ");
-        // A URL may hold a password.
-        if !shown || whole.contains("://") {
-            let mut lint = self.text.error(first.key_span, format!("a comma ends the value of `{}`", before.key));
-            lint.text.clear();
-            return lint.hint("inside `{ }`, put a value that holds a comma in quotes");
-        }
         let quoted = match whole.contains('"') {
             true => format!("'{}'", whole.replace('\'', "''")),
             false => format!("\"{whole}\""),

@@ -135,8 +135,15 @@ impl Shared {
                 }
                 match trouble {
                     None | Some(Trouble::Late(_)) => {
+                        let of_upload = request.uri().query().is_some_and(|query| query.contains("uploadId="));
                         let answer = shared.service.call(request.map(Body::from)).await;
-                        answer.map_err(|error| std::io::Error::other(format!("{error:?}")))
+                        let mut answer = answer.map_err(|error| std::io::Error::other(format!("{error:?}")))?;
+                        // As Amazon says it of an upload that there is not, or is not any more.
+                        if of_upload && answer.status() == hyper::StatusCode::FORBIDDEN {
+                            answer = HttpResponse::new(Body::from("<Error><Code>NoSuchUpload</Code></Error>".to_owned()));
+                            *answer.status_mut() = hyper::StatusCode::NOT_FOUND;
+                        }
+                        Ok(answer)
                     }
                     Some(Trouble::Close) => Err(std::io::Error::other("closed on purpose")),
                     Some(Trouble::Status(status)) => {

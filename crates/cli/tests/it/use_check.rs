@@ -2,7 +2,7 @@
 
 use millstream_testkit::{MariaDb, PASSWORD, Postgres, USER};
 
-use crate::use_support::{Lab, Ran};
+use crate::use_support::{Lab, Ran, gzip};
 
 const ROWS: &str = "id,name\n1,a\n2,b\nx,c\n4,d\n";
 
@@ -12,9 +12,11 @@ fn lab(job: &str) -> Lab {
     lab
 }
 
-/// The errors that a command tells.
-fn errors(ran: &Ran) -> &str {
-    ran.stderr.find("error: ").map_or("", |at| &ran.stderr[at..])
+/// The errors that a command tells, without their count.
+fn errors(ran: &Ran) -> String {
+    let errors = ran.stderr.find("error: ").map_or("", |at| &ran.stderr[at..]);
+    let is_count = |line: &str| line.starts_with(|one: char| one.is_ascii_digit()) && line.contains(" error");
+    errors.lines().filter(|line| !is_count(line)).collect::<Vec<_>>().join("\n")
 }
 
 /// `check` and `run` must refuse the job with `code`, and with the same words, which hold `parts`.
@@ -301,4 +303,67 @@ fn a_filter_compares_what_a_step_before_it_converts() {
     lab.file("d.csv", "id,d\n1,12.34\n2,99.99\n3,12.30\n");
     lab.run(&["run", "job.yaml"]).ok();
     assert_eq!(lab.read("out.csv"), "id,d\n1,12.3\n3,12.3\n");
+}
+
+/// A time far ahead is compared as it is stored, and not in nanoseconds.
+#[test]
+fn times_far_ahead_are_compared() {
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: a.csv, csv: {columns: {id: int64, until: timestamp}}}\ntransforms:\n  t: {filter: {from: s, \
+         where: \"until > TIMESTAMP '2024-01-01' AND until >= DATE '2024-01-01'\"}}\nsinks:\n  o: {from: t, write: o.csv}\n",
+    );
+    lab.file("a.csv", "id,until\n1,9999-12-31 00:00:00\n2,2023-12-31 00:00:00\n3,2024-06-01 00:00:00\n");
+    lab.run(&["run", "job.yaml"]).ok();
+    let rows = lab.read("o.csv");
+    let ids: Vec<&str> = rows.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
+    assert_eq!(ids, ["1", "3"]);
+}
+
+/// With columns declared, nothing but a look at the first file tells that it cannot be read.
+#[test]
+fn a_first_file_that_is_damaged_or_of_another_kind_is_said_by_check() {
+    let job = |file: &str| {
+        Lab::with_job(&format!(
+            "sources:\n  s: {{read: {file}, csv: {{columns: {{id: int64}}}}}}\nsinks:\n  o: {{from: s, write: o.csv}}\n"
+        ))
+    };
+    let other = job("a.csv");
+    other.file("a.csv", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1 and more".as_slice());
+    both_refuse(&other, 1, &["a.csv"]);
+    let cut = job("a.csv.gz");
+    let whole = gzip(b"id\n1\n2\n3\n");
+    cut.file("a.csv.gz", &whole[..whole.len() - 6]);
+    both_refuse(&cut, 1, &["a.csv.gz"]);
+}
+
+/// A refused target hides no warning about a source.
+#[test]
+fn warnings_stand_beside_a_refused_target() {
+    let lab = Lab::with_job("sources:\n  s: {read: a.csv}\nsinks:\n  o: {from: s, write: o.csv, mode: error}\n");
+    lab.file("a.csv", "id;name\n1;a\n2;b\n");
+    lab.file("o.csv", "id\n");
+    for command in ["check", "run"] {
+        let told = lab.run(&[command, "job.yaml"]);
+        told.ended(1).tells(&["split by commas, `s` has one column", "o.csv exists already"]);
+    }
+}
+
+/// What YAML takes off a value may be a part of a password.
+#[test]
+fn a_password_that_yaml_cuts_is_not_shown() {
+    let sink = |settings: &str| {
+        lab(&format!("sources:\n  s: {{read: a.csv}}\nsinks:\n  o: {{from: s, table: t, {settings}}}\n"))
+    };
+    for settings in [
+        "write: 'mysql://etl@h/shop', password: ab12, cd34",
+        "write: mysql://etl:ab12,cd34@h/shop",
+        "write: mysql://etl:ab12, cd34@h/shop",
+    ] {
+        let told = sink(settings).run(&["check", "job.yaml", "--offline"]);
+        assert!(!told.stderr.contains("hint") || !told.stderr.contains("ab12, cd34"), "{settings}: {}", told.stderr);
+        let hint = told.stderr.lines().filter(|line| line.contains("hint")).collect::<String>();
+        assert!(!hint.contains("cd34"), "{settings}: {}", told.stderr);
+    }
+    let block = lab("sources:\n  s:\n    read: a.csv\n    on drift:\nsinks:\n  o: {from: s, write: o.csv}\n");
+    block.run(&["check", "job.yaml"]).ended(2).tells(&["unknown key `on drift` in `s`", "`on_drift`"]);
 }

@@ -465,6 +465,50 @@ fn a_job_with_two_sinks_is_resumed_where_one_was_committed() {
     }
 }
 
+/// A finished job that is resumed has nothing to do, whatever its targets would say to new rows.
+#[test]
+fn a_finished_run_is_resumed_by_doing_nothing() {
+    let place = Place::folder();
+    place.rows(&[(ONE, 0..3)]);
+    place.lab.file(
+        "job.yaml",
+        "sources:\n  s: {read: in.csv, csv: {columns: {id: int64, day: utf8}}}\nsinks:\n  o: {from: s, write: \
+         'out/{value}.csv', split: day}\n  db: {from: s, write: 'sqlite:a.db', table: t}\n",
+    );
+    place.run(&[]).ok();
+    let report = place.run(&["--resume", "--json"]).ok().json();
+    assert_eq!(report["nothing_new"], true);
+}
+
+/// What a run removes to finish the commit of one that was killed is in its report.
+#[test]
+fn files_that_a_later_run_removes_for_a_dead_one_are_reported() {
+    for place in [Place::folder(), Place::bucket()] {
+        place.job("{value}.csv", ", split: day, mode: replace");
+        place.rows(&[(ONE, 0..3)]);
+        place.run(&[]).ok();
+        place.rows(&[(TWO, 3..6)]);
+        assert!(place.kill("files.list"));
+        assert_eq!(place.names(), ["2026-01-02.csv"], "the killed run has removed it");
+        place.job("{value}.csv", ", split: day, mode: replace");
+        place.rows(&[(ONE, 0..3)]);
+        assert!(place.kill("files.after"));
+        let report = place.run(&["--json"]).ok().json();
+        assert_eq!(report["results"][0]["removed"]["files"], 1, "{report}");
+        assert_eq!(place.names(), ["2026-01-01.csv"]);
+    }
+}
+
+#[test]
+fn a_set_is_split_by_one_expression() {
+    let place = Place::folder();
+    place.job("{value}.csv", ", split: day, mode: append");
+    place.rows(&[(ONE, 0..3)]);
+    place.run(&[]).ok();
+    place.job("{value}.csv", ", split: upper(day), mode: append");
+    place.run(&[]).ended(1).tells(&["they are split by `day`, and not by `upper(day)`"]);
+}
+
 #[test]
 fn begun_anew_an_append_adds_all_rows_once_more() {
     let place = Place::folder();

@@ -69,16 +69,15 @@ const SHOWN: usize = 80;
 const AGGREGATES: &[&str] =
     &["sum", "count", "avg", "mean", "min", "max", "median", "stddev", "array_agg", "string_agg"];
 
-/// What to do about a text whose parentheses do not match. YAML may have taken a part of one line for something else.
+/// What to do about a text whose parentheses do not match. YAML may have taken a part of it for something else.
 pub fn parentheses_hint(sql: &str) -> Option<String> {
     let depth = tokens(sql).iter().fold(0_i32, |depth, one| match one.token {
         Token::LParen | Token::LBracket => depth + 1,
         Token::RParen | Token::RBracket => depth - 1,
         _ => depth,
     });
-    let what = "the parentheses do not match";
-    let of_yaml = "; inside YAML's `[ ]` and `{ }`, put a value that holds a comma in quotes";
-    (depth != 0).then(|| format!("{what}{}", if sql.trim().contains('\n') { "" } else { of_yaml }))
+    let hint = "the parentheses do not match; inside YAML's `[ ]` or `{ }`, SQL that holds a comma must be in quotes";
+    (depth != 0).then(|| hint.to_owned())
 }
 
 /// What says something in `sql`, in order.

@@ -208,17 +208,31 @@ fn fits(text: &[u8], data_type: &DataType, reader: &Reader) -> bool {
     match data_type {
         DataType::Boolean => reader.boolean(text).is_ok(),
         DataType::Int64 => reader.signed(text).is_ok() && is_bare(text) && text != b"-0",
+        DataType::Float64 if reader.is_plain() && is_short_decimal(text) => true,
         DataType::Float64 => {
             text.iter().any(u8::is_ascii_digit)
                 && is_bare(text)
                 && !is_short_power(text)
                 && reader.float64(text).is_ok_and(|value| keeps_digits(text, value))
-                && (reader.signed(text).is_ok() || !is_whole(text))
+                && (!is_whole(text) || reader.signed(text).is_ok())
         }
         DataType::Date32 => reader.date(text).is_ok(),
         DataType::Timestamp(_, zone) => reader.timestamp(text, zone.is_some()).is_ok(),
         _ => reader.time(text).is_ok(),
     }
+}
+
+/// Whether it is a number such as `-12.50`, with so few digits that a float64 keeps them: most numbers are.
+fn is_short_decimal(text: &[u8]) -> bool {
+    let unsigned = text.strip_prefix(b"-").unwrap_or(text);
+    let whole = unsigned.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let is_whole_sound = whole == 1 || (whole > 1 && unsigned[0] != b'0');
+    let is_fraction_sound = match &unsigned[whole..] {
+        [] => true,
+        [b'.', fraction @ ..] => !fraction.is_empty() && fraction.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    text.len() <= 15 && is_whole_sound && is_fraction_sound
 }
 
 /// Whether a number has neither a leading plus nor a leading zero, which would be lost.
@@ -240,9 +254,12 @@ pub(crate) fn keeps_digits(text: &[u8], value: f64) -> bool {
     if is_whole(text) && value.abs() > EXACT {
         return false;
     }
+    // A float64 keeps any 15 digits.
+    if text.len() <= 15 {
+        return true;
+    }
     let mantissa = &text[..memchr::memchr2(b'e', b'E', text).unwrap_or(text.len())];
     let digits = significant(mantissa);
-    // A float64 keeps any 15 digits.
     digits.len() <= 15
         || significant(format!("{value:.*e}", digits.len() - 1).split('e').next().unwrap_or("").as_bytes()) == digits
 }

@@ -224,6 +224,12 @@ impl Reader {
         }
     }
 
+    /// Whether numbers have a point before the fraction, and nothing between thousands.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.decimal == b'.' && self.thousands.is_none()
+    }
+
     /// A number with a fraction or an exponent, `nan`, or an infinity.
     #[inline]
     pub fn float64(&self, text: &[u8]) -> Value<f64> {
@@ -346,7 +352,7 @@ impl Reader {
     /// and exactly three digits, before the fraction: `1.5` is not fifteen, and `0.125` not 125.
     #[inline]
     fn plain<'a>(&self, text: &'a [u8]) -> Value<Cow<'a, [u8]>> {
-        if self.decimal == b'.' && self.thousands.is_none() {
+        if self.is_plain() {
             return Ok(Cow::Borrowed(text));
         }
         let mut number = Vec::with_capacity(text.len());

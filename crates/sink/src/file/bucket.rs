@@ -365,13 +365,18 @@ impl Far {
     /// for dead. `false` if the store has thrown it away, or if what is there is as large as the object before, so that
     /// nobody can tell.
     async fn complete_once(&self, brought: &Brought) -> Result<bool> {
-        if self.store.complete(&self.context, brought).await? {
+        let completed = self.store.complete(&self.context, brought).await;
+        match &completed {
+            Ok(false) => {}
+            // Some stores refuse what is done already in other words.
+            Err(error) if error.kind() == ErrorKind::Refused => {}
+            _ => return completed,
+        }
+        let is_known = brought.replaced != Some(brought.bytes);
+        if is_known && self.store.length(&self.context, &brought.uri).await? == Some(brought.bytes) {
             return Ok(true);
         }
-        if brought.replaced == Some(brought.bytes) {
-            return Ok(false);
-        }
-        Ok(self.store.length(&self.context, &brought.uri).await? == Some(brought.bytes))
+        completed
     }
 
     /// Gives up what is closed or being closed.
