@@ -140,7 +140,8 @@ impl Shared {
                         let mut answer = answer.map_err(|error| std::io::Error::other(format!("{error:?}")))?;
                         // As Amazon says it of an upload that there is not, or is not any more.
                         if of_upload && answer.status() == hyper::StatusCode::FORBIDDEN {
-                            answer = HttpResponse::new(Body::from("<Error><Code>NoSuchUpload</Code></Error>".to_owned()));
+                            answer =
+                                HttpResponse::new(Body::from("<Error><Code>NoSuchUpload</Code></Error>".to_owned()));
                             *answer.status_mut() = hyper::StatusCode::NOT_FOUND;
                         }
                         Ok(answer)
