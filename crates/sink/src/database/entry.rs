@@ -18,8 +18,7 @@ use millstream_core::sink::KnownLoad;
 use millstream_core::{Error, Result};
 
 use super::lanes::pause;
-use super::load;
-use super::server::{Failure, SeenSession, Server, Session};
+use super::server::{Failure, SeenSession, Server, Session, target_of};
 use super::spec::DatabaseSpec;
 use crate::ledger_version;
 use crate::shared::digest;
@@ -72,7 +71,7 @@ pub(crate) fn header() -> String {
 impl Entry {
     /// That of `load`, for the run `run` as its owner.
     pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec, load: &str, run: &str) -> Self {
-        let (table, place) = (server.beside(spec, TABLE), load::place(server.as_ref(), spec));
+        let (table, place) = (server.beside(spec, TABLE), target_of(server.as_ref(), spec));
         let (server, spec) = (Arc::clone(server), spec.clone());
         let mut owner = digest(&format!("{run}\n{load}"));
         owner.truncate(16);

@@ -34,7 +34,7 @@ use super::indexes::Waiting;
 use super::lanes::{Lanes, connect, connect_as, pause};
 use super::load::{self, Shared, waiting};
 use super::narrow;
-use super::server::{Encoder, Failure, Server, Session};
+use super::server::{Encoder, Failure, Server, Session, target_of};
 use super::spec::{DatabaseSpec, Mode};
 use crate::shared::{counted, digest};
 
@@ -102,7 +102,7 @@ async fn set_up(
     }
     let has_rows = entry.has_written(session.as_mut()).await.map_err(Failure::into_error)?;
     if has_rows && server.describe(session.as_mut(), &spec).await.map_err(Failure::into_error)?.is_none() {
-        return Err(super::table::is_gone(&load::place(server.as_ref(), &spec)));
+        return Err(super::table::is_gone(&target_of(server.as_ref(), &spec)));
     }
     Waiting::new(&server, &spec).build_all(session.as_mut()).await?;
     load::clean(&server, session.as_mut(), &spec).await?;
@@ -112,7 +112,7 @@ async fn set_up(
     let count = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
     let shared = Shared {
         bulk: server.bulk(&server.table(&spec), columns, &context.schema),
-        place: load::place(server.as_ref(), &spec),
+        place: target_of(server.as_ref(), &spec),
         own: None,
         lanes: Lanes::new(&server, &spec, count).marked(Some(&entry.owner)),
         direct: false,

@@ -32,7 +32,7 @@ use super::indexes::Waiting;
 use super::lanes::{Lanes, connect, pause};
 use super::ledger::{self, Mark, Note};
 use super::narrow;
-use super::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, Right, Server, Session};
+use super::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, Right, Server, Session, target_of};
 use super::spec::{DatabaseSpec, Mode, SchemaChange};
 use super::table::{self, Changes, ColumnFacts, TableFacts};
 use crate::shared::counted;
@@ -219,7 +219,7 @@ pub(crate) async fn examine(
     let key = spec.key.iter().map(|key| server.quoted(key)).collect::<Vec<_>>().join(", ");
     let index = || format!("CREATE UNIQUE INDEX {} ON {} ({key})", server.quoted("key"), server.table(spec));
     let family = |field: &FieldRef| server.family(field, spec.is_key(field.name()));
-    let changes = table::compare(&place(server, spec), spec, schema, &facts, family, index)?;
+    let changes = table::compare(&target_of(server, spec), spec, schema, &facts, family, index)?;
     Ok((Some(facts), changes))
 }
 
@@ -250,7 +250,7 @@ pub(crate) async fn may_write(
     }
     let missing = server.missing_rights(session, spec, &rights).await.map_err(|failure| vec![failure.into_error()])?;
     let refused = |cause: String| {
-        Error::refused(format!("the user may not write to {}", place(server, spec)))
+        Error::refused(format!("the user may not write to {}", target_of(server, spec)))
             .cause(cause)
             .hint("GRANT the user what is missing")
     };
@@ -290,14 +290,9 @@ pub(crate) async fn ready_target(
         Some(facts) => Ok(facts),
         None => Err(match made {
             Err(failure) => cannot_make(failure.into_error(), spec),
-            Ok(_) => Error::transient(format!("{} was dropped while it was made", place(server, spec))),
+            Ok(_) => Error::transient(format!("{} was dropped while it was made", target_of(server, spec))),
         }),
     }
-}
-
-/// `table t of mysql://…`.
-pub(crate) fn place(server: &dyn Server, spec: &DatabaseSpec) -> String {
-    format!("table {} of {}", spec.table, server.place().shown)
 }
 
 /// Begins a load.
@@ -315,7 +310,7 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
         match ledger::mark(&server, session, &spec, mark, &context).await? {
             Mark::There(note) => {
                 if server.describe(session, &spec).await.map_err(Failure::into_error)?.is_none() {
-                    return Err(table::is_gone(&place(server.as_ref(), &spec)));
+                    return Err(table::is_gone(&target_of(server.as_ref(), &spec)));
                 }
                 waiting.build_all(session).await?;
                 clean(&server, session, &spec).await?;
@@ -404,7 +399,7 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     };
     let shared = Shared {
         bulk,
-        place: place(server.as_ref(), &spec),
+        place: target_of(server.as_ref(), &spec),
         own: Some(names.id.clone()),
         lanes,
         direct,
@@ -999,7 +994,7 @@ impl Load for LoadedBefore {
             })
             .await?;
         }
-        Ok(format!("nothing new for {}: its rows were added before", place(server.as_ref(), &spec)))
+        Ok(format!("nothing new for {}: its rows were added before", target_of(server.as_ref(), &spec)))
     }
 
     async fn abort(&self) {}

@@ -389,3 +389,8 @@ pub(crate) trait Server: Debug + Send + Sync {
         prefix: &str,
     ) -> Result<Vec<String>, Failure>;
 }
+
+/// What messages call the target: `table t of mysql://…`.
+pub(crate) fn target_of(server: &dyn Server, spec: &DatabaseSpec) -> String {
+    format!("table {} of {}", spec.table, server.place().shown)
+}
