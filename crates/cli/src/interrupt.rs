@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_core::{Error, Result};
-use millstream_engine::run::Interrupt;
+use millstream_engine::options::Interrupt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The exit code of a process that was interrupted.

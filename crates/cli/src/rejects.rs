@@ -10,7 +10,7 @@ use millstream_core::{Error, RejectKind, Result};
 use millstream_engine::Failure;
 use millstream_engine::rejects::log::{self, Kept};
 use millstream_engine::rejects::place_of;
-use millstream_engine::rejects::replay::{self, Replayed};
+use millstream_engine::replay::{self, Replayed};
 use millstream_engine::runs::{RunBook, RunRecord, default_folder};
 use serde_json::json;
 

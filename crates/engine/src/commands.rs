@@ -13,8 +13,10 @@ use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
 
+use crate::failure::Failure;
 use crate::machine::Machine;
-use crate::prepare::{Asked, Base, Failure, Reach, prepare, prepare_with_sinks};
+use crate::options::Warn;
+use crate::prepare::{Asked, Base, Reach, prepare, prepare_with_sinks};
 use crate::rejects::{Entry, LeftOut};
 use crate::{fault, ledgers, overlap, sql};
 
@@ -44,9 +46,6 @@ pub fn load(path: &str, text: &str, variables: Variables<'_>, running: bool) -> 
     }
     loaded
 }
-
-/// Is told what is strange about a job and no error, before anything runs.
-pub type Warn<'a> = dyn Fn(&[Lint]) + Sync + 'a;
 
 /// What a check found out.
 #[derive(Debug, Default)]

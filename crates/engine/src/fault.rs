@@ -7,7 +7,7 @@ use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use millstream_core::{Error, ErrorKind};
 
-use crate::sql::{Words, first_line, reword};
+use crate::reword::{Words, first_line, reword};
 
 /// `error` as DataFusion carries it.
 pub fn carry(error: Error) -> DataFusionError {
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn commands_without_a_job_name_no_settings_as_if_there_were_any() {
         let hint = |error: Error| without_job(error).hint_text().map(str::to_owned);
-        let empty = crate::read::queue::no_match(&["x".to_owned()]);
+        let empty = crate::read::no_match(&["x".to_owned()]);
         assert_eq!(hint(empty).as_deref(), Some("check the pattern"));
         let bomb = Error::data("too much").hint("raise `limits: {ratio: …}` of the source if the data is honest");
         assert!(hint(bomb).is_some_and(|hint| hint.contains("; that is a setting of a job file")));

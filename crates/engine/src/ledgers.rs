@@ -17,11 +17,11 @@ use crate::chunks::load::{ChunkLoad, Commits, check_rules, is_complete, note_com
 use crate::chunks::way::{Leg, legs};
 use crate::fingerprint::{Compared, Fingerprints};
 use crate::machine::Machine;
+use crate::options::RunOptions;
 use crate::plan::shared::Physical;
 use crate::prepare::{Base, Prepared};
 use crate::rejects::{Rejects, replay};
 use crate::report::{SinkResult, Tally};
-use crate::run::RunOptions;
 use crate::runs::{JobKey, LiveRun, OnlyRun, Outcome, Pen, RunBook, RunRecord, default_folder};
 
 /// A load of which nothing is in the target is forgotten when it is older than this, in seconds.

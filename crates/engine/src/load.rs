@@ -23,8 +23,8 @@ use millstream_core::sink::{Load, Sink};
 use millstream_core::{Error, ErrorKind, RejectKind, Result, Step, values};
 
 use crate::fault;
-use crate::plan::node::over_one_input;
-use crate::rejects::way::without_places;
+use crate::node::over_one_input;
+use crate::rejects::origin::without_places;
 use crate::rejects::{Entry, allowing};
 
 /// Hands the rows of its input to a load that has begun.

@@ -2,7 +2,7 @@
 //! run.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use millstream_core::hint::did_you_mean;
 use millstream_core::spec::Size;
@@ -11,7 +11,7 @@ use millstream_job::machine::{DEFAULT_POOL, ScratchDisk};
 use millstream_job::{Lint, MachineFile, RunCompression};
 use millstream_sort::Compression;
 
-use crate::prepare::Failure;
+use crate::failure::Failure;
 
 /// The least memory that a run is given, in bytes.
 pub const LEAST_MEMORY: u64 = 64 << 20;
@@ -217,12 +217,21 @@ fn faults(file: &MachineFile) -> Vec<Lint> {
             lints.push(file.text.error(span, what).hint("name it once, with all of its pools"));
             continue;
         }
-        if let Err(error) = crate::scratch::check(folder.as_ref()) {
+        if let Err(error) = check_scratch(folder.as_ref()) {
             let what = [Some(error.what()), error.cause_text()].into_iter().flatten().collect::<Vec<_>>().join(": ");
             lints.push(file.text.error(span, what).hint("make the folder, or name another one"));
         }
     }
     lints
+}
+
+/// The folder in which a run may keep what does not fit in memory must be there.
+pub fn check_scratch(parent: &Path) -> Result<()> {
+    match fs_err::metadata(parent) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(Error::job(format!("the scratch folder {} is not a folder", parent.display()))),
+        Err(cause) => Err(Error::io(format!("the scratch folder {} cannot be used", parent.display()), &cause)),
+    }
 }
 
 /// The memory that this process can have in bytes: the machine's, or the least limit of its control group and of the

@@ -21,18 +21,20 @@ use millstream_format::Guess;
 use millstream_job::{AddColumn, Job, Lint, SinkStep, SortKey, SourceStep, Transform, TransformStep};
 use serde_json::Value;
 
+use crate::failure::Failure;
 use crate::fault;
 use crate::machine::Machine;
 use crate::memory::{self, BudgetPool, Governor};
 use crate::plan::ordered::RowsInOrder;
-use crate::plan::shared::{LogicalStep, Physical, Planner, StepTable, scan};
+use crate::plan::shared::{Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
+use crate::plan::step::LogicalStep;
 use crate::plan::steps::{StepFault, StepPlanner};
 use crate::read::lacking::Lacking;
 use crate::read::order::SortedBy;
 use crate::read::table::SourceTable;
 use crate::read::unopened::Unopened;
-use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, naming, sample, stored};
+use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, naming, replayed, sample, stored};
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
 use crate::report::{MissingColumn, Skipped};
@@ -42,48 +44,6 @@ use crate::sql;
 
 /// So many columns are named in a warning.
 const NAMES_SHOWN: usize = 6;
-
-/// Why a job does not run: never without a lint that is an error, or an error.
-#[derive(Debug, Default)]
-pub struct Failure {
-    /// What is wrong with the job file.
-    pub lints: Vec<Lint>,
-    /// What else is wrong.
-    pub errors: Vec<Error>,
-}
-
-impl Failure {
-    fn add(&mut self, other: Failure) {
-        self.lints.extend(other.lints);
-        self.errors.extend(other.errors);
-    }
-
-    /// What is wrong, if anything is.
-    pub fn of(errors: Vec<Error>) -> Result<(), Failure> {
-        Failure { lints: Vec::new(), errors }.none()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.lints.is_empty() && self.errors.is_empty()
-    }
-
-    /// Nothing, if nothing was found.
-    fn none(self) -> Result<(), Failure> {
-        if self.is_empty() { Ok(()) } else { Err(self) }
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Failure { lints: Vec::new(), errors: vec![error] }
-    }
-}
-
-impl From<Lint> for Failure {
-    fn from(lint: Lint) -> Self {
-        Failure { lints: vec![lint], errors: Vec::new() }
-    }
-}
 
 /// What every command stands on: the machine, its threads, its memory, the SQL engine.
 pub struct Base {
@@ -369,7 +329,7 @@ impl Prepared<'_> {
             self.misfits.extend(misfit.map(|error| error.in_step(name)));
         }
         let reader = match &self.base.replay {
-            Some(replay) => replay.reader(self.base, &reader, source)?,
+            Some(replay) => replayed::reader(replay, &reader, source)?,
             None => reader,
         };
         let lints = check_order(job, &source.sorted_by, &columns);
@@ -633,7 +593,7 @@ async fn csv_warning(
     if !of_delimiter && !of_header {
         return None;
     }
-    let guess = crate::guess::of_head(&sample::short_head(reader, unit).await.ok()?).ok()?;
+    let guess = sample::guess_of(&sample::short_head(reader, unit).await.ok()?).ok()?;
     if guess.format != name {
         return None;
     }

@@ -14,92 +14,34 @@ use millstream_core::source::RowSource;
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::chunks::load::Loaded;
+use crate::chunks::placed::{PlacedReadExec, placed};
 use crate::chunks::way::{Counts, counts, row_wise};
-use crate::commands::Warn;
+use crate::failure::Failure;
 use crate::fingerprint::Fingerprints;
 use crate::ledgers::{self, OpenLedger, Place};
 use crate::load::LoadExec;
+use crate::machine::check_scratch;
 use crate::memory;
+use crate::options::{Interrupt, RunOptions, Watch};
 use crate::plan::shared::Physical;
-use crate::prepare::{Asked, Base, Failure, Prepared, Reach, prepare_with_sinks};
+use crate::prepare::{Asked, Base, Prepared, Reach, prepare_with_sinks};
 use crate::read::exec::ReadExec;
 use crate::rejects::log::Line;
-use crate::rejects::replay::Replay;
-use crate::rejects::way::{PlacedReadExec, placed};
 use crate::rejects::{Rejects, SinkRefusals};
 use crate::report::{MissingColumn, Progress, Report, SinkResult, Skipped, Tally, Totals};
 use crate::runs::{Ending, LiveRun};
 use crate::verdict::{Evidence, verdict};
-use crate::{fault, machine, scratch};
+use crate::{fault, machine};
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Lets another thread end a run.
-#[derive(Debug, Default)]
-pub struct Interrupt {
-    asked: AtomicBool,
-    notify: Notify,
-}
-
-impl Interrupt {
-    /// Ends the run: it takes back what it has written and fails with [`ErrorKind::Interrupted`].
-    pub fn ask(&self) {
-        self.asked.store(true, Ordering::SeqCst);
-        self.notify.notify_waiters();
-    }
-
-    /// Whether the run was asked to end.
-    pub fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::SeqCst)
-    }
-
-    async fn asked(&self) {
-        loop {
-            let notified = self.notify.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            if self.is_asked() {
-                return;
-            }
-            notified.await;
-        }
-    }
-}
-
-/// How a run is watched and ended.
-#[derive(Clone, Copy)]
-pub struct Watch<'a> {
-    /// Called about ten times a second, and once at the end.
-    pub progress: &'a (dyn Fn(&Progress) + Sync),
-    /// Is told what is strange about the job, before anything is written.
-    pub warn: &'a Warn<'a>,
-    /// Ends the run.
-    pub interrupt: &'a Interrupt,
-}
-
-/// What is asked of a run beside its job.
-#[derive(Debug, Clone, Default)]
-pub struct RunOptions {
-    /// Go on where the last run of the job stopped.
-    pub resume: bool,
-    /// Begin anew, whatever an earlier run has left.
-    pub restart: bool,
-    /// Load units that have changed since they were loaded as they are now.
-    pub accept_changed: bool,
-    /// Load these rejects again, and nothing else.
-    pub replay: Option<Arc<Replay>>,
-    /// The variables of the command line, which tell runs of one job from each other.
-    pub variables: Vec<(String, String)>,
-}
-
 /// Runs `job` on `machine` to its end, and enters it into the book of runs.
 pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Watch<'_>) -> Result<Report, Failure> {
-    machine.scratch.disks.iter().try_for_each(|disk| scratch::check(&disk.folder))?;
+    machine.scratch.disks.iter().try_for_each(|disk| check_scratch(&disk.folder))?;
     let place = Place::find(job, &machine, options)?;
     let mut base = Base::new(machine)?;
     if let Some(replay) = &options.replay {

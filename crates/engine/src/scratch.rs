@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fs_err::File;
-use millstream_core::{Error, Result};
 use millstream_sort::Compression;
 
 use crate::machine::{Disk, Disks};
@@ -146,15 +145,6 @@ fn is_left(folder: &Path) -> bool {
             let is_empty = fs_err::read_dir(folder).is_ok_and(|mut entries| entries.all(is_beginning));
             is_empty && age.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > BEGUN))
         }
-    }
-}
-
-/// The folder in which a run may keep what does not fit in memory must be there.
-pub fn check(parent: &Path) -> Result<()> {
-    match fs_err::metadata(parent) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(Error::job(format!("the scratch folder {} is not a folder", parent.display()))),
-        Err(cause) => Err(Error::io(format!("the scratch folder {} cannot be used", parent.display()), &cause)),
     }
 }
 

@@ -11,13 +11,15 @@ use millstream_core::source::OnError;
 use millstream_core::{Error, Result, StepKind};
 use tokio::task::JoinSet;
 
-use crate::prepare::{Base, Failure, lines};
+use crate::failure::Failure;
+use crate::prepare::{Base, lines};
 use crate::read::crew::ReadCrew;
 use crate::read::exec::helpers;
 use crate::read::foreign::Foreign;
 use crate::read::lacking::Lacking;
+use crate::read::no_match;
 use crate::read::opening::{Order, opened};
-use crate::read::queue::{PORTION, UnitQueue, no_match};
+use crate::read::queue::{PORTION, UnitQueue};
 use crate::read::unit::UnitText;
 use crate::read::unopened::Unopened;
 use crate::read::{Opened, PlaceSource, ReadSteps, Reader};

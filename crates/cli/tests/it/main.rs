@@ -6,6 +6,7 @@ mod bad_jobs;
 mod bad_places;
 mod bad_sql;
 mod bad_targets;
+mod layers;
 mod transcript;
 mod use_archives;
 mod use_buckets;

@@ -10,9 +10,10 @@ use millstream_core::sink::Chunk;
 use millstream_core::{Budget, Error, Result};
 
 use super::units::UnitNotes;
-use crate::read::rows::{MemberPlace, PlacedRows};
+use crate::member::MemberPlace;
+use crate::read::rows::PlacedRows;
 use crate::rejects::log::RejectLine;
-use crate::rejects::way::Origin;
+use crate::rejects::origin::Origin;
 
 /// A group is sent, however small it is, when its first rows have waited for so long.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);

@@ -23,8 +23,8 @@ use futures::TryStreamExt;
 use millstream_core::format::BATCH_BYTES;
 
 use super::way::Leg;
-use crate::plan::node::{leaf, over_one_input, streaming};
-use crate::rejects::lenient::{LenientExec, TakeRow};
+use crate::node::{leaf, over_one_input, streaming};
+use crate::plan::lenient::{LenientExec, TakeRow};
 
 /// The column of the rows' numbers.
 const NUMBER: &str = "_millstream_row";

@@ -12,12 +12,12 @@
 //!
 //! `way.rs` which ways from a source to a sink can be taken so; `units.rs` what tells units apart, and which of them are
 //! complete; `group.rs` the rows of a group; `instance.rs` the plan of a group; `refused.rs` what is left out on the way;
-//! `load.rs` who reads and delivers. The
-//! target's side is [`millstream_core::sink::Ledger`].
+//! `load.rs` who reads and delivers. `placed.rs` reads rows for targets that are loaded at once. The target's side is [`millstream_core::sink::Ledger`].
 
 pub mod group;
 pub mod instance;
 pub mod load;
+pub mod placed;
 mod refused;
 mod units;
 pub mod way;

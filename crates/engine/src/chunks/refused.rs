@@ -19,8 +19,8 @@ use super::group::{ChunkRows, Group};
 use super::load::Loading;
 use super::units::UnitNotes;
 use super::way::Leg;
-use crate::read::rows::MemberPlace;
-use crate::rejects::lenient::TakeRow;
+use crate::member::MemberPlace;
+use crate::plan::lenient::TakeRow;
 use crate::rejects::log::{ChunkId, RejectLine};
 use crate::rejects::{Entry, Refusal, Rejects, allowing, line, of_parser, of_refused, of_row};
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use millstream_core::sink::{Chunk, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
 
-use crate::read::rows::MemberPlace;
+use crate::member::MemberPlace;
 use crate::stable::hash;
 
 /// The number that notes that a unit is complete.

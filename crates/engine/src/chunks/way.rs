@@ -13,9 +13,9 @@ use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::format::Reading;
 
-use crate::meter::step_of;
+use crate::plan::lenient::LenientExec;
+use crate::plan::meter::step_of;
 use crate::read::exec::ReadExec;
-use crate::rejects::lenient::LenientExec;
 
 /// A way from one source to a sink.
 #[derive(Debug, Clone)]

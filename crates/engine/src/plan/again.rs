@@ -14,7 +14,7 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
-use super::node::{EachRound, over_one_input};
+use crate::node::{EachRound, over_one_input};
 
 /// Gives the rows of its input as often as it is executed.
 #[derive(Debug)]

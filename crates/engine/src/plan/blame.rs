@@ -14,7 +14,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
 use millstream_core::ErrorKind;
 
-use super::shared::LogicalStep;
+use super::step::LogicalStep;
 use crate::fault;
 use crate::rejects::{Entry, allowing};
 use crate::sql::LATE_CAST;

@@ -12,11 +12,12 @@ pub(crate) mod again;
 pub mod blame;
 mod buffer;
 pub mod joins;
-pub(crate) mod node;
+pub mod lenient;
+pub mod meter;
 pub mod ordered;
 pub mod shared;
 pub mod sort;
 pub mod sorted;
+pub mod step;
 pub mod steps;
-
-pub use node::recompute_with;
+pub mod tee;

@@ -18,8 +18,8 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Exe
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use futures::StreamExt;
 
-use super::node::over_one_input;
 use crate::fault;
+use crate::node::over_one_input;
 use crate::read::order::{OrderCheck, SortedBy};
 
 /// The rows of its input, which have an order already.

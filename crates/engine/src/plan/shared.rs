@@ -18,12 +18,13 @@ use millstream_core::{Budget, StepKind, Steps};
 
 use super::blame::Blame;
 use super::joins;
+use super::meter::{Metered, Metering, meter};
 use super::sort::{self, Sorting};
 use super::sorted::{SortedRows, SortingPlanner};
-use crate::meter::{Metered, Metering, meter};
+use super::step::LogicalStep;
+use crate::plan::tee::Tee;
 use crate::read::table::InOrder;
 use crate::rejects::Rejects;
-use crate::tee::Tee;
 
 /// A step of the job as other steps' plans name it, until it is known whether it becomes a view or a tee.
 #[derive(Debug)]
@@ -80,15 +81,6 @@ impl TableProvider for StepTable {
             .collect::<DataFusionResult<_>>()?;
         Ok(Arc::new(tee.user(columns)?))
     }
-}
-
-/// A step's logical plan, over [`StepTable`]s.
-#[derive(Debug, Clone)]
-pub struct LogicalStep {
-    /// The step's name.
-    pub name: String,
-    /// What it does.
-    pub plan: LogicalPlan,
 }
 
 /// A finished plan whose rows go to a sink.

@@ -42,9 +42,9 @@ use millstream_sort::{
 
 use super::buffer::buffered;
 use super::joins::size_of;
-use super::node::over_one_input;
 use super::sorted::OneOf;
 use crate::fault;
+use crate::node::over_one_input;
 use crate::read::exec::ReadExec;
 use crate::scratch::Scratch;
 

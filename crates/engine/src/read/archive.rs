@@ -17,7 +17,6 @@ use millstream_core::source::{Content, OpenedUnit};
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
 
 use super::Reader;
-use super::unit::UnitBytes;
 
 /// Zips of more than so many bytes are read by their directory. Two more requests cost about as much as to read a few
 /// 100 kB, and smaller ones are mostly many, so that every task has one of its own.
@@ -43,9 +42,9 @@ pub struct Part {
 }
 
 /// A unit that is no archive with a plan, or one that is.
-pub enum Found {
+pub enum Found<B = Content> {
     /// Its bytes.
-    Bytes(UnitBytes),
+    Bytes(B),
     /// Its plan.
     Archive(Arc<Archive>),
     /// None of its members is wanted, although some were asked for: the error that says so.
@@ -62,11 +61,11 @@ pub async fn open(reader: &Reader, unit: &Unit) -> Result<Found> {
     let OpenedUnit { unit: known, ranges, content } = reader.open(unit).await?;
     let mut bytes = match content {
         Content::Stream(bytes) if ranges && is_large(&known) => bytes,
-        content => return Ok(content.into()),
+        content => return Ok(Found::Bytes(content)),
     };
     let first = bytes.next().await;
     if !matches!(&first, Some(Ok(head)) if is_zip(head)) {
-        return Ok(Found::Bytes(UnitBytes::Stream(stream::iter(first).chain(bytes).boxed())));
+        return Ok(Found::Bytes(Content::Stream(stream::iter(first).chain(bytes).boxed())));
     }
     // A server may have no connection for the tail while this one is open.
     drop(bytes);
@@ -76,7 +75,7 @@ pub async fn open(reader: &Reader, unit: &Unit) -> Result<Found> {
 /// `unit` by its plan, or its stream if it has none. `known` is what is known of it.
 async fn planned(reader: &Reader, unit: &Unit, known: &Unit) -> Result<Found> {
     let Some((planner, mut held)) = directory(reader, known).await? else {
-        return Ok(reader.open(unit).await?.content.into());
+        return Ok(Found::Bytes(reader.open(unit).await?.content));
     };
     match planner.finish() {
         Ok(Some(plan)) => {
@@ -90,7 +89,7 @@ async fn planned(reader: &Reader, unit: &Unit, known: &Unit) -> Result<Found> {
                 _held: held,
             })))
         }
-        Ok(None) => Ok(reader.open(unit).await?.content.into()),
+        Ok(None) => Ok(Found::Bytes(reader.open(unit).await?.content)),
         Err(error) => Ok(Found::Unwanted(error.in_unit(&unit.uri, None))),
     }
 }
@@ -107,19 +106,19 @@ pub async fn look(reader: &Reader, unit: &Unit) -> Result<(Unpack, ByteStream)> 
             let first = Part { archive, number: 0 };
             Ok((first.unpack(reader)?, first.open(reader).await?))
         }
-        Found::Bytes(UnitBytes::Stream(bytes)) => Ok(in_passing(bytes)),
-        Found::Bytes(UnitBytes::Whole(bytes, held)) => Ok(in_passing(Content::Whole(bytes, held).into_stream())),
-        Found::Bytes(_) => Ok(in_passing(reader.open(unit).await?.content.into_stream())),
+        Found::Bytes(content) => Ok(in_passing(content.into_stream())),
         Found::Unwanted(error) => Err(error),
     }
 }
 
-impl From<Content> for Found {
-    fn from(content: Content) -> Self {
-        Found::Bytes(match content {
-            Content::Whole(bytes, held) => UnitBytes::Whole(bytes, held),
-            Content::Stream(bytes) => UnitBytes::Stream(bytes),
-        })
+impl Found {
+    /// The same, with its bytes as something else.
+    pub fn map<B>(self, bytes: impl FnOnce(Content) -> B) -> Found<B> {
+        match self {
+            Found::Bytes(content) => Found::Bytes(bytes(content)),
+            Found::Archive(archive) => Found::Archive(archive),
+            Found::Unwanted(error) => Found::Unwanted(error),
+        }
     }
 }
 

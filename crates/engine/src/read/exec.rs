@@ -30,8 +30,8 @@ use super::order::{OrderCheck, SortedBy};
 use super::queue::{UnitsExec, from_batch};
 use super::rows::{self, Piece, RowsRequest};
 use crate::fault;
-use crate::plan::node::EachRound;
-use crate::rejects::raw::Cutter;
+use crate::node::EachRound;
+use crate::read::cutter::Cutter;
 
 /// Pieces of units, each with the unit's URI.
 pub type UnitPieces = BoxStream<'static, Result<(Arc<str>, Piece)>>;
@@ -147,7 +147,7 @@ impl ReadExec {
     fn prepare_rejects(&self, raw: bool) {
         if self.reader.tape(raw).is_some() {
             let cutter = Cutter::new(Arc::clone(&self.reader), &self.request.parse);
-            self.reader.rejects.cut_by(&self.reader.name, cutter);
+            self.reader.rejects.cut_by(&self.reader.name, Arc::new(cutter));
         }
     }
 
@@ -246,7 +246,7 @@ impl ExecutionPlan for ReadExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        crate::plan::recompute_with(self, children)
+        crate::node::recompute_with(self, children)
     }
 
     fn statistics_from_inputs(

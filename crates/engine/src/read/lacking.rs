@@ -9,7 +9,6 @@ use arrow::datatypes::Schema;
 use millstream_core::Result;
 use millstream_core::format::{OnDrift, ParseRequest, SeenColumns};
 
-use super::Reader;
 use crate::report::MissingColumn;
 
 /// So many files are named for each column.
@@ -53,17 +52,17 @@ impl Lacking {
     }
 }
 
-/// `request` for one more file of `reader`, with somebody to tell which columns it has where that matters.
-pub fn watched<'a>(reader: &Reader, request: &'a ParseRequest) -> Cow<'a, ParseRequest> {
-    // A record that is loaded again stands alone: what its file had is not known.
-    match reader.on_drift == OnDrift::Fail || reader.replay.is_some() {
+/// `request` for one more file, with somebody to tell which columns it has where that matters. With `alone` it is a
+/// record that is loaded again: what its file had is not known.
+pub fn watched(request: &ParseRequest, alone: bool) -> Cow<'_, ParseRequest> {
+    match request.on_drift == OnDrift::Fail || alone {
         true => Cow::Borrowed(request),
         false => Cow::Owned(ParseRequest { seen: Some(SeenColumns::default()), ..request.clone() }),
     }
 }
 
 /// The file, which was read by a [`watched`] request, is at its end.
-pub fn ended(reader: &Reader, request: &ParseRequest, uri: &str, member: Option<&str>) -> Result<()> {
+pub fn ended(lacking: &Lacking, request: &ParseRequest, uri: &str, member: Option<&str>) -> Result<()> {
     let Some(seen) = &request.seen else { return Ok(()) };
     if let Some(other) = seen.only_other() {
         return Err(millstream_format::drift::nothing_in_common([other.as_str()].into_iter(), &request.schema));
@@ -74,7 +73,7 @@ pub fn ended(reader: &Reader, request: &ParseRequest, uri: &str, member: Option<
     }
     let uri = millstream_core::redact::url(uri);
     let name = member.map_or(uri.clone(), |member| format!("{uri}, member {member}"));
-    missing.into_iter().for_each(|column| reader.lacking.add(column, &name));
+    missing.into_iter().for_each(|column| lacking.add(column, &name));
     Ok(())
 }
 

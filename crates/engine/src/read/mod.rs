@@ -10,10 +10,12 @@
 //! `naming.rs` knows the format of files by their names; `lacking.rs` counts those that lack columns. `stored.rs`
 //! knows the places that give rows and no bytes. `table.rs` shows a source to the SQL planner and takes the columns
 //! and filters it pushes down; `sample.rs` looks at the first bytes where the job declares no columns; `foreign.rs`
-//! names files of other kinds; `order.rs` holds the rows against the order that the job declares.
+//! names files of other kinds; `order.rs` holds the rows against the order that the job declares; `raw.rs` keeps the raw
+//! records of rows. `replayed.rs` reads rejects again.
 
 pub mod archive;
 pub mod crew;
+pub mod cutter;
 pub mod exec;
 pub mod foreign;
 pub mod lacking;
@@ -22,6 +24,9 @@ pub mod opening;
 pub mod order;
 pub mod pace;
 pub mod queue;
+pub mod ranges;
+pub mod raw;
+pub mod replayed;
 pub mod rows;
 pub mod sample;
 pub mod split;
@@ -47,9 +52,9 @@ use millstream_core::{ByteStream, Error, Registry, Reservation, Result, Step, Un
 use self::lacking::Lacking;
 use self::order::SortedBy;
 use self::pace::Pace;
+use self::raw::Tape;
 use self::unopened::Unopened;
 use crate::rejects::Rejects;
-use crate::rejects::raw::Tape;
 use crate::rejects::replay::Replay;
 
 /// Columns that Millstream can add to every row of a source.
@@ -270,7 +275,7 @@ impl Reader {
                 yield unit?;
             }
             if !some {
-                Err(queue::no_match(&[pattern]))?;
+                Err(no_match(&[pattern]))?;
             }
         }
         .boxed()
@@ -367,4 +372,24 @@ impl Reader {
         fields.extend(self.provenance.iter().map(|column| Arc::new(column.field())));
         Arc::new(Schema::new(fields))
     }
+}
+
+/// The error of patterns that match nothing.
+pub fn no_match(patterns: &[String]) -> Error {
+    const ALLOW: &str = "`allow_empty: true` in the source lets a job run without files";
+    let shown: Vec<String> = patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
+    if let [list] = patterns
+        && let Some(list) = list.strip_prefix('@')
+    {
+        return Error::refused(format!("the list {} names nothing", millstream_core::redact::url(list)))
+            .hint(format!("write a path or a URL into each of its lines; {ALLOW}"));
+    }
+    let plain = patterns.iter().find(|pattern| fs_err::symlink_metadata(pattern).is_ok());
+    let check = match plain {
+        Some(name) => {
+            format!("there is a file of just this name: to mean it, write {}", millstream_source::pattern::escape(name))
+        }
+        None => "check the pattern".to_owned(),
+    };
+    Error::refused("no file matches").text(shown.join(", ")).hint(format!("{check}; {ALLOW}"))
 }

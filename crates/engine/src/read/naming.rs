@@ -13,9 +13,9 @@ use millstream_core::{Error, Registry, Result, Unit};
 use serde_json::Value;
 
 use super::Reader;
-use super::queue::no_match;
+use super::no_match;
 use super::sample::{self, Head};
-use crate::guess;
+use crate::job_text;
 
 /// So many units are listed to see whether their names agree.
 const UNITS: usize = 1000;
@@ -112,14 +112,14 @@ fn unknown(head: &Head) -> Error {
             .in_unit(&head.unit.uri, head.member.as_deref())
             .hint(format!("{hint}to read its text all the same, line by line, add `lines: {{}}` to the source"));
     }
-    let guess = match guess::of_head(head) {
+    let guess = match sample::guess_of(head) {
         Ok(guess) => guess,
         Err(fault) => {
             return error.cause(fault.what()).hint("add a format block to the source: csv, json, lines or parquet");
         }
     };
     // A message indents what follows its first line, by as much as the block is indented already.
-    let block = guess::block_of(&guess);
+    let block = job_text::block_of(&guess);
     let mut lines: Vec<&str> =
         block.lines().take(LINES).map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
     let more = block.lines().count() > LINES;

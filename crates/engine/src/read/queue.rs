@@ -18,12 +18,11 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 use millstream_core::{Error, Result, Unit};
-use millstream_source::pattern::escape;
 use tokio::sync::Notify;
 
-use super::Reader;
+use super::{Reader, no_match};
 use crate::fault;
-use crate::plan::node::{EachRound, leaf, streaming};
+use crate::node::{EachRound, leaf, streaming};
 
 /// The most units that are known and not yet taken.
 pub const WINDOW: usize = 10_000;
@@ -246,24 +245,6 @@ impl UnitQueue {
             changed.await;
         }
     }
-}
-
-/// The error of patterns that match nothing.
-pub fn no_match(patterns: &[String]) -> Error {
-    const ALLOW: &str = "`allow_empty: true` in the source lets a job run without files";
-    let shown: Vec<String> = patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
-    if let [list] = patterns
-        && let Some(list) = list.strip_prefix('@')
-    {
-        return Error::refused(format!("the list {} names nothing", millstream_core::redact::url(list)))
-            .hint(format!("write a path or a URL into each of its lines; {ALLOW}"));
-    }
-    let plain = patterns.iter().find(|pattern| fs_err::symlink_metadata(pattern).is_ok());
-    let check = match plain {
-        Some(name) => format!("there is a file of just this name: to mean it, write {}", escape(name)),
-        None => "check the pattern".to_owned(),
-    };
-    Error::refused("no file matches").text(shown.join(", ")).hint(format!("{check}; {ALLOW}"))
 }
 
 /// The columns of a unit as a row.

@@ -12,7 +12,6 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, StringViewArray};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Int64Type, SchemaRef};
-use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::physical_expr::PhysicalExpr;
@@ -22,19 +21,19 @@ use millstream_codec::Unpacked;
 use millstream_core::format::{
     BATCH_BYTES, EmptyFiles, ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject, Rows, StreamFormat,
 };
-use millstream_core::source::{Source, SourceContext};
 use millstream_core::{Budget, Crew, Error, Reservation, Result, Unit};
 
 use super::crew::Member;
 use super::foreign::Foreign;
 use super::lacking;
 use super::order::{OrderCheck, SortedBy};
-use super::pace::Pace;
+use super::ranges::Collected;
 use super::split::{SplitParser, cut};
 use super::unit::{OpenUnit, UnitBytes, UnitText};
 use super::{Provenance, Reader};
 use crate::fault;
-use crate::rejects::raw::Tape;
+use crate::member::MemberPlace;
+use crate::read::raw::Tape;
 use crate::rejects::replay::Replay;
 use crate::rejects::{Entry, of_parser};
 
@@ -68,23 +67,6 @@ impl RowsRequest {
     pub fn with_places(&self, raw: bool) -> Self {
         let parse = ParseRequest { lines: true, bytes: true, ..self.parse.clone() };
         RowsRequest { parse, raw, ..self.clone() }
-    }
-}
-
-/// The member of an archive that rows are from; none if the unit is no archive.
-#[derive(Debug, Clone, Default)]
-pub struct MemberPlace {
-    /// Its name.
-    pub name: Option<Arc<str>>,
-    /// How many members of the same name came before it.
-    pub earlier: u32,
-    /// The beginning of its text, if someone may ask for that.
-    pub beginning: Bytes,
-}
-
-impl PartialEq for MemberPlace {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.name, self.earlier) == (&other.name, other.earlier)
     }
 }
 
@@ -230,7 +212,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                 Unpacked::Begin { member: name } => {
                     foreign.begin(&text.unit().uri, name.as_deref())?;
                     member = next_member(name, &mut names);
-                    parse = lacking::watched(&reader, &request.parse);
+                    parse = lacking::watched(&request.parse, reader.replay.is_some());
                     sink = MemberReader::new(&reader, &parse)?;
                     tape = reader.tape(request.raw);
                     continue;
@@ -288,7 +270,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
             }
             if ended {
                 let member = member.name.as_deref();
-                lacking::ended(&reader, &parse, &text.unit().uri, member).map_err(|error| text.fault(error, member))?;
+                lacking::ended(&reader.lacking, &parse, &text.unit().uri, member).map_err(|error| text.fault(error, member))?;
                 sink = MemberReader::None;
                 yield MemberPiece::Settled;
             }
@@ -491,7 +473,7 @@ fn parsed_pieces(parsed: Parsed, member: &MemberPlace) -> impl Iterator<Item = M
 fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, file: Arc<dyn ReadAt>) -> MemberRows {
     async_stream::try_stream! {
         let format = range_format(&reader).ok_or_else(|| Error::internal("only a format that asks for ranges comes here"))?;
-        let parse = lacking::watched(&reader, &request.parse);
+        let parse = lacking::watched(&request.parse, reader.replay.is_some());
         let mut read = match file.size() == 0 && parse.empty_files == EmptyFiles::Allow {
             true => futures::stream::empty().boxed(),
             false => format.read(file, &parse),
@@ -504,109 +486,11 @@ fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, file:
                 yield piece;
             }
         }
-        lacking::ended(&reader, &parse, &unit.uri, None)?;
+        lacking::ended(&reader.lacking, &parse, &unit.uri, None)?;
         reader.steps.fetch.add_units(1);
         yield MemberPiece::End;
     }
     .boxed()
-}
-
-/// `unit` as a file that is read by ranges, if its place can do that and it is not packed. What comes of it is told to
-/// `pace`.
-pub async fn ranged_file(
-    reader: &Arc<Reader>,
-    unit: &Unit,
-    pace: Option<Arc<Pace>>,
-) -> Result<Option<Arc<dyn ReadAt>>> {
-    let source = Arc::clone(reader.source_of(&unit.uri)?);
-    if unit.uri == "-" {
-        return Ok(None);
-    }
-    let at_unit = |error: Error| error.in_unit(&unit.uri, None);
-    let unit = source.look(&reader.context, unit).await.map_err(at_unit)?;
-    let Some(size) = unit.size else { return Ok(None) };
-    let head = 0..size.min(millstream_codec::PACKED_HEAD as u64);
-    let head = source.read_range(&reader.context, &unit, head).await.map_err(at_unit)?;
-    let Some(head) = head else { return Ok(None) };
-    if millstream_codec::is_packed(&head, millstream_codec::codec_by_name(&unit.uri)) {
-        return Ok(None);
-    }
-    Ok(Some(Arc::new(Ranged { source, reader: Arc::clone(reader), unit, pace, size })))
-}
-
-#[derive(Debug)]
-struct Ranged {
-    source: Arc<dyn Source>,
-    reader: Arc<Reader>,
-    /// With its size and version: all ranges are of one.
-    unit: Unit,
-    pace: Option<Arc<Pace>>,
-    size: u64,
-}
-
-#[async_trait]
-impl ReadAt for Ranged {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    async fn read_at(&self, range: std::ops::Range<u64>) -> Result<Bytes> {
-        let context: &SourceContext = &self.reader.context;
-        let start = Instant::now();
-        let bytes = self.source.read_range(context, &self.unit, range).await;
-        self.reader.steps.decode.add_waiting_input(start.elapsed());
-        let bytes = bytes?.ok_or_else(|| Error::refused("the place no longer answers with ranges"))?;
-        self.reader.steps.fetch.add_bytes(bytes.len() as u64);
-        if let Some(pace) = &self.pace {
-            pace.add_bytes(bytes.len() as u64);
-        }
-        Ok(Bytes::from_owner(Charged::new(bytes, &context.budget)))
-    }
-}
-
-/// Bytes that are charged to the budget as long as something of them is used.
-struct Charged {
-    bytes: Bytes,
-    budget: Arc<Budget>,
-}
-
-impl Charged {
-    /// `bytes`, which are there already, whether there is room for them or not.
-    fn new(bytes: Bytes, budget: &Arc<Budget>) -> Self {
-        budget.take(bytes.len());
-        Charged { bytes, budget: Arc::clone(budget) }
-    }
-}
-
-impl AsRef<[u8]> for Charged {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Charged {
-    fn drop(&mut self) {
-        self.budget.give_back(self.bytes.len());
-    }
-}
-
-/// A file that was collected in memory.
-#[derive(Debug)]
-pub struct Collected(pub Bytes);
-
-#[async_trait]
-impl ReadAt for Collected {
-    fn size(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    async fn read_at(&self, range: std::ops::Range<u64>) -> Result<Bytes> {
-        let (start, end) = (range.start as usize, range.end as usize);
-        if start > end || end > self.0.len() {
-            return Err(Error::data(format!("the file has {} bytes and ends before byte {end}", self.0.len())));
-        }
-        Ok(self.0.slice(start..end))
-    }
 }
 
 /// Adds the provenance, filters, and keeps the columns that come out. `None` if no row is left.

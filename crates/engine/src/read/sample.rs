@@ -14,8 +14,9 @@ use millstream_format::drift::nothing_in_common;
 use super::Reader;
 use super::archive;
 use super::foreign::Foreign;
-use super::queue::no_match;
-use super::rows::{Collected, range_format, ranged_file, stream_format};
+use super::no_match;
+use super::ranges::{Collected, ranged_file};
+use super::rows::{range_format, stream_format};
 use super::stored;
 use super::table::Estimate;
 
@@ -312,6 +313,12 @@ pub async fn short_head(reader: &Arc<Reader>, unit: Unit) -> Result<Head> {
     head.complete &= head.text.len() <= DIALECT_BYTES;
     head.text.truncate(DIALECT_BYTES);
     Ok(head)
+}
+
+/// The format of a sample.
+pub fn guess_of(head: &Head) -> Result<millstream_format::Guess> {
+    let sample = Sample { uri: head.unit.name(), text: head.text.clone(), complete: head.complete };
+    millstream_format::guess(&sample, &head.text)
 }
 
 /// The first `limit` bytes of `unit`, decoded; charged to `holder`, if there is one, as long as the text lives.

@@ -12,13 +12,14 @@ use datafusion::common::runtime::SpawnedTask;
 use futures::{FutureExt, StreamExt};
 use millstream_codec::{Unpack, Unpacked};
 use millstream_core::format::{ReadAt, Reading};
+use millstream_core::source::Content;
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
 
 use super::Reader;
 use super::archive::{self, Archive, Found, Part};
 use super::crew::Member;
 use super::pace::Pace;
-use super::rows::ranged_file;
+use super::ranges::ranged_file;
 
 /// Units up to this size in bytes are read by the task that decodes them, if that needs no waiting.
 const WHOLE: usize = 1 << 20;
@@ -47,6 +48,15 @@ pub enum UnitBytes {
     Rows,
     /// None: the unit cannot be opened, and is left out.
     Missing,
+}
+
+impl From<Content> for UnitBytes {
+    fn from(content: Content) -> Self {
+        match content {
+            Content::Whole(bytes, held) => UnitBytes::Whole(bytes, held),
+            Content::Stream(bytes) => UnitBytes::Stream(bytes),
+        }
+    }
 }
 
 /// What there is to read.
@@ -78,7 +88,7 @@ pub async fn open(reader: Arc<Reader>, unit: Unit, pace: Arc<Pace>) -> Result<Re
     Ok(Readable::Unit(OpenUnit { unit, bytes, pace }))
 }
 
-async fn found(reader: &Arc<Reader>, unit: &Unit, pace: &Arc<Pace>) -> Result<Found> {
+async fn found(reader: &Arc<Reader>, unit: &Unit, pace: &Arc<Pace>) -> Result<Found<UnitBytes>> {
     let ranged = match reader.format.reading() {
         Reading::Rows => return Ok(Found::Bytes(UnitBytes::Rows)),
         reading => matches!(reading, Reading::Ranges(_)),
@@ -87,14 +97,14 @@ async fn found(reader: &Arc<Reader>, unit: &Unit, pace: &Arc<Pace>) -> Result<Fo
         return Ok(Found::Bytes(UnitBytes::Whole(bytes, reservation)));
     }
     if !ranged && reader.source_of(&unit.uri)?.opens_lightly() {
-        return archive::open(reader, unit).await;
+        return Ok(archive::open(reader, unit).await?.map(UnitBytes::from));
     }
     let (unit, pace) = (unit.clone(), Arc::clone(pace));
     on_io(reader, |reader| async move {
         let file = if ranged { ranged_file(&reader, &unit, Some(pace)).await? } else { None };
         match file {
             Some(file) => Ok(Found::Bytes(UnitBytes::Ranged(file))),
-            None => archive::open(&reader, &unit).await,
+            None => Ok(archive::open(&reader, &unit).await?.map(UnitBytes::from)),
         }
     })
     .await

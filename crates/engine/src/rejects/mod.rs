@@ -5,18 +5,16 @@
 //!  expression ─ fails on a row ────▶ ├─▶ limit of the entry ─▶ log ─▶ `millstream rejects`
 //!  target ─ does not take a row ───▶ ┘        │ too many: the run ends
 //! ```
-//! What is told of a reject and how a limit counts is [`millstream_core::reject`]'s. Here: `log.rs` the files, `raw.rs` the
-//! raw record of a row, `way.rs` rows that carry their place with them, `lenient.rs` operators that leave rows out, `replay.rs` what is
-//! loaded again. Where
-//! nothing may be left out, none of these has any part in a run.
+//! What is told of a reject and how a limit counts is [`millstream_core::reject`]'s. Here: `log.rs` the files, `origin.rs`
+//! rows that carry their place with them, `replay.rs` what is loaded again. Where nothing may be left out, none of these
+//! has any part in a run.
 
-pub mod lenient;
 pub mod log;
-pub mod raw;
+pub mod origin;
 pub mod replay;
-pub mod way;
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -29,9 +27,8 @@ use millstream_job::Job;
 use serde_json::Value;
 
 use self::log::{Line, RejectLine, RejectLog};
-use self::raw::Cutter;
 use self::replay::Replay;
-use crate::read::rows::MemberPlace;
+use crate::member::MemberPlace;
 
 /// How many rejects an error shows.
 const SHOWN: usize = 5;
@@ -47,6 +44,18 @@ pub struct Refusal {
 
 /// What stands between two names of steps of which either may have done it.
 const OR: &str = " or ";
+
+/// Cuts the raw records of a source out of its text.
+pub trait CutRecord: Debug + Send + Sync {
+    /// What stands before the first record of a text with this beginning, where that says how records are to be read.
+    fn head(&self, beginning: &[u8]) -> Vec<u8>;
+
+    /// Whether a record is text; otherwise what is kept of it is its row.
+    fn has_text(&self) -> bool;
+
+    /// The first record of `text`, without its line end. `head` is the text before the first record of the file.
+    fn record<'a>(&self, head: &[u8], text: &'a [u8]) -> &'a [u8];
+}
 
 /// The rejects of one run.
 #[derive(Debug, Default)]
@@ -64,7 +73,7 @@ pub struct Rejects {
     /// What is loaded again by this run.
     replay: OnceLock<Arc<Replay>>,
     /// What cuts raw records, by the source.
-    cutters: RwLock<HashMap<String, Cutter>>,
+    cutters: RwLock<HashMap<String, Arc<dyn CutRecord>>>,
     /// Whether rejects are counted and not kept.
     only_counted: OnceLock<()>,
 }
@@ -204,12 +213,12 @@ impl Rejects {
     }
 
     /// Cuts raw records of `source` by `cutter`.
-    pub fn cut_by(&self, source: &str, cutter: Cutter) {
+    pub fn cut_by(&self, source: &str, cutter: Arc<dyn CutRecord>) {
         self.cutters.write().unwrap_or_else(PoisonError::into_inner).insert(source.to_owned(), cutter);
     }
 
     /// What cuts raw records of `source`.
-    pub fn cutter(&self, source: &str) -> Option<Cutter> {
+    pub fn cutter(&self, source: &str) -> Option<Arc<dyn CutRecord>> {
         self.cutters.read().unwrap_or_else(PoisonError::into_inner).get(source).cloned()
     }
 
@@ -418,7 +427,7 @@ pub fn message_of(error: &Error) -> String {
 /// A record that the parser of `source` refuses.
 pub fn of_parser(rejects: &Rejects, source: &str, uri: &str, member: &MemberPlace, reject: Reject) -> Refusal {
     let cutter = rejects.cutter(source);
-    let has_text = cutter.as_ref().is_none_or(Cutter::has_text);
+    let has_text = cutter.as_ref().is_none_or(|cutter| cutter.has_text());
     let head = cutter.map(|cutter| cutter.head(&member.beginning));
     let member = member.name.as_deref();
     let error = reject.reason.in_unit(uri, member).in_step(source);
@@ -522,7 +531,7 @@ impl Refusals for SinkRefusals {
     fn refuse(&self, place: &str, refused: &Refused) -> Result<()> {
         let refusal = |row: &RefusedRow| {
             let error = Refused { rows: vec![row.clone()], more: false }.into_error(place).in_step(&self.sink);
-            way::refusal_of_row(&self.rejects, row.record.as_ref(), error, |row_alone| {
+            origin::refusal_of_row(&self.rejects, row.record.as_ref(), error, |row_alone| {
                 of_refused(&self.sink, row, row_alone)
             })
         };

@@ -13,35 +13,6 @@ use millstream_job::SqlFault;
 
 use super::PlanFault;
 
-/// Functions of other databases, and what does the same here.
-const FUNCTIONS: &[(&[&str], &str)] = &[
-    (&["strftime", "format_date", "to_varchar"], "to_char(day, '%Y-%m-%d')"),
-    (&["strptime", "str_to_date", "parse_date"], "to_date('01.02.2026', '%d.%m.%Y')"),
-    (&["year", "month", "day", "hour", "minute", "second"], "date_part('year', day)"),
-    (&["dateadd", "date_add"], "day + INTERVAL '1 day'"),
-    (&["date_sub"], "day - INTERVAL '1 day'"),
-    (&["datediff", "date_diff"], "later - earlier, which is an interval"),
-    (&["getdate", "sysdate"], "now()"),
-    (&["isnull"], "coalesce(value, other), or value IS NULL"),
-    (&["if", "iif"], "CASE WHEN condition THEN value ELSE other END"),
-    (&["len"], "length(text)"),
-    (&["ucase"], "upper(text)"),
-    (&["lcase"], "lower(text)"),
-    (&["charindex", "locate"], "strpos(text, part)"),
-    (&["group_concat", "listagg"], "string_agg(text, ',')"),
-    (&["to_number"], "CAST(text AS double)"),
-    (&["count_if", "countif"], "count(*) FILTER (WHERE condition)"),
-    (&["typeof"], "arrow_typeof(value)"),
-    (&["regexp_extract", "regexp_matches"], "regexp_match(text, pattern)[1]"),
-    (&["json_extract", "get_json_object"], "column['field'], since JSON is read as it is nested"),
-];
-
-/// What does the same as a function of another database.
-pub fn instead_of(function: &str) -> Option<String> {
-    let known = FUNCTIONS.iter().find(|(names, _)| names.iter().any(|name| name.eq_ignore_ascii_case(function)))?;
-    Some(format!("write {}", known.1))
-}
-
 /// Words that begin a part of a query: where they stand something else is wrong than their name.
 const STRUCTURE: &[Keyword] = &[
     Keyword::SELECT,
@@ -332,11 +303,5 @@ mod tests {
             let found = aggregate_in_where(&sql.replace('^', "")).map(|(_, column, _)| column);
             assert_eq!(found, column, "{sql}");
         }
-    }
-
-    #[test]
-    fn functions_of_other_databases_are_known() {
-        assert_eq!(instead_of("STRFTIME").as_deref(), Some("write to_char(day, '%Y-%m-%d')"));
-        assert_eq!(instead_of("upper"), None);
     }
 }

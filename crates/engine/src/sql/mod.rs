@@ -9,7 +9,6 @@ mod habits;
 mod rewrite;
 mod sum;
 mod tokens;
-mod words;
 
 use std::sync::Arc;
 
@@ -27,12 +26,11 @@ use millstream_job::SqlFault;
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::prelude::SessionContext;
 
+use crate::reword::{AGGREGATE_IN_WHERE, Words, first_line, lower_first, reword};
 pub use casts::LATE_CAST;
 pub use constants::constant_fault;
 pub use habits::calls;
 pub use tokens::normalised;
-use words::lower_first;
-pub use words::{Words, first_line, reword};
 
 /// `context` with arithmetic that fails where DataFusion's own gives wrong numbers, and with constants that fail only where
 /// a row needs them.
@@ -149,8 +147,7 @@ pub fn plan_fault(sql: &str, error: &DataFusionError) -> PlanFault {
         find_word(sql, word).map(|(line, column)| (line, column, word.chars().count()))
     });
     let place = place.or_else(|| find_text(sql, described.text.as_deref()?));
-    let place =
-        place.or_else(|| habits::aggregate_in_where(sql).filter(|_| described.what == words::AGGREGATE_IN_WHERE));
+    let place = place.or_else(|| habits::aggregate_in_where(sql).filter(|_| described.what == AGGREGATE_IN_WHERE));
     let (line, column, length) = place.unwrap_or((1, 1, 1));
     if let DataFusionError::SchemaError(schema, _) = root
         && matches!(**schema, SchemaError::FieldNotFound { .. })

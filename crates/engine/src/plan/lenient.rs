@@ -21,9 +21,10 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::StreamExt;
 use millstream_core::{Error, ErrorKind, Result};
 
-use super::{Entry, Rejects, of_row, way};
+use super::blame::Blame;
 use crate::fault;
-use crate::plan::blame::Blame;
+use crate::rejects::origin::refusal_of_row;
+use crate::rejects::{Entry, Rejects, of_row};
 
 /// Takes rows that cannot be computed.
 pub trait TakeRow: Send + Sync {
@@ -42,7 +43,7 @@ pub struct TakeAtOnce {
 impl TakeRow for TakeAtOnce {
     fn take(&self, step: &str, row: &RecordBatch, error: Error) -> Result<()> {
         let rejected = |row: Option<&RecordBatch>| of_row(step, self.sink.as_deref(), &error, row);
-        let refusal = way::refusal_of_row(&self.rejects, Some(row), error.clone(), rejected);
+        let refusal = refusal_of_row(&self.rejects, Some(row), error.clone(), rejected);
         self.rejects.take(&Entry::Step(step.to_owned()), vec![refusal])
     }
 }

@@ -29,11 +29,11 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::Stream;
 use millstream_core::{Step, StepKind, Steps};
 
-use crate::plan::blame::Blame;
-use crate::plan::node::over_one_input;
-use crate::plan::sort::ExternalSort;
+use super::blame::Blame;
+use super::lenient::{LenientExec, TakeAtOnce};
+use super::sort::ExternalSort;
+use crate::node::over_one_input;
 use crate::rejects::Rejects;
-use crate::rejects::lenient::{LenientExec, TakeAtOnce};
 
 thread_local! {
     /// What the polls nested in the current one have taken so far.

@@ -93,7 +93,7 @@ macro_rules! leaf {
             Vec::new()
         }
 
-        $crate::plan::node::without_expressions!();
+        $crate::node::without_expressions!();
 
         fn replace_children(
             self: Arc<Self>,
@@ -117,7 +117,7 @@ macro_rules! over_one_input {
             vec![&self.input]
         }
 
-        $crate::plan::node::without_expressions!();
+        $crate::node::without_expressions!();
 
         fn replace_children(
             self: Arc<Self>,
@@ -148,7 +148,7 @@ macro_rules! without_expressions {
             self: Arc<Self>,
             children: Vec<Arc<dyn ExecutionPlan>>,
         ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-            $crate::plan::node::recompute_with(self, children)
+            $crate::node::recompute_with(self, children)
         }
     };
 }

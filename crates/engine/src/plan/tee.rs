@@ -38,7 +38,7 @@ use tempfile::NamedTempFile;
 use tokio::sync::Notify;
 
 use crate::fault;
-use crate::plan::node::{Rounds, leaf, streaming};
+use crate::node::{Rounds, leaf, streaming};
 
 /// Bytes in memory that are enough for one user of one partition.
 const ENOUGH: usize = 4 << 20;

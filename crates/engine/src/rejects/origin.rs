@@ -1,0 +1,138 @@
+//! Rows that carry where they are from in one more column, on ways that go row by row to a target that is loaded at once.
+//!
+//! The column stands behind all others and goes through every operator, so whoever refuses a row finds in it the file, the
+//! line, and the raw record. On ways to a target that is loaded chunk by chunk, the group of a row knows the same
+//! (`chunks`). `chunks/placed.rs` reads rows with the column.
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, Field, Fields, Int64Type, Schema};
+use datafusion::error::Result as DataFusionResult;
+use millstream_core::Error;
+use millstream_core::reject::{RawText, Rejected};
+
+use super::log::RejectLine;
+use super::{Refusal, Rejects, line};
+
+/// The column.
+pub const PLACE: &str = "_millstream_record";
+
+/// What it has of each row.
+pub fn place_fields() -> Fields {
+    let text = |name: &str, nullable| Field::new(name, DataType::Utf8View, nullable);
+    let bytes = |name: &str| Field::new(name, DataType::BinaryView, true);
+    let number = |name: &str| Field::new(name, DataType::Int64, true);
+    Fields::from(vec![
+        text("source", false),
+        text("uri", false),
+        text("member", true),
+        number("line"),
+        number("byte"),
+        bytes("raw"),
+        bytes("beginning"),
+    ])
+}
+
+/// Where a row is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The source.
+    pub source: String,
+    /// The path or URL of the unit, passwords left out.
+    pub uri: String,
+    /// The member, if the unit is an archive.
+    pub member: Option<String>,
+    /// The line on which the record begins, from 1.
+    pub line: Option<u64>,
+    /// The byte of the decoded text at which it begins.
+    pub byte: Option<u64>,
+    /// The raw record, and perhaps some of what follows it.
+    pub text: Option<Vec<u8>>,
+    /// The beginning of the text of the file.
+    pub beginning: Vec<u8>,
+}
+
+impl Origin {
+    /// `error`, at this record.
+    pub fn place(&self, error: Error) -> Error {
+        let error = error.in_unit(&self.uri, self.member.as_deref());
+        let error = self.line.into_iter().fold(error, Error::line);
+        self.byte.into_iter().fold(error, Error::byte)
+    }
+
+    /// What is kept of `rejected`, with this place.
+    pub fn line(&self, rejected: Rejected, rejects: &Rejects) -> RejectLine {
+        let cutter = rejects.cutter(&self.source);
+        let head = cutter.as_ref().map(|cutter| cutter.head(&self.beginning)).unwrap_or_default();
+        let raw = self.text.as_ref().map(|text| match &cutter {
+            Some(cutter) => RawText::new(cutter.record(&head, text)),
+            None => RawText::new(text),
+        });
+        let rejected = Rejected {
+            source: Some(self.source.clone()),
+            uri: Some(self.uri.clone()),
+            member: self.member.clone(),
+            line: self.line,
+            byte: self.byte,
+            row: rejected.row.filter(|_| raw.is_none()),
+            raw,
+            ..rejected
+        };
+        line(rejected, Some(&head))
+    }
+}
+
+/// Where row `row` of `batch` is from, if its last column tells, and the batch without that column.
+pub fn origin(batch: &RecordBatch, row: usize) -> Option<(Origin, RecordBatch)> {
+    let last = has_places(&batch.schema())?;
+    let place = batch.column(last).as_struct();
+    let text = |index: usize| {
+        let values = place.column(index).as_string_view();
+        (!values.is_null(row)).then(|| values.value(row).to_owned())
+    };
+    let number = |index: usize| {
+        let values = place.column(index).as_primitive::<Int64Type>();
+        (!values.is_null(row)).then(|| values.value(row).unsigned_abs())
+    };
+    let bytes = |index: usize| {
+        let values = place.column(index).as_binary_view();
+        (!values.is_null(row)).then(|| values.value(row).to_vec())
+    };
+    let origin = Origin {
+        source: text(0)?,
+        uri: text(1)?,
+        member: text(2),
+        line: number(3),
+        byte: number(4),
+        text: bytes(5),
+        beginning: bytes(6).unwrap_or_default(),
+    };
+    Some((origin, without_places(batch).ok()?))
+}
+
+/// The index of the column, if there is one.
+fn has_places(schema: &Schema) -> Option<usize> {
+    let last = schema.fields().len().checked_sub(1)?;
+    (schema.field(last).name() == PLACE).then_some(last)
+}
+
+/// `batch` without the column.
+pub fn without_places(batch: &RecordBatch) -> DataFusionResult<RecordBatch> {
+    match has_places(&batch.schema()) {
+        Some(last) => Ok(batch.project(&(0..last).collect::<Vec<_>>())?),
+        None => Ok(batch.clone()),
+    }
+}
+
+/// What is kept of a row that is refused by `error`, as far as its last column tells where it is from. `rejected` makes it
+/// of the row without that column.
+pub fn refusal_of_row(
+    rejects: &Rejects,
+    row: Option<&RecordBatch>,
+    error: Error,
+    rejected: impl FnOnce(Option<&RecordBatch>) -> Rejected,
+) -> Refusal {
+    match row.and_then(|row| origin(row, 0)) {
+        None => Refusal { line: line(rejected(row), None), error },
+        Some((origin, row)) => Refusal { line: origin.line(rejected(Some(&row)), rejects), error: origin.place(error) },
+    }
+}

@@ -1,0 +1,166 @@
+//! Loads rejects again: a run for each sink, of the job reduced to it. See [`crate::rejects::replay`].
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millstream_core::reject::Rejected;
+use millstream_core::sink::SinkParts;
+use millstream_core::{Error, Result};
+use millstream_job::{Job, SinkStep};
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::ledgers::is_used;
+use crate::machine::Machine;
+use crate::options::{RunOptions, Watch};
+use crate::rejects::log::{self, Kept, Marks, RejectLine};
+use crate::rejects::replay::{Replay, ReplayUnit};
+use crate::run::run;
+
+/// What replays have come to.
+#[derive(Debug, Default, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Replayed {
+    /// How many rejects are loaded now that were not.
+    pub loaded: u64,
+    /// How many have failed again.
+    pub failed: u64,
+    /// How many cannot be loaded from what was kept of them, and why.
+    pub impossible: BTreeMap<String, u64>,
+}
+
+/// Loads the rejects of `first` and the runs that went on with it again, by `job` as it is now.
+pub fn replay(
+    job: &Job,
+    machine: &Machine,
+    state: &Path,
+    first: &str,
+    variables: &[(String, String)],
+    watch: Watch<'_>,
+) -> Result<Replayed, Failure> {
+    let folder = log::folder(state, first);
+    let waiting: Vec<Kept> = log::of_run(state, first)?.into_iter().filter(|kept| !kept.replayed).collect();
+    let mut replayed = Replayed::default();
+    let mut possible: Vec<(&Kept, Bytes, Vec<&SinkStep>)> = Vec::new();
+    for kept in &waiting {
+        match text(job, kept).and_then(|text| Ok((text, sinks(job, kept)?))) {
+            Ok((text, sinks)) => possible.push((kept, text, sinks)),
+            Err(why) => *replayed.impossible.entry(why).or_default() += 1,
+        }
+    }
+    let (options, mut refused) = (RunOptions::default(), Vec::new());
+    for sink in &job.sinks {
+        let (name, marks) = (&sink.name.value, Marks::read(&folder)?);
+        let of_sink = |sinks: &[&SinkStep]| sinks.iter().any(|one| one.name.value == *name);
+        let due = possible.iter().filter(|(kept, _, sinks)| of_sink(sinks) && !marks.has(&kept.id, name));
+        let units =
+            due.map(|(kept, text, _)| ReplayUnit::new(kept.id.clone(), kept.line.rejected.clone(), text.clone()));
+        let replay = Arc::new(Replay::new(first, name, marks.rounds(name), &folder, units));
+        if replay.is_empty() {
+            continue;
+        }
+        let asked = RunOptions { replay: Some(Arc::clone(&replay)), variables: variables.to_vec(), ..options.clone() };
+        match (run(&reduced(job, sink)?, machine.clone(), &asked, watch), replay.why_not()) {
+            (Ok(_), _) => {}
+            // Others may take them.
+            (Err(failure), Some(why)) => refused.push((name.clone(), why.clone(), failure)),
+            (Err(failure), None) => return Err(failure),
+        }
+    }
+    for (name, why, failure) in refused {
+        let of_sink = |sinks: &[&SinkStep]| sinks.iter().any(|one| one.name.value == name);
+        let count = possible.iter().filter(|(.., sinks)| of_sink(sinks)).count() as u64;
+        possible.iter_mut().for_each(|(.., sinks)| sinks.retain(|sink| sink.name.value != name));
+        possible.retain(|(.., sinks)| !sinks.is_empty());
+        if possible.is_empty() {
+            return Err(failure);
+        }
+        *replayed
+            .impossible
+            .entry(format!("`{name}` takes no rows by themselves, since {why}: run the job again"))
+            .or_default() += count;
+    }
+    let marks = Marks::read(&folder)?;
+    let is_loaded = |kept: &Kept, sinks: &[&SinkStep]| sinks.iter().all(|sink| marks.has(&kept.id, &sink.name.value));
+    let loaded: Vec<String> =
+        possible.iter().filter(|(kept, _, sinks)| is_loaded(kept, sinks)).map(|(kept, ..)| kept.id.clone()).collect();
+    replayed.loaded = loaded.len() as u64;
+    replayed.failed = possible.len() as u64 - replayed.loaded;
+    Marks::finish(&folder, &loaded)?;
+    Ok(replayed)
+}
+
+/// The text of a unit with the record; otherwise why there can be none.
+fn text(job: &Job, kept: &Kept) -> Result<Bytes, String> {
+    let RejectLine { rejected, head, .. } = &kept.line;
+    let source = rejected
+        .source
+        .as_deref()
+        .ok_or("their records are not known: they come from a step that puts rows together")?;
+    let raw = rejected.raw.as_ref().ok_or("their records were not kept, only their rows")?;
+    if raw.cut_from.is_some() {
+        return Err("their records are longer than what is kept".to_owned());
+    }
+    let raw = raw.bytes().ok_or("what was kept of them is damaged")?;
+    let step = job.sources.iter().find(|step| step.name.value == source);
+    let step = step.ok_or("the job has no source of that name any more")?;
+    let setting = |block: &str, key: &str| step.settings.get(block).and_then(|block| block.get(key)).cloned();
+    let is_csv = step.format.as_ref().map_or(head.is_some(), |format| format.name() == "csv");
+    let has_header = is_csv && setting("csv", "header") != Some(Value::Bool(false));
+    let head = head.as_ref().map(|head| head.bytes().unwrap_or_default()).unwrap_or_default();
+    if has_header && head.is_empty() {
+        return Err("the header of their file was not kept".to_owned());
+    }
+    let array = setting("json", "layout") == Some(Value::String("array".to_owned()));
+    Ok(match array {
+        true => [b"[".as_slice(), &raw, b"]\n"].concat().into(),
+        false => [head.as_slice(), &raw, b"\n"].concat().into(),
+    })
+}
+
+/// The sinks that a record has not got into; otherwise why it cannot get there.
+fn sinks<'a>(job: &'a Job, kept: &Kept) -> Result<Vec<&'a SinkStep>, String> {
+    let Rejected { source, sink, .. } = &kept.line.rejected;
+    let source = source.as_deref().unwrap_or_default();
+    let wanted = |step: &&SinkStep| match sink {
+        Some(sink) => step.name.value == *sink,
+        None => is_used(job, &step.from.value, source),
+    };
+    let sinks: Vec<&SinkStep> = job.sinks.iter().filter(wanted).collect();
+    match sinks.iter().find(|sink| sink.entry.formats) {
+        _ if sinks.is_empty() => Err("the job has no sink for them any more".to_owned()),
+        Some(file) => Err(format!("`{}` writes files, and single rows cannot be put into them", file.name.value)),
+        None => Ok(sinks),
+    }
+}
+
+/// The job with this sink alone, which adds rows.
+fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
+    let used = |name: &str| is_used(job, &sink.from.value, name);
+    let replaces = matches!(sink.settings.get("mode").and_then(Value::as_str), Some("replace" | "truncate"));
+    let mut sink = sink.clone();
+    if let Value::Object(settings) = &mut sink.settings {
+        // They are about a load of everything.
+        for key in ["before", "after", "atomic", "defer_key", "defer_indexes"] {
+            settings.remove(key);
+        }
+        if replaces {
+            settings.insert("mode".to_owned(), Value::String("append".to_owned()));
+        }
+        let mut own = settings.clone();
+        own.remove("max_rejects");
+        let parts = SinkParts { target: sink.write.value.clone(), format: None, codec: None, store: None };
+        let built = (sink.entry.build)(&Value::Object(own), parts);
+        sink.sink = built.map_err(|faults| {
+            let what = faults.into_iter().next().map_or_else(String::new, |fault| fault.what);
+            Error::job("the sink cannot add rows").in_step(&sink.name.value).cause(what)
+        })?;
+    }
+    Ok(Job {
+        text: job.text.clone(),
+        sources: job.sources.iter().filter(|source| used(&source.name.value)).cloned().collect(),
+        transforms: job.transforms.iter().filter(|step| used(&step.name.value)).cloned().collect(),
+        sinks: vec![sink],
+    })
+}
