@@ -32,8 +32,8 @@ mod tests;
 use millstream_core::{Error, Result};
 
 use crate::frame::{corrupt, cut};
+use crate::input::{Input, PIECE, Piece};
 use crate::members::{NAMES_SHOWN, Wanted, check_name, none_wanted, too_many};
-use crate::unpack::{Input, PIECE, Piece};
 use header::{Header, is_zero};
 use pax::Records;
 

@@ -12,12 +12,9 @@ use millstream_core::{Error, Result};
 use super::hidden::{self, HiddenZip};
 use super::promise;
 use crate::frame::{corrupt, cut};
+use crate::input::{Input, PIECE};
 use crate::tar::{BLOCK, Judged, has_magic, judge};
-use crate::unpack::Input;
 use crate::{CODECS, zip};
-
-/// Text is handed on in pieces of at most this many bytes.
-pub(crate) const PIECE: usize = 512 * 1024;
 
 /// A unit of at most this many compressed bytes that is here from beginning to end is decoded in one call…
 pub(super) const WHOLE: usize = 1 << 20;

@@ -19,8 +19,8 @@
 
 mod content;
 mod hidden;
-mod input;
 mod promise;
+mod raw;
 mod tape;
 #[cfg(test)]
 mod tests;
@@ -28,18 +28,19 @@ mod tests;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millstream_core::codec::{Limits, RATIO_APPLIES_FROM};
+use millstream_core::codec::Limits;
 use millstream_core::crew::{Alone, Crew};
 use millstream_core::spec::Fault;
 use millstream_core::{Error, Result};
 
-pub(crate) use content::{HEAD, PIECE};
-pub(crate) use input::Input;
 pub use promise::codec_by_name;
 
+use crate::input::{Input, Piece};
+use crate::ratio::check_ratio;
 use crate::zip::ZipPlan;
 use crate::{CODECS, members, tar, zip};
-use content::{Content, Pulled, WHOLE};
+use content::{Content, HEAD, Pulled};
+use raw::Raw;
 use tape::Tape;
 
 /// How a unit is unpacked.
@@ -98,63 +99,11 @@ pub enum Unpacked {
     Done,
 }
 
-/// A step of the outer layer.
-#[derive(Debug)]
-pub(crate) enum Piece {
-    /// More bytes are needed.
-    Hungry,
-    /// A content begins.
-    Begin(Option<String>),
-    /// Bytes of the content.
-    Bytes(Bytes),
-    /// The last bytes of the content.
-    Last(Bytes),
-    /// The content is complete.
-    End,
-    /// The unit is complete.
-    Done,
-}
-
 enum Container {
     Unknown,
     Raw(Raw),
     Zip(Box<zip::Walk>),
     Tar(Box<Tape>),
-}
-
-/// The unit is its own only content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Raw {
-    Begin,
-    Inside,
-    Ended,
-}
-
-impl Raw {
-    /// The next bytes of `input`.
-    fn next(&mut self, input: &mut Input) -> Piece {
-        match self {
-            Raw::Begin => {
-                *self = Raw::Inside;
-                Piece::Begin(None)
-            }
-            Raw::Inside if input.ended() && input.position() == 0 && is_small(input) => {
-                *self = Raw::Ended;
-                let all = input.available();
-                input.head(all);
-                Piece::Last(input.take(usize::MAX).unwrap_or_default())
-            }
-            Raw::Inside => match input.take(usize::MAX) {
-                Some(chunk) => Piece::Bytes(chunk),
-                None if !input.ended() => Piece::Hungry,
-                None => {
-                    *self = Raw::Ended;
-                    Piece::End
-                }
-            },
-            Raw::Ended => Piece::Done,
-        }
-    }
 }
 
 /// Unpacks one unit. Errors name the byte of the unit (and the member); the caller adds the unit.
@@ -476,31 +425,4 @@ impl Unpack {
         let content = self.content_position().saturating_sub(self.content_at);
         check_ratio(limits.ratio, self.content_text, content, position)
     }
-}
-
-/// Whether `text` bytes out of `bytes` are so many that it matters, and more than `ratio` times as much.
-pub(crate) fn is_beyond(ratio: u64, text: u64, bytes: u64) -> bool {
-    text > RATIO_APPLIES_FROM && text / bytes.max(1) > ratio
-}
-
-/// Refuses `text` bytes out of `bytes` if that is more than `ratio` times as much; the unit is at byte `position`.
-fn check_ratio(ratio: u64, text: u64, bytes: u64, position: u64) -> Result<()> {
-    if !is_beyond(ratio, text, bytes) {
-        return Ok(());
-    }
-    Err(Error::refused(format!("the data unpacks to more than {ratio} times its size: it may be a bomb"))
-        .byte(position)
-        .hint("raise `limits: {ratio: …}` of the source if the data is honest"))
-}
-
-/// Whether the unit, all of which is in `input`, is to be decoded at once. Plain text in several chunks is not: it would
-/// be joined for nothing.
-fn is_small(input: &mut Input) -> bool {
-    let available = input.available();
-    available > 0
-        && available <= WHOLE
-        && (input.first().len() == available || {
-            let head = input.head(HEAD);
-            CODECS.iter().any(|entry| (entry.build)().recognises(head))
-        })
 }

@@ -6,7 +6,9 @@ use millstream_core::crew::Crew;
 use millstream_core::{Error, Result};
 
 use super::content::{Content, Pulled};
-use super::{Input, Piece, Raw, check_ratio};
+use super::raw::Raw;
+use crate::input::{Input, Piece};
+use crate::ratio::check_ratio;
 use crate::tar::Walk;
 
 /// The tar.

@@ -9,8 +9,8 @@ use super::record::{self, Descriptor, Facts, Header};
 use crate::bzip2::Bzip2Stream;
 use crate::frame::{Frame, corrupt, cut};
 use crate::inflate::Inflate;
+use crate::input::{Input, PIECE};
 use crate::members::check_name;
-use crate::unpack::{Input, PIECE};
 use crate::xz::XzStream;
 use crate::zstd::ZstdFrame;
 

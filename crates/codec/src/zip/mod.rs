@@ -36,8 +36,8 @@ use std::sync::Arc;
 use millstream_core::{Error, Result};
 
 use crate::frame::{self, Frame, corrupt, cut};
+use crate::input::{Input, Piece};
 use crate::members::{Wanted, none_wanted, too_many};
-use crate::unpack::{Input, Piece};
 use directory::Directory;
 pub use ending::ZipEnding;
 use member::{Data, Member};

@@ -22,7 +22,7 @@ use super::names;
 use super::record::{self, DESCRIPTOR_LIMIT, ENTRY_SIZE, Header, LOCAL_SIZE};
 use crate::UnpackOptions;
 use crate::members::{NAMES_SHOWN, Wanted, none_wanted};
-use crate::unpack::is_beyond;
+use crate::ratio::is_beyond;
 
 /// An archive is cut into about so many parts.
 const PARTS: u64 = 64;

@@ -10,8 +10,8 @@ use millstream_core::{Error, ErrorKind, Result};
 use zstd::stream::raw::{Decoder as Context, InBuffer, Operation, OutBuffer};
 
 use super::ahead::Ahead;
+use super::magic::{MAGIC, begins};
 use super::walk::Walk;
-use super::{MAGIC, begins};
 use crate::frame::{Frame, Progress, corrupt};
 use crate::room;
 

@@ -3,6 +3,7 @@
 mod ahead;
 mod decode;
 mod encode;
+mod magic;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -19,22 +20,10 @@ use millstream_core::registry::CodecEntry;
 
 pub(crate) use decode::ZstdFrame;
 
-use crate::frame::{Framed, Framing, Padding, begins_with, recognises};
-
-/// The first bytes of a frame with data.
-const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-
-/// Bytes 1 to 3 of a skippable frame; byte 0 is 0x50 to 0x5f. pzstd begins its files with one.
-const SKIPPABLE: [u8; 3] = [0x2a, 0x4d, 0x18];
+use crate::frame::{Framed, Framing, Padding, recognises};
+use magic::{MAGIC, begins};
 
 const FRAMING: Framing = Framing { name: "zstd", piece: "frame", padding: Padding::None, begins };
-
-fn begins(head: &[u8]) -> Option<bool> {
-    match head.split_first() {
-        Some((first, rest)) if first & 0xf0 == 0x50 => begins_with(rest, &SKIPPABLE),
-        _ => begins_with(head, &MAGIC),
-    }
-}
 
 /// The registry's entry.
 pub(crate) const ENTRY: CodecEntry =

@@ -4,9 +4,10 @@
 //!  list   the key's least and greatest value ─▶ ranges of it, one a unit; and one view of the data for all of them
 //!  read   SELECT the columns that are used … WHERE the range ─▶ batches
 //! ```
-//! `query.rs` is what is read as SQL, `parts.rs` cuts the key, `rows.rs` gathers values into batches, `postgres.rs`,
+//! `kind.rs` is what the kinds of databases have in common, `query.rs` what is read as SQL, `parts.rs` cuts the key, `rows.rs` gathers values into batches, `postgres.rs`,
 //! `mysql.rs` and `sqlite.rs` are the kinds of databases. Where a server is and who logs in is `millstream-database`'s.
 
+mod kind;
 mod mysql;
 mod parts;
 mod postgres;
@@ -34,6 +35,7 @@ use millstream_core::spec::{Fault, SpecInfo};
 use millstream_core::{ByteStream, Error, Result, Unit};
 use serde_json::Value;
 
+use self::kind::{Database, waiting};
 use self::query::Query;
 use self::spec::{MysqlRead, PostgresRead, SqliteRead};
 
@@ -86,36 +88,6 @@ fn check(url: &str) -> Result<(), Fault> {
         true => Err(Fault::new("", format!("a database's URL has no `{PART}`")).hint("name the table in `table`")),
         false => Ok(()),
     }
-}
-
-/// A kind of database.
-#[async_trait]
-trait Database: Debug + Send + Sync {
-    /// `mysql`, `postgres`, `sqlite`.
-    fn name(&self) -> &'static str;
-
-    /// The most parts that are read at once.
-    fn connections(&self) -> usize;
-
-    /// The columns of a query.
-    async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef>;
-
-    /// The conditions that cut the rows of a query into parts, of which all rows meet exactly one; none for all rows in
-    /// one part. What is read afterwards sees the data as it is now.
-    async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>>;
-
-    /// The rows that meet a condition. To be polled anywhere, once it has begun where waiting is done.
-    fn read(
-        &self,
-        context: &SourceContext,
-        url: &str,
-        query: &Query,
-        condition: Option<&str>,
-        request: &ParseRequest,
-    ) -> BoxStream<'static, Result<Rows>>;
-
-    /// Everything has been read: locks on what was read, by which it stays as it was, are let go.
-    fn done(&self) {}
 }
 
 /// A table or a query of a database.
@@ -204,19 +176,5 @@ impl RowSource for DatabaseSource {
 
     fn done(&self) {
         self.database.done();
-    }
-}
-
-/// Runs `work` where waiting is done. It ends when nobody waits for it any more.
-async fn waiting<T: Send + 'static>(
-    io: &tokio::runtime::Handle,
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    let mut task = tokio::task::JoinSet::new();
-    task.spawn_on(work, io);
-    match task.join_next().await {
-        Some(Ok(done)) => done,
-        Some(Err(cause)) => Err(Error::internal("reading a database broke off").cause(cause)),
-        None => Err(Error::internal("reading a database was lost")),
     }
 }

@@ -22,12 +22,12 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Column, Conn, Params, Row, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::kind::{Database, waiting};
 use super::parts::{self, Key, Keys};
 use super::postgres::place_error;
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering, decimal};
 use super::spec::ServerRead;
-use super::{Database, waiting};
 
 /// Times have no zone but UTC, a query may take its time to be read (MariaDB and MySQL call its limit by different names), and
 /// a lock that is not given soon is done without: whoever waits for one keeps others waiting.

@@ -21,11 +21,11 @@ use tokio::task::JoinHandle;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Column, CopyOutStream, SimpleQueryMessage};
 
+use super::kind::{Database, waiting};
 use super::parts::{self, Key, Keys};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering};
 use super::spec::ServerRead;
-use super::{Database, waiting};
 
 /// What a binary copy begins with.
 const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0";

@@ -17,7 +17,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, Statement};
 use tokio::sync::mpsc;
 
-use super::Database;
+use super::kind::Database;
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering};
 use super::spec::SqliteRead;

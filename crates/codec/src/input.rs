@@ -4,6 +4,26 @@ use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+/// Text is handed on in pieces of at most this many bytes.
+pub(crate) const PIECE: usize = 512 * 1024;
+
+/// A step of the outer layer.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// More bytes are needed.
+    Hungry,
+    /// A content begins.
+    Begin(Option<String>),
+    /// Bytes of the content.
+    Bytes(Bytes),
+    /// The last bytes of the content.
+    Last(Bytes),
+    /// The content is complete.
+    End,
+    /// The unit is complete.
+    Done,
+}
+
 /// A queue of chunks that knows its place in the unit.
 #[derive(Debug, Default)]
 pub(crate) struct Input {

@@ -1,0 +1,56 @@
+//! What a kind of database does for the source.
+
+use std::fmt::Debug;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use millstream_core::format::{ParseRequest, Rows};
+use millstream_core::source::SourceContext;
+use millstream_core::{Error, Result};
+
+use super::query::Query;
+
+/// A kind of database.
+#[async_trait]
+pub(super) trait Database: Debug + Send + Sync {
+    /// `mysql`, `postgres`, `sqlite`.
+    fn name(&self) -> &'static str;
+
+    /// The most parts that are read at once.
+    fn connections(&self) -> usize;
+
+    /// The columns of a query.
+    async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef>;
+
+    /// The conditions that cut the rows of a query into parts, of which all rows meet exactly one; none for all rows in
+    /// one part. What is read afterwards sees the data as it is now.
+    async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>>;
+
+    /// The rows that meet a condition. To be polled anywhere, once it has begun where waiting is done.
+    fn read(
+        &self,
+        context: &SourceContext,
+        url: &str,
+        query: &Query,
+        condition: Option<&str>,
+        request: &ParseRequest,
+    ) -> BoxStream<'static, Result<Rows>>;
+
+    /// Everything has been read: locks on what was read, by which it stays as it was, are let go.
+    fn done(&self) {}
+}
+
+/// Runs `work` where waiting is done. It ends when nobody waits for it any more.
+pub(super) async fn waiting<T: Send + 'static>(
+    io: &tokio::runtime::Handle,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let mut task = tokio::task::JoinSet::new();
+    task.spawn_on(work, io);
+    match task.join_next().await {
+        Some(Ok(done)) => done,
+        Some(Err(cause)) => Err(Error::internal("reading a database broke off").cause(cause)),
+        None => Err(Error::internal("reading a database was lost")),
+    }
+}
