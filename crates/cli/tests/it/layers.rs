@@ -40,7 +40,10 @@ impl Imports {
         let known: BTreeSet<Module> = files.keys().cloned().collect();
         let imports = files.iter().map(|(module, file)| {
             let mut paths = Paths { module: module.clone(), known: &known, found: BTreeSet::new() };
-            paths.visit_file(file);
+            // The root names the parts of its crate, such as all of its components: that is no use of them.
+            if !module.is_empty() {
+                paths.visit_file(file);
+            }
             paths.found.remove(module);
             (module.clone(), paths.found)
         });
