@@ -20,7 +20,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Ends the run: it takes back what it has written and fails with [`ErrorKind::Interrupted`].
+    /// Ends the run: it takes back what it has written and fails with [`millstream_core::ErrorKind::Interrupted`].
     pub fn ask(&self) {
         self.asked.store(true, Ordering::SeqCst);
         self.notify.notify_waiters();

@@ -454,9 +454,9 @@ impl Prepared<'_> {
         let blocks: Vec<&str> = registry.formats.iter().map(|entry| entry.spec.name).collect();
         for source in &job.sources {
             let guessed = !formats && named_format(registry, &patterns(source)).is_none();
-            let is_part = |key: &str| !no_part.contains(&key) && !(guessed && blocks.contains(&key));
+            let is_left_out = |key: &str| no_part.contains(&key) || (guessed && blocks.contains(&key));
             let settings = source.settings.as_object().into_iter().flatten();
-            let settings: Vec<_> = settings.filter(|(key, _)| is_part(key)).collect();
+            let settings: Vec<_> = settings.filter(|(key, _)| !is_left_out(key)).collect();
             text.push_str(&format!("source {}: {settings:?}\n", source.name.value));
             // Of a database's settings these say what is read, and the others from where and how.
             for block in self.base.registry.sources.iter().filter(|entry| entry.rows) {

@@ -80,7 +80,8 @@ fn load(path: &Path, folder: &Path, module: Module, files: &mut BTreeMap<Module,
             continue;
         }
         let name = declared.ident.to_string();
-        let (below, inner): (PathBuf, Module) = (folder.join(&name), [&module[..], &[name.clone()]].concat());
+        let below: PathBuf = folder.join(&name);
+        let inner: Module = module.iter().chain([&name]).cloned().collect();
         let paths = [folder.join(format!("{name}.rs")), below.join("mod.rs")];
         let path = paths.iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{name} of {}", path.display()));
         load(path, &below, inner, files);
