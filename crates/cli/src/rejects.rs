@@ -23,7 +23,7 @@ use crate::words;
 const EXAMPLES: usize = 3;
 
 /// How many runs are named where there is none of the name that was asked for.
-const NAMED: usize = 10;
+pub const NAMED: usize = 10;
 
 /// So much of a raw record is shown.
 const SHOWN: usize = 100;

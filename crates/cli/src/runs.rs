@@ -113,7 +113,7 @@ fn one(output: Output, book: &RunBook, asked: &Runs, name: &str) -> Result<()> {
     let runs = book.list(job_path(asked).as_deref(), u64::MAX)?;
     let found = runs.iter().find(|run| name == "last" || run.run == name);
     let Some(run) = found else {
-        let names: Vec<&str> = runs.iter().map(|run| run.run.as_str()).collect();
+        let names: Vec<&str> = runs.iter().take(crate::rejects::NAMED).map(|run| run.run.as_str()).collect();
         return Err(Error::job(format!("there is no run `{name}`"))
             .hint(millstream_core::hint::did_you_mean(name, "runs", &names)));
     };

@@ -44,6 +44,8 @@ pub struct Place {
     /// The book, if there is one.
     book: Option<Arc<RunBook>>,
     job: JobKey,
+    /// The job's path, as it was given.
+    path: String,
     options: RunOptions,
     /// The run that it goes on with.
     last: Option<RunRecord>,
@@ -105,8 +107,14 @@ impl Place {
         }
         let last = last.filter(|last| last.outcome.is_unfinished());
         let resumes = last.as_ref().map(|last| last.logical.clone());
-        let (job, options) = (key, options.clone());
-        Ok(Place { run: run_name(), resumes, done, book, job, options, last, only: Mutex::default() })
+        let (path, job, options) = (job.path().to_owned(), key, options.clone());
+        Ok(Place { run: run_name(), resumes, done, book, job, path, options, last, only: Mutex::default() })
+    }
+
+    /// The command that resumes this run or the last one, as messages show it.
+    fn resume_command(&self) -> String {
+        let set = if self.options.variables.is_empty() { "" } else { ", with the same `--set`," };
+        format!("`millstream run --resume {}`{set}", self.path)
     }
 
     /// Whether the last run was done, and there is nothing to go on with.
@@ -294,7 +302,7 @@ impl Place {
             } else if !other.connections.is_empty() && !self.options.restart {
                 return Err(is_loading(&other));
             } else if other.chunks > 0 && self.begins_anew() && !self.is_done(run)? {
-                return Err(is_there(&sink.sink.target()));
+                return Err(is_there(&sink.sink.target(), &self.resume_command()));
             } else {
                 stale.push(other.load);
             }
@@ -391,7 +399,7 @@ impl Place {
                 ledger.forget(&other.load).await?;
             } else if !is_unwritten {
                 match is_complete(ledger, &other.load).await? {
-                    true if self.begins_anew() => return Err(is_there(&sink.sink.target())),
+                    true if self.begins_anew() => return Err(is_there(&sink.sink.target(), &self.resume_command())),
                     true => complete.push(other),
                     false => unfinished.push(other),
                 }
@@ -413,11 +421,11 @@ impl Place {
             }
             [other, ..] if !other.connections.is_empty() => Err(is_loading(other)),
             [other, ..] => Err(Error::refused("an earlier run of this job has stopped before its end")
-                .cause(format!("{} notes of what it has loaded are in {}", other.chunks, sink.sink.target()))
-                .hint(
-                    "`millstream run --resume` goes on with it; `--restart` begins anew, and leaves the rows that it has \
-                     loaded where they are",
-                )),
+                .cause(format!("{} chunks of its rows are in {}", other.chunks, sink.sink.target()))
+                .hint(format!(
+                    "{} loads the rest; `--restart` begins anew, and leaves the rows that it has loaded where they are",
+                    self.resume_command()
+                ))),
         }
     }
 }
@@ -490,13 +498,13 @@ fn has_changed() -> Error {
 }
 
 /// A load that has all of its rows in the target, of a run that has not come to its end.
-fn is_there(target: &str) -> Error {
+fn is_there(target: &str, resume: &str) -> Error {
     Error::refused("an earlier run of this job has loaded all of its rows, and has stopped before its end")
         .cause(format!("a note of that is in {target}"))
-        .hint(
-            "`millstream run --resume` brings it to its end, and adds no row twice; `--restart` loads all rows once more, \
-             beside those that are there",
-        )
+        .hint(format!(
+            "{resume} brings it to its end, and adds no row twice; `--restart` loads all rows once more, beside those that \
+             are there"
+        ))
 }
 
 /// A load whose run has connections.
@@ -593,7 +601,7 @@ pub fn is_used(job: &Job, step: &str, source: &str) -> bool {
 
 /// `error`, which stopped the run, and what of the run stays. Commits that are under way end first; a load that has nothing
 /// is forgotten.
-pub async fn stopped(place: &Place, job: &Job, error: Error, ledgers: &[OpenLedger]) -> Error {
+pub async fn stopped(place: &Place, error: Error, ledgers: &[OpenLedger]) -> Error {
     let ends = ledgers.iter().map(|one| one.commits.end(one.ledger.stop_waiting()));
     futures::future::join_all(ends).await;
     for one in ledgers.iter().filter(|one| !one.incremental && one.rows.load(Ordering::Relaxed) == 0) {
@@ -606,10 +614,7 @@ pub async fn stopped(place: &Place, job: &Job, error: Error, ledgers: &[OpenLedg
     }
     let go_on = match &place.options.replay {
         Some(replay) => format!("`millstream rejects {} --replay` loads the rest", replay.first),
-        None if place.options.variables.is_empty() => {
-            format!("`millstream run --resume {}` loads the rest", job.path())
-        }
-        None => format!("`millstream run --resume {}`, with the same `--set`, loads the rest", job.path()),
+        None => format!("{} loads the rest", place.resume_command()),
     };
     // Those of earlier attempts stay.
     let rows = if place.resumes.is_some() { format!("{rows} more") } else { rows.to_string() };

@@ -348,7 +348,7 @@ impl<'a> Work<'_, 'a> {
                 // They are to be seen; that they cannot be written is not why it failed.
                 let _ = rejects.flush();
                 give_up(&begun).await;
-                let error = unfinished(job, ledgers::stopped(place, job, error, &ledgers).await);
+                let error = unfinished(job, ledgers::stopped(place, error, &ledgers).await);
                 let last = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
                 let errors = if last { vec![error] } else { unopened.into_iter().chain([error]).collect() };
                 return Err(Failure { lints: Vec::new(), errors });

@@ -366,7 +366,7 @@ fn constant_hint(what: &str) -> &'static str {
     } else if what.contains(" to timestamp") {
         "times are written '2026-02-01 12:30:00'; another form is read by to_timestamp('01.02.2026 12:30', '%d.%m.%Y %H:%M')"
     } else {
-        "no row has a part in this: correct what stands here"
+        "this fails before any row is read: correct the expression"
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A column is tried with the plain conventions first, then with texts for null, then with dates and numbers of other
 //! countries; what none explains is text. So is what has two explanations, or what a type would not give back as it
-//! is: the user is told, and can declare more. Where a value is read as something that looks different, the user is
-//! told too.
+//! is: a note says so, and the user can declare more. A note also says where a value is read as something that looks
+//! different.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -543,13 +543,12 @@ fn why_text<'a>(values: impl Iterator<Item = &'a Cell> + Clone) -> Option<String
     })?;
     let text = odd.text.trim();
     let why = match text.as_bytes() {
-        [b'+', ..] => "would lose its sign",
-        b"-0" => "would lose its sign",
-        [b'0', digit, ..] | [b'-', b'0', digit, ..] if digit.is_ascii_digit() => "would lose its zero",
-        _ if text.contains(['e', 'E']) => "may be a name that looks like a number",
-        _ => "has more digits than its type would keep",
+        [b'+', ..] | b"-0" => "would lose its sign as a number",
+        [b'0', digit, ..] | [b'-', b'0', digit, ..] if digit.is_ascii_digit() => "would lose its zero as a number",
+        _ if text.contains(['e', 'E']) => "may be a name and no number",
+        _ => "has more digits than a number would keep",
     };
-    Some(format!("`{text}` {why} as a number, so it stays text"))
+    Some(format!("`{text}` {why}, so it stays text"))
 }
 
 /// Numbers with other signs than a point before the fraction.

@@ -279,7 +279,10 @@ async fn what_stands_in_the_way_is_told_before_there_are_rows() {
     run(&sink("b.csv", few.clone(), store(&bench.server, secret(SECRET))), 1, 10, 10).await.expect("it runs");
     let there = reached(secret(SECRET), "b.csv", json!({"split": "name", "overwrite": false})).await;
     let names = "s3://bucket/.b.csv.millstream.json names what is there: 7 files, such as b-%5F_null__.csv";
-    assert_eq!(there, format!("an earlier run's files s3://bucket/b-{{value}}.csv exist already {:?}", Some(names)));
+    assert_eq!(
+        there,
+        format!("files of an earlier run exist already in s3://bucket/b-{{value}}.csv {:?}", Some(names))
+    );
     let late = sink("b.csv", json!({"split": "name", "overwrite": false}), store(&bench.server, secret(SECRET)));
     fs_err::remove_file(bench.folder.path().join("bucket/.b.csv.millstream.json")).expect("the list");
     let error = run(&late, 1, 10, 10).await.expect_err("there are such objects");

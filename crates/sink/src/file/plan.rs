@@ -226,7 +226,7 @@ impl Wanted {
         }
         let count = crate::shared::counted(there.files.len() as u64, "file");
         let example = there.files.first().map_or("", |file| file.path.as_str());
-        Error::refused(format!("an earlier run's files {shown} exist already"))
+        Error::refused(format!("files of an earlier run exist already in {shown}"))
             .cause(format!("{list} names what is there: {count}, such as {example}"))
             .hint("move them away, or write `mode: replace` to replace them")
     }
