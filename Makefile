@@ -21,7 +21,9 @@ test:
 check:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
+		cargo doc --locked --workspace --no-deps --document-private-items
+	python3 scripts/check-lines.py
 
 # Written from the specs of the components; a test tells when it is out of date.
 reference:

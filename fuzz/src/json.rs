@@ -1,8 +1,9 @@
 //! Any bytes as a JSON file: no panic, and the same rows, rejects and error however the text is cut. In lines, exactly
 //! the records that serde_json takes are taken.
 //!
-//! The first byte of the input chooses the layout and the limit of a record, the second how the text is cut: in pieces of
-//! at most 64 bytes, in which no record has the margin that the quick ways need. So these are compared with the plain way.
+//! The first byte of the input chooses the layout and the limit of a record, the second how the text is cut: in pieces
+//! of at most 64 bytes, in which no record has the margin that the quick ways need. So these are compared with the
+//! plain way.
 
 use std::sync::Arc;
 

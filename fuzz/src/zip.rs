@@ -1,6 +1,6 @@
 //! Zip archives: the bytes as an archive, compared with what a reference reader makes of it; and the bytes as the
-//! recipe of an archive, which must be read as it was made. And what can be read by its directory, part by part, must give
-//! the same as in passing.
+//! recipe of an archive, which must be read as it was made. And what can be read by its directory, part by part, must
+//! give the same as in passing.
 
 use std::io::{Cursor, Read, Write};
 use std::sync::Arc;

@@ -49,8 +49,8 @@ pub struct Global {
     /// Cores that decode and compute [default: all]
     #[arg(long, global = true, value_name = "N", help_heading = "Machine")]
     pub cores: Option<usize>,
-    /// Folder for what does not fit in memory [default: the system's temporary folder]. May be repeated: at best each is
-    /// on a disk of its own
+    /// Folder for what does not fit in memory [default: the system's temporary folder]. May be repeated: at best each
+    /// is on a disk of its own
     #[arg(long, global = true, value_name = "FOLDER", help_heading = "Machine")]
     pub scratch: Vec<PathBuf>,
     /// File that says what this machine has
@@ -91,23 +91,24 @@ pub enum Color {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a job to its end
-    #[command(
-        after_help = "Examples:\n  millstream run job.yaml\n  millstream run job.yaml --memory 512MB --set DAY=2026-01-31\n  millstream run job.yaml --json > report.json\n  millstream run --resume job.yaml"
-    )]
+    #[command(after_help = "Examples:\n  millstream run job.yaml\n  millstream run job.yaml --memory 512MB --set \
+                      DAY=2026-01-31\n  millstream run job.yaml --json > report.json\n  millstream run --resume \
+                      job.yaml")]
     Run(Run),
     /// List the runs so far, or show one of them beside the one before
     #[command(
-        after_help = "Examples:\n  millstream runs\n  millstream runs --job job.yaml --unfinished\n  millstream runs last\n  millstream runs 1767225600000-4711 --json"
+        after_help = "Examples:\n  millstream runs\n  millstream runs --job job.yaml --unfinished\n  millstream runs \
+                      last\n  millstream runs 1767225600000-4711 --json"
     )]
     Runs(Runs),
     /// Show what a run has left out since it could not be read, computed or loaded
-    #[command(
-        after_help = "Examples:\n  millstream rejects\n  millstream rejects 1767225600000-4711 --json > rejects.json\n  millstream rejects last --replay"
-    )]
+    #[command(after_help = "Examples:\n  millstream rejects\n  millstream rejects 1767225600000-4711 --json > \
+                      rejects.json\n  millstream rejects last --replay")]
     Rejects(Rejects),
     /// Tell everything that is wrong with a job, without running it
     #[command(
-        after_help = "Examples:\n  millstream check job.yaml\n  millstream check --offline job.yaml\n  millstream check --schema > job.schema.json"
+        after_help = "Examples:\n  millstream check job.yaml\n  millstream check --offline job.yaml\n  millstream \
+                      check --schema > job.schema.json"
     )]
     Check(Check),
     /// Show how a job would run: sources, columns, plans, targets
@@ -117,24 +118,21 @@ pub enum Command {
     #[command(after_help = "Examples:\n  millstream preview job.yaml\n  millstream preview job.yaml places --rows 100")]
     Preview(Preview),
     /// Look at files and write a job that reads them
-    #[command(
-        after_help = "Examples:\n  millstream guess 'data/*.csv.gz' > job.yaml\n  millstream guess https://host/places.zip"
-    )]
+    #[command(after_help = "Examples:\n  millstream guess 'data/*.csv.gz' > job.yaml\n  millstream guess \
+                      https://host/places.zip")]
     Guess(Guess),
     /// Count the lines of files
-    #[command(
-        after_help = "Examples:\n  millstream count 'logs/**/*.gz'\n  millstream count --by-unit a.csv.gz b.csv.zst\n  gzip -dc a.gz | millstream count -"
-    )]
+    #[command(after_help = "Examples:\n  millstream count 'logs/**/*.gz'\n  millstream count --by-unit a.csv.gz \
+                      b.csv.zst\n  gzip -dc a.gz | millstream count -")]
     Count(Count),
     /// Write the decoded bytes of files to standard output
-    #[command(
-        after_help = "Examples:\n  millstream cat 'logs/**/*.gz' | grep ERROR\n  millstream cat https://host/archive.zip --member '*.csv'"
-    )]
+    #[command(after_help = "Examples:\n  millstream cat 'logs/**/*.gz' | grep ERROR\n  millstream cat \
+                      https://host/archive.zip --member '*.csv'")]
     Cat(Urls),
     /// Print the completions of a shell
-    #[command(
-        after_help = "Examples:\n  millstream completions bash > ~/.local/share/bash-completion/completions/millstream\n  millstream completions fish > ~/.config/fish/completions/millstream.fish"
-    )]
+    #[command(after_help = "Examples:\n  millstream completions bash > \
+                      ~/.local/share/bash-completion/completions/millstream\n  millstream completions fish > \
+                      ~/.config/fish/completions/millstream.fish")]
     Completions {
         /// The shell
         shell: Shell,

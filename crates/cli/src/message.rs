@@ -119,7 +119,8 @@ mod tests {
         );
         assert_eq!(
             shown,
-            "error: a record has 3 fields, and the header has 2\n  at data/a.csv, line 7\n  step places\n  text `a,b,c`\n  \
+            "error: a record has 3 fields, and the header has 2\n  at data/a.csv, line 7\n  step places\n  text \
+             `a,b,c`\n  \
              cause first line\n    second line\nhint: fix the file\n"
         );
     }
@@ -142,7 +143,8 @@ mod tests {
         );
         assert_eq!(
             shown,
-            "error: unknown key\n  --> job.yaml:12:9\n   |\n12 |   ä: ö, bad: 1\n   |         ^^^\n   |\n   = hint: remove it\n\n"
+            "error: unknown key\n  --> job.yaml:12:9\n   |\n12 |   ä: ö, bad: 1\n   |         ^^^\n   |\n   = hint: \
+             remove it\n\n"
         );
     }
 

@@ -1,5 +1,5 @@
-//! Crews for tests: their helpers come at once, late, never, or on threads of their own; and how a unit is unpacked with
-//! one.
+//! Crews for tests: their helpers come at once, late, never, or on threads of their own; and how a unit is unpacked
+//! with one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

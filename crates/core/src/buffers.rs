@@ -1,7 +1,7 @@
 //! Memory for large pieces of data, used again when what was in it is dropped.
 //!
-//! Freed memory goes back to the system at once, so a fresh buffer of some megabytes costs a page fault for each 4 KiB of
-//! it: a tenth of the time that inflate takes to fill it. So the last few are kept. Small buffers are left to the
+//! Freed memory goes back to the system at once, so a fresh buffer of some megabytes costs a page fault for each 4 KiB
+//! of it: a tenth of the time that inflate takes to fill it. So the last few are kept. Small buffers are left to the
 //! allocator, which does the same for them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,8 +73,8 @@ impl<T> Pool<T> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// An empty buffer for at least `length` items. Large ones have a power of two of them, the largest a multiple of an
-    /// eighth of that, so that those for data of different lengths can take each other's place.
+    /// An empty buffer for at least `length` items. Large ones have a power of two of them, the largest a multiple of
+    /// an eighth of that, so that those for data of different lengths can take each other's place.
     pub fn take(&self, length: usize) -> Vec<T> {
         if length * size_of::<T>() < WORTH_KEEPING {
             return Vec::with_capacity(length);

@@ -1,9 +1,9 @@
 //! Files that are written and read past the page cache: what nobody reads again soon is not worth a page.
 //!
-//! A page of the cache is a page of memory that the kernel has to find, and to free again; on a virtual machine the first
-//! touch of one is a fault of the host's as well. Written past the cache, 2 GB cost a quarter of a second of processor
-//! time instead of up to six. What it takes in return: memory, places and lengths that are multiples of [`ALIGNMENT`],
-//! and pieces that are large.
+//! A page of the cache is a page of memory that the kernel has to find, and to free again; on a virtual machine the
+//! first touch of one is a fault of the host's as well. Written past the cache, 2 GB cost a quarter of a second of
+//! processor time instead of up to six. What it takes in return: memory, places and lengths that are multiples of
+//! [`ALIGNMENT`], and pieces that are large.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -94,8 +94,8 @@ fn free() -> MutexGuard<'static, Free> {
     FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes in memory that begins at a multiple of [`ALIGNMENT`]. It is mapped apart from the allocator's, so it goes back to
-/// the system whatever thread drops it, but for a little that is kept to be used again.
+/// Bytes in memory that begins at a multiple of [`ALIGNMENT`]. It is mapped apart from the allocator's, so it goes back
+/// to the system whatever thread drops it, but for a little that is kept to be used again.
 #[derive(Debug)]
 pub struct Aligned {
     map: Option<MmapMut>,
@@ -259,8 +259,8 @@ impl Drop for Appender {
     }
 }
 
-/// Whether what failed for `cause` may be tried again through the cache, once: not all file systems say beforehand what they
-/// cannot do. Others that use the file may have found that out meanwhile.
+/// Whether what failed for `cause` may be tried again through the cache, once: not all file systems say beforehand what
+/// they cannot do. Others that use the file may have found that out meanwhile.
 fn is_worth_the_cache(file: &File, cause: &io::Error, tried: &mut bool) -> bool {
     cause.kind() == io::ErrorKind::InvalidInput && !std::mem::replace(tried, true) && use_cache(file)
 }

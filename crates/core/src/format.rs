@@ -214,8 +214,9 @@ pub struct Rows {
     pub batch: RecordBatch,
     /// If asked for: for each row the line on which it begins, from 1 (for parquet the row's number), as `Int64`.
     pub lines: Option<ArrayRef>,
-    /// If asked for: for each row the byte of the decoded text at which its record begins, as `Int64`. (For parquet: bytes
-    /// of the row groups before its own, and its share of this.) It never falls, and depends on nothing but the text.
+    /// If asked for: for each row the byte of the decoded text at which its record begins, as `Int64`. (For parquet:
+    /// bytes of the row groups before its own, and its share of this.) It never falls, and depends on nothing but the
+    /// text.
     pub bytes: Option<ArrayRef>,
 }
 
@@ -280,8 +281,8 @@ pub trait Parser: Send {
     /// Takes the next piece of text (cut anywhere) and adds to `parsed` what is ready. An error is a fault after which
     /// there is no going on (the header lacks a column); a record that is bad becomes a [`Reject`].
     ///
-    /// Where `parsed` becomes full, all rows so far are added, and the rest of the text waits for the next push, which may
-    /// be one of no text.
+    /// Where `parsed` becomes full, all rows so far are added, and the rest of the text waits for the next push, which
+    /// may be one of no text.
     fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()>;
 
     /// Whether text waits that was pushed.
@@ -321,8 +322,8 @@ pub struct TextPiece {
 /// Cuts the text of one unit or member where a record ends, so that its pieces can be parsed on several cores.
 ///
 /// The rows, their lines and the rejects are the same as those of one parser over the whole text, whatever is wrong
-/// with it. The first piece goes to the unit's own parser, which can be forked once it has taken that piece. An error of
-/// a piece is the error of the text: what the pieces behind it give counts for nothing.
+/// with it. The first piece goes to the unit's own parser, which can be forked once it has taken that piece. An error
+/// of a piece is the error of the text: what the pieces behind it give counts for nothing.
 pub trait Splitter: Send {
     /// Takes the next piece of text (cut anywhere) and adds to `pieces` what is complete: pieces of at least `size`
     /// bytes, as small as the records allow.
@@ -401,8 +402,8 @@ pub trait StreamFormat: Format {
     }
 
     /// What cuts a text that begins with `head` (at least its first 4 bytes, if it has them, and better its first
-    /// lines: json looks at the first to know its layout); `None` if its pieces cannot be parsed apart. `head` is pushed
-    /// like the rest.
+    /// lines: json looks at the first to know its layout); `None` if its pieces cannot be parsed apart. `head` is
+    /// pushed like the rest.
     fn splitter(&self, _head: &[u8]) -> Option<Box<dyn Splitter>> {
         None
     }

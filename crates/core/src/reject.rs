@@ -247,10 +247,10 @@ impl JsonSchema for MaxRejects {
 /// A share is not judged before so many records have come, except at the end.
 pub const SHARE_FROM: u64 = 10_000;
 
-/// Counts what an entry of the job has rejected against what it allows. A number is judged at once. A share is judged at
-/// the end, and early where it is hopeless: once [`SHARE_FROM`] records have come and ten times the share of them are
-/// rejected (or, where that is less, so many that of as many again all but none could be bad: half-way from the share to
-/// all).
+/// Counts what an entry of the job has rejected against what it allows. A number is judged at once. A share is judged
+/// at the end, and early where it is hopeless: once [`SHARE_FROM`] records have come and ten times the share of them
+/// are rejected (or, where that is less, so many that of as many again all but none could be bad: half-way from the
+/// share to all).
 #[derive(Debug, Default)]
 pub struct RejectLimit {
     most: MaxRejects,

@@ -66,11 +66,11 @@ pub struct LoadContext {
     pub first: String,
     /// The sink's entry in the job file.
     pub sink: String,
-    /// What the target notes in the transaction that makes the rows visible, so that a later run knows that they are, and
-    /// does not add them again. `None` if that does not matter.
+    /// What the target notes in the transaction that makes the rows visible, so that a later run knows that they are,
+    /// and does not add them again. `None` if that does not matter.
     pub mark: Option<String>,
-    /// Whether a load that another run has begun may be taken over from it: its connections are ended then, so that nothing
-    /// of it can commit, or keep others waiting. Otherwise a load whose run still has connections is refused.
+    /// Whether a load that another run has begun may be taken over from it: its connections are ended then, so that
+    /// nothing of it can commit, or keep others waiting. Otherwise a load whose run still has connections is refused.
     pub take_over: bool,
     /// The columns, without the route.
     pub schema: SchemaRef,
@@ -87,8 +87,8 @@ pub struct LoadContext {
     /// The sink counts what it writes here: bytes as they go out, time busy (encoding) and waiting for the target.
     /// Rows are counted by the engine.
     pub step: Arc<Step>,
-    /// Who decides about rows that the target does not take; `None` if each of them ends the load. Batches may then have
-    /// more columns than `schema`: these are not written, but come back with a row that is refused.
+    /// Who decides about rows that the target does not take; `None` if each of them ends the load. Batches may then
+    /// have more columns than `schema`: these are not written, but come back with a row that is refused.
     pub refusals: Option<Arc<dyn Refusals>>,
 }
 
@@ -126,14 +126,14 @@ pub trait Sink: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Finishes what a run that died had committed, so that [`Sink::reach`] sees the target as it will be; whether there
-    /// was something to finish.
+    /// Finishes what a run that died had committed, so that [`Sink::reach`] sees the target as it will be; whether
+    /// there was something to finish.
     async fn recover(&self, _context: &SourceContext, _resumes: Option<&str>) -> Result<bool> {
         Ok(false)
     }
 
-    /// The run has ended, and cannot be resumed any more: removes what was kept for that. `first` is the first run of its
-    /// resume chain.
+    /// The run has ended, and cannot be resumed any more: removes what was kept for that. `first` is the first run of
+    /// its resume chain.
     async fn settle(&self, _context: &SourceContext, _first: &str) -> Result<()> {
         Ok(())
     }
@@ -154,8 +154,8 @@ pub trait Sink: Debug + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Forgets what was noted for [`LoadContext::mark`]; with `unwritten` only if the rows are not there. What another run
-    /// has taken over stays, unless the context says to take it over.
+    /// Forgets what was noted for [`LoadContext::mark`]; with `unwritten` only if the rows are not there. What another
+    /// run has taken over stays, unless the context says to take it over.
     async fn unmark(&self, _mark: &str, _context: LoadContext, _unwritten: bool) -> Result<()> {
         Ok(())
     }
@@ -256,7 +256,8 @@ pub trait Ledger: Send + Sync {
     /// All chunks of another load that are written.
     async fn written_of(&self, load: &str) -> Result<WrittenChunks>;
 
-    /// Takes all notes of the number `number` back, whatever unit they are of. Who is about to write to the load is waited for.
+    /// Takes all notes of the number `number` back, whatever unit they are of. Who is about to write to the load is
+    /// waited for.
     async fn take_back(&self, number: u64) -> Result<()>;
 
     /// How many chunks of the load are written, as the target has them now.
@@ -277,8 +278,8 @@ pub trait Ledger: Send + Sync {
     /// told; with more the delivery fails. Deliveries may run side by side.
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
 
-    /// The run ends: a delivery that waits for somebody else's lock fails now instead of waiting longer. Whether that is
-    /// so; otherwise a delivery may wait for long, and is dropped after a while.
+    /// The run ends: a delivery that waits for somebody else's lock fails now instead of waiting longer. Whether that
+    /// is so; otherwise a delivery may wait for long, and is dropped after a while.
     fn stop_waiting(&self) -> bool {
         false
     }
@@ -316,10 +317,10 @@ pub trait Delivery: Send {
     /// Adds rows.
     async fn write(&mut self, batch: RecordBatch) -> Result<()>;
 
-    /// Writes the rows and notes the chunks, in one transaction. Before that is committed, `accept` is asked whether the
-    /// rows may be missing that the target does not take, and takes note of them; its error is the delivery's. It is not
-    /// asked where the chunks are there already. An error of the kind [`crate::ErrorKind::Transient`] says for certain
-    /// that neither rows nor notes are there, and that the chunks may be delivered again.
+    /// Writes the rows and notes the chunks, in one transaction. Before that is committed, `accept` is asked whether
+    /// the rows may be missing that the target does not take, and takes note of them; its error is the delivery's. It
+    /// is not asked where the chunks are there already. An error of the kind [`crate::ErrorKind::Transient`] says for
+    /// certain that neither rows nor notes are there, and that the chunks may be delivered again.
     async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered>;
 
     /// The same, where any row may be missing that was allowed to the delivery.

@@ -38,8 +38,8 @@ impl fmt::Display for StepKind {
     }
 }
 
-/// One step of a run. All counters only grow, except what is expected and rows that are refused later; times are summed over the tasks that work on the step, so they can
-/// exceed the time of the run.
+/// One step of a run. All counters only grow, except what is expected and rows that are refused later; times are summed
+/// over the tasks that work on the step, so they can exceed the time of the run.
 #[derive(Debug)]
 pub struct Step {
     /// The job's name for it: an entry of the job file.

@@ -31,8 +31,8 @@ impl Unit {
     }
 }
 
-/// The part of a path or URL that ends with the file's name: a URL of the web without its query and fragment. In a path,
-/// and in the name of an object in a bucket, `?` is a wildcard or, like `#`, an ordinary character.
+/// The part of a path or URL that ends with the file's name: a URL of the web without its query and fragment. In a
+/// path, and in the name of an object in a bucket, `?` is a wildcard or, like `#`, an ordinary character.
 pub fn path_of(name: &str) -> &str {
     match name.split_once("://") {
         Some((scheme, _)) if scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https") => {

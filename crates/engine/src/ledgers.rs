@@ -1,8 +1,8 @@
 //! What a run goes on with: its place among the runs of the job, and the ledgers of its sinks.
 //!
-//! A load in a target's ledger is named after the job, the sink, the table and the first of the runs that go on with each
-//! other; that of an incremental source after the first three. So a target tells by itself what was begun in it and not
-//! ended, also to a machine that knows nothing of the run that began it.
+//! A load in a target's ledger is named after the job, the sink, the table and the first of the runs that go on with
+//! each other; that of an incremental source after the first three. So a target tells by itself what was begun in it
+//! and not ended, also to a machine that knows nothing of the run that began it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,8 +57,8 @@ pub struct Place {
 pub struct Left {
     /// The load that this run has, or goes on with.
     pub load: Option<String>,
-    /// Loads that are to be forgotten, but not before this run is done: if it fails before it is in the book, another may
-    /// still go on with one of them, and has to find its notes.
+    /// Loads that are to be forgotten, but not before this run is done: if it fails before it is in the book, another
+    /// may still go on with one of them, and has to find its notes.
     pub stale: Vec<String>,
 }
 
@@ -122,9 +122,9 @@ impl Place {
         self.done.is_some()
     }
 
-    /// Whether there is nothing to do, since the last run has added all rows. What replaces what was there is done again:
-    /// nobody knows what has become of it, and no row is doubled. Rows of a job that is another one now, or has other files on
-    /// this machine (elsewhere that is not asked for), are not added beside those that are there.
+    /// Whether there is nothing to do, since the last run has added all rows. What replaces what was there is done
+    /// again: nobody knows what has become of it, and no row is doubled. Rows of a job that is another one now, or has
+    /// other files on this machine (elsewhere that is not asked for), are not added beside those that are there.
     pub async fn finds_nothing_new(&self, job: &Job, prepared: &Prepared<'_>) -> Result<bool> {
         let adds_rows = job.sinks.iter().any(|sink| sink.sink.adds_rows());
         let Some(done) = self.done.as_ref().filter(|_| adds_rows) else { return Ok(false) };
@@ -158,7 +158,8 @@ impl Place {
         Err(Error::refused(format!("the last run of this job has loaded everything, and {what} since"))
             .cause("to load it once more would add rows beside those that are there")
             .hint(format!(
-                "with `incremental: true` at its sources a job loads only files that are new; `millstream run {}` loads \
+                "with `incremental: true` at its sources a job loads only files that are new; `millstream run {}` \
+                 loads \
                  everything",
                 job.path()
             )))
@@ -220,13 +221,19 @@ impl Place {
         if !is_forgotten {
             return Ok(());
         }
-        Err(Error::refused("what the run that this one would go on with has loaded is not noted in its target any more")
-            .cause(format!(
-                "run {logical} has loaded {rows} rows; since then another run, of another machine or state folder, has brought \
+        Err(Error::refused(
+            "what the run that this one would go on with has loaded is not noted in its target any more",
+        )
+        .cause(format!(
+            "run {logical} has loaded {rows} rows; since then another run, of another machine or state folder, has \
+                 brought \
                  the load to its end, or the table `_millstream_ledger` was dropped, or the server has lost what it \
                  had committed"
-            ))
-            .hint("look whether all rows are there; `millstream run` without `--resume` loads all of them beside those that are"))
+        ))
+        .hint(
+            "look whether all rows are there; `millstream run` without `--resume` loads all of them beside those \
+                   that are",
+        ))
     }
 
     /// The ledger of `sink`, to which `legs` lead; `None` if there can be none.
@@ -278,8 +285,8 @@ impl Place {
         Ok(Some(OpenLedger { ledger, load, sink, target, incremental, fingerprint, stale, rows, tally, commits }))
     }
 
-    /// What the load of `sink` notes when all of its rows become visible at once, and what earlier runs have left of such
-    /// loads. With one that the book knows nothing of, this run goes on if it was asked to.
+    /// What the load of `sink` notes when all of its rows become visible at once, and what earlier runs have left of
+    /// such loads. With one that the book knows nothing of, this run goes on if it was asked to.
     pub async fn mark(&self, sink: &SinkStep, context: &LoadContext) -> Result<Left> {
         if !sink.sink.adds_rows() {
             return Ok(Left::default());
@@ -318,8 +325,8 @@ impl Place {
         }
     }
 
-    /// Whether this run clears up what a load of this name has left: a replay looks after its own earlier rounds, and only
-    /// a replay does.
+    /// Whether this run clears up what a load of this name has left: a replay looks after its own earlier rounds, and
+    /// only a replay does.
     fn looks_after(&self, load: &str) -> bool {
         match &self.options.replay {
             Some(replay) => load.starts_with(&replay.load_of_any_round()),
@@ -368,8 +375,8 @@ impl Place {
         Ok(())
     }
 
-    /// Looks at what earlier runs have left in the ledger. If this run was asked to go on, and the book knew nothing to go on
-    /// with, it goes on with what is there, be it complete or not.
+    /// Looks at what earlier runs have left in the ledger. If this run was asked to go on, and the book knew nothing to
+    /// go on with, it goes on with what is there, be it complete or not.
     async fn left_behind(
         &self,
         sink: &SinkStep,
@@ -502,7 +509,8 @@ fn is_there(target: &str, resume: &str) -> Error {
     Error::refused("an earlier run of this job has loaded all of its rows, and has stopped before its end")
         .cause(format!("a note of that is in {target}"))
         .hint(format!(
-            "{resume} brings it to its end, and adds no row twice; `--restart` loads all rows once more, beside those that \
+            "{resume} brings it to its end, and adds no row twice; `--restart` loads all rows once more, beside those \
+             that \
              are there"
         ))
 }
@@ -564,8 +572,8 @@ fn not_incremental(source: &SourceStep, sink: &SinkStep) -> String {
 const INCREMENTAL_HINT: &str =
     "write its rows, changed row by row only, into a table with `mode: append`, or leave out `incremental`";
 
-/// What `incremental` asks for that the settings of a job rule out, whatever its plan: a sink without a ledger, a source
-/// whose rows have no files.
+/// What `incremental` asks for that the settings of a job rule out, whatever its plan: a sink without a ledger, a
+/// source whose rows have no files.
 pub fn lints(job: &Job) -> Vec<Lint> {
     let mut lints = Vec::new();
     for sink in &job.sinks {
@@ -599,8 +607,8 @@ pub fn is_used(job: &Job, step: &str, source: &str) -> bool {
             .any(|one| one.uses.iter().any(|used| is_used(job, used, source)))
 }
 
-/// `error`, which stopped the run, and what of the run stays. Commits that are under way end first; a load that has nothing
-/// is forgotten.
+/// `error`, which stopped the run, and what of the run stays. Commits that are under way end first; a load that has
+/// nothing is forgotten.
 pub async fn stopped(place: &Place, error: Error, ledgers: &[OpenLedger]) -> Error {
     let ends = ledgers.iter().map(|one| one.commits.end(one.ledger.stop_waiting()));
     futures::future::join_all(ends).await;
@@ -638,8 +646,8 @@ pub async fn complete(ledgers: &[OpenLedger]) -> Result<()> {
     Ok(())
 }
 
-/// Forgets loads that are complete. What could not be forgotten, or taken away, comes back with its sink's name: the next
-/// run does it.
+/// Forgets loads that are complete. What could not be forgotten, or taken away, comes back with its sink's name: the
+/// next run does it.
 pub async fn forget(ledgers: &[OpenLedger]) -> Vec<(String, Error)> {
     let mut left = Vec::new();
     for one in ledgers.iter().filter(|one| !one.incremental) {

@@ -60,8 +60,8 @@ impl LoadExec {
         LoadExec { name: name.to_owned(), sink, load, step, input, limit: None, keep_places: false, properties }
     }
 
-    /// The same, where the sink may leave out what `limit` says. `keep_places` hands on the column that says where a row is
-    /// from, if there is one.
+    /// The same, where the sink may leave out what `limit` says. `keep_places` hands on the column that says where a
+    /// row is from, if there is one.
     pub fn with_rejects(self, limit: Option<Arc<RejectLimit>>, keep_places: bool) -> Self {
         LoadExec { limit, keep_places, ..self }
     }

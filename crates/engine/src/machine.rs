@@ -1,5 +1,5 @@
-//! The machine: cores, memory, scratch. Detected, aware of control groups, or set by the user, in its own file or for one
-//! run.
+//! The machine: cores, memory, scratch. Detected, aware of control groups, or set by the user, in its own file or for
+//! one run.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -99,8 +99,8 @@ impl Disks {
         names
     }
 
-    /// What to do about a `pool` that is none of this machine's; nothing if it is one, or if the machine has none at all:
-    /// then everything uses what there is.
+    /// What to do about a `pool` that is none of this machine's; nothing if it is one, or if the machine has none at
+    /// all: then everything uses what there is.
     pub fn no_such_pool(&self, pool: &str) -> Option<String> {
         let pools = self.pools();
         let is_wrong = !pools.is_empty() && pool != DEFAULT_POOL && !pools.contains(&pool);

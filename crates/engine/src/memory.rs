@@ -20,8 +20,8 @@ const SLACK: f64 = 0.20;
 /// The share of the pool that consumers which can spill may hold together. The rest is for those that cannot, such as
 /// the merge behind a sort, which comes when the sorts have taken all they can get.
 const SPILLABLE: f64 = 0.75;
-/// The pool is never made smaller than this share of its first size: below it operators that could spill fail, since even
-/// a merge of two runs does not fit. To hold the readers back is what is left then.
+/// The pool is never made smaller than this share of its first size: below it operators that could spill fail, since
+/// even a merge of two runs does not fit. To hold the readers back is what is left then.
 const LEAST_POOL: f64 = 0.5;
 /// How often the resident size is looked at.
 const INTERVAL: Duration = Duration::from_millis(20);

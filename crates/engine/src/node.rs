@@ -66,7 +66,8 @@ impl<T: Clone> EachRound<T> {
         EachRound { rounds: Rounds::new(partitions), made: Mutex::default() }
     }
 
-    /// What `partition`, which is executed now, shares with the others of its round: made by the first that comes to it.
+    /// What `partition`, which is executed now, shares with the others of its round: made by the first that comes to
+    /// it.
     pub fn begin(&self, partition: usize, mut make: impl FnMut(usize) -> DataFusionResult<T>) -> DataFusionResult<T> {
         let round = self.rounds.begin(partition);
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,8 +2,8 @@
 //!
 //! It is told from the names alone, since what is there today says nothing about tomorrow. Of a sink with placeholders
 //! some of its names are held against the patterns of the sources; a value of a `split` may be any text, so one stands
-//! for all that no pattern can name except by a wildcard. Of a database only the table that rows are added to counts: what
-//! replaces or merges its own rows is made for that, and what a query reads is not known.
+//! for all that no pattern can name except by a wildcard. Of a database only the table that rows are added to counts:
+//! what replaces or merges its own rows is made for that, and what a query reads is not known.
 
 use std::path::PathBuf;
 
@@ -46,7 +46,8 @@ pub fn lints(job: &Job) -> Vec<Lint> {
                     );
                     let hint = match target {
                         Target::Table { .. } => {
-                            "add the rows to another table, or `replace` or `merge` those that are there; to `truncate` it, leave out `max_rejects`"
+                            "add the rows to another table, or `replace` or `merge` those that are there; to \
+                             `truncate` it, leave out `max_rejects`"
                                 .to_owned()
                         }
                         _ => format!("write elsewhere, or narrow the pattern {}", redact::url(&pattern.value)),

@@ -193,8 +193,8 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prep
     Ok(prepared)
 }
 
-/// The same, and looks at the targets, also where a source or a transform is wrong: all that keeps `job` from running, as far
-/// as that is known before it runs, at once.
+/// The same, and looks at the targets, also where a source or a transform is wrong: all that keeps `job` from running,
+/// as far as that is known before it runs, at once.
 pub async fn prepare_with_sinks<'a>(
     base: &'a Base,
     job: &Job,

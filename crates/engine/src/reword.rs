@@ -26,8 +26,8 @@ pub struct Words {
     pub known: bool,
 }
 
-/// How a message is told: `{name}` stands for what the group of that name has matched. The groups `a` and `b` are types,
-/// `word` is a word of the SQL, `text` a value of the data.
+/// How a message is told: `{name}` stands for what the group of that name has matched. The groups `a` and `b` are
+/// types, `word` is a word of the SQL, `text` a value of the data.
 struct Rule {
     pattern: &'static str,
     what: &'static str,
@@ -59,7 +59,10 @@ const RULES: &[Rule] = &[
         hint: CONVERT,
     },
     Rule {
-        pattern: r"^Cannot infer common argument type for (?:comparison|logical boolean) operation (?P<a>.+) \S+ (?P<b>\S.*)$",
+        pattern: concat!(
+            r"^Cannot infer common argument type for (?:comparison|logical boolean) operation ",
+            r"(?P<a>.+) \S+ (?P<b>\S.*)$",
+        ),
         what: "{a} and {b} cannot be compared",
         hint: CONVERT,
     },
@@ -89,7 +92,10 @@ const RULES: &[Rule] = &[
         hint: "compare it with something",
     },
     Rule {
-        pattern: r#"^Projections require unique expression names but the expression "(?:.* AS )?(?P<name>[^"]+)" at position"#,
+        pattern: concat!(
+            r"^Projections require unique expression names but the expression ",
+            r#""(?:.* AS )?(?P<name>[^"]+)" at position"#,
+        ),
         what: "two columns have the same name: {name}",
         hint: RENAME,
     },
@@ -99,7 +105,10 @@ const RULES: &[Rule] = &[
         hint: RENAME,
     },
     Rule {
-        pattern: r"^Function '(?P<word>[^']+)' failed to match any signature.*?received \w+ \(DataType: (?P<a>.+?)\)\.?(?:,|$)",
+        pattern: concat!(
+            r"^Function '(?P<word>[^']+)' failed to match any signature.*?",
+            r"received \w+ \(DataType: (?P<a>.+?)\)\.?(?:,|$)",
+        ),
         what: "`{word}` takes no argument of type {a} in this place",
         hint: "convert it: CAST(… AS …)",
     },

@@ -222,7 +222,8 @@ fn sources(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     own.into_iter().chain(placed).chain(plan.children().into_iter().flat_map(sources)).collect()
 }
 
-/// Whoever reads standard output may leave when they have what they want; but what goes elsewhere is then missing there.
+/// Whoever reads standard output may leave when they have what they want; but what goes elsewhere is then missing
+/// there.
 fn unfinished(job: &Job, error: Error) -> Error {
     let only_output = job.sinks.iter().all(|sink| sink.write.value == "-");
     if error.kind() != ErrorKind::OutputClosed || only_output {
@@ -261,8 +262,8 @@ async fn give_up(begun: &[Begun<'_>]) {
     begun.iter().filter(|one| one.load.can_be_taken_back()).for_each(|one| one.step.take_back_rows());
 }
 
-/// All rows are where they go to, and nobody sees them yet: what was left out is durable, is not too much, and with it no
-/// record is missing.
+/// All rows are where they go to, and nobody sees them yet: what was left out is durable, is not too much, and with it
+/// no record is missing.
 fn nothing_is_missing(begun: &[Begun<'_>], rejects: &Rejects) -> Result<()> {
     rejects.judge_all()?;
     rejects.flush()?;
@@ -456,7 +457,8 @@ impl<'a> Work<'_, 'a> {
         drive(base, plans, chunk_loads, self.watch.interrupt).await
     }
 
-    /// What earlier runs have left out on the way to a sink that is loaded at once is forgotten: it will be left out again.
+    /// What earlier runs have left out on the way to a sink that is loaded at once is forgotten: it will be left out
+    /// again.
     fn begin_rejects_anew(&self, sink: &str, plan: &Arc<dyn ExecutionPlan>, load: &dyn Load) -> Result<()> {
         let Some(log) = self.base.rejects.log().filter(|_| self.place.resumes.is_some()) else { return Ok(()) };
         if log.earlier()?.kept.is_empty() {
@@ -509,8 +511,8 @@ impl<'a> Work<'_, 'a> {
     }
 }
 
-/// Drives all partitions of `plans`, each as a task on the workers, and `chunk_loads` beside them. The first error, or the
-/// user, ends them all, and no task is left when this returns: what they have written can then be taken back.
+/// Drives all partitions of `plans`, each as a task on the workers, and `chunk_loads` beside them. The first error, or
+/// the user, ends them all, and no task is left when this returns: what they have written can then be taken back.
 async fn drive(
     base: &Base,
     plans: Vec<Arc<dyn ExecutionPlan>>,

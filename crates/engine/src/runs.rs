@@ -288,8 +288,8 @@ impl RunBook {
         Ok(LiveRun { book: Arc::clone(self), run: run.to_owned(), pen, lock, _locked: file })
     }
 
-    /// Removes the locks that runs which were killed have left. A young one still says that its run was of this machine, and
-    /// is dead. What cannot be removed stays, to no harm.
+    /// Removes the locks that runs which were killed have left. A young one still says that its run was of this
+    /// machine, and is dead. What cannot be removed stays, to no harm.
     fn remove_old_locks(&self) {
         let Ok(files) = fs_err::read_dir(self.folder.join("live")) else { return };
         for path in files.flatten().map(|file| file.path()) {
@@ -301,8 +301,8 @@ impl RunBook {
         }
     }
 
-    /// Removes the rejects, and what is noted of rows, of runs that are not in the book any more. What cannot be removed stays,
-    /// to no harm.
+    /// Removes the rejects, and what is noted of rows, of runs that are not in the book any more. What cannot be
+    /// removed stays, to no harm.
     fn forget_rejects(&self) {
         let known =
             self.list(None, u64::MAX).map(|runs| runs.into_iter().map(|run| run.logical).collect::<HashSet<_>>());
@@ -370,7 +370,8 @@ impl RunBook {
     /// The last run of `job` that had begun to load: others have left nothing to go on with.
     pub fn last(&self, job: &JobKey) -> Result<Option<RunRecord>> {
         let query = format!(
-            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND fingerprint IS NOT NULL ORDER BY began DESC, run \
+            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND fingerprint IS NOT NULL ORDER BY began \
+             DESC, run \
              DESC LIMIT 1"
         );
         let found = self.connection().query_row(&query, [&job.path, &job.variables], record).optional();
@@ -387,7 +388,8 @@ impl RunBook {
     /// The last run before `run` of the same job that was done.
     pub fn done_before(&self, run: &RunRecord) -> Result<Option<RunRecord>> {
         let query = format!(
-            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND outcome = 'done' AND began < ?3 ORDER BY began \
+            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND outcome = 'done' AND began < ?3 ORDER BY \
+             began \
              DESC LIMIT 1"
         );
         let values = params![run.job, run.variables, signed(run.began)];
@@ -420,8 +422,9 @@ impl RunBook {
     }
 }
 
-/// Notes, while a run lives, that rows of it have become visible, now and then: what a run that is killed has done at least.
-/// They are in a file beside the book, which a run that is stopped in the middle of writing would keep from all others.
+/// Notes, while a run lives, that rows of it have become visible, now and then: what a run that is killed has done at
+/// least. They are in a file beside the book, which a run that is stopped in the middle of writing would keep from all
+/// others.
 #[derive(Debug)]
 pub struct Pen {
     path: PathBuf,
@@ -620,7 +623,8 @@ mod tests {
                  NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, outcome \
                  TEXT, message TEXT, rows_read INTEGER NOT NULL DEFAULT 0, rows_written INTEGER NOT NULL DEFAULT 0, \
                  rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report \
-                 TEXT); INSERT INTO runs (run, logical, job, variables, fingerprint, process, began) VALUES ('1-1', '1-1', \
+                 TEXT); INSERT INTO runs (run, logical, job, variables, fingerprint, process, began) VALUES ('1-1', \
+                 '1-1', \
                  '/jobs/a.yaml', '', '0123456789abcdef', 7, 1)",
             )
             .expect("a book");

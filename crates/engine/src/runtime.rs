@@ -1,8 +1,8 @@
 //! Two runtimes: waiting and working do not share threads.
 //!
 //! Network, disk and timers run on `io`; decoding and operators run on `workers`, one a core, so that a long decode
-//! never delays an acknowledgement. The exception are small objects over plain HTTP: a worker that wants the next one has
-//! nothing better to do than to fetch it, and handing it over would cost more.
+//! never delays an acknowledgement. The exception are small objects over plain HTTP: a worker that wants the next one
+//! has nothing better to do than to fetch it, and handing it over would cost more.
 
 use millstream_core::{Error, Result};
 use tokio::runtime::{Builder, Handle, Runtime};

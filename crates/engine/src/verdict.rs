@@ -6,7 +6,8 @@
 //! - *input*: how much of the readers' time went by waiting for bytes;
 //! - *target*: how much of the loaders' time went by waiting for the target;
 //! - *scratch*: how much of the sorts' time went by waiting for their disks;
-//! - *memory*: time that readers were held back, and bytes that the busiest step spilled although it was not planned so.
+//! - *memory*: time that readers were held back, and bytes that the busiest step spilled although it was not planned
+//!   so.
 //!
 //! The first of these that fills the run is its limit. If none does, a single task may have been the limit: a step that
 //! was busy all the time on one core while the others had nothing to do (one large gzip, a final sort).
@@ -165,8 +166,8 @@ impl<'a> Shares<'a> {
     }
 
     /// A step that spills works and waits more than it would have to; if it is the one that worked most, more cores
-    /// would help less than more memory. A sort writes and reads what does not fit once, with whatever memory: only what it
-    /// writes again is for want of it.
+    /// would help less than more memory. A sort writes and reads what does not fit once, with whatever memory: only
+    /// what it writes again is for want of it.
     fn is_short_of_memory(&self) -> bool {
         let busiest_spilled = self.busiest.is_some_and(|(_, step)| step.spilled_for_want > 0);
         self.held > 0.2 || busiest_spilled || (self.spilled_for_want > 0 && self.cores < FULL)

@@ -1,7 +1,8 @@
 //! How fast csv, json and lines are parsed on one thread, beside arrow-csv and arrow-json, in one run.
 //!
 //! ```text
-//! cargo run --release -p millstream-format --example parse -- [--megabytes 64] [--rounds 7] [--write FOLDER] [--only WORD]
+//! cargo run --release -p millstream-format --example parse -- [--megabytes 64] [--rounds 7] [--write FOLDER] \
+//!     [--only WORD]
 //! ```
 //! The text is made here (or, for the columns of GeoNames, from its files), lies in memory and is pushed in pieces of
 //! 256 KiB. Rounds are interleaved; the best of each is shown. `--write` keeps the texts, for other programs.
@@ -133,7 +134,8 @@ fn trades(size: usize, quoted: bool) -> Bytes {
         let (shares, volume) = (100 * (1 + numbers.below(50)), numbers.below(10_000_000));
         let _ = writeln!(
             text,
-            "{q}{symbol}{q},2005-{:02}-{:02},{hour:02}:{minute:02}:{second:02},{q}{}{q},{whole}.{cents:02},{shares},{q}{}{q},{volume}",
+            "{q}{symbol}{q},2005-{:02}-{:02},{hour:02}:{minute:02}:{second:02},{q}{}{q},{whole}.{cents:02},{shares},\
+             {q}{}{q},{volume}",
             1 + numbers.below(12),
             1 + numbers.below(28),
             letter(numbers.below(26)),
@@ -163,7 +165,8 @@ fn places(size: usize) -> Bytes {
         let other = if numbers.below(3) == 0 { "Qeysar,Takht-e Qeysar,tkht-e qysr" } else { "" };
         let _ = writeln!(
             text,
-            "{}\t{name}\t{name}\t{other}\t{}.{:05}\t-{}.{:05}\tP\tPPL\tIR\t\t{:02}\t{}\t\t\t{}\t\t{}\tAsia/Tehran\t20{:02}-01-18",
+            "{}\t{name}\t{name}\t{other}\t{}.{:05}\t-{}.{:05}\tP\tPPL\tIR\t\t{:02}\t{}\t\t\t{}\t\t{}\tAsia/Tehran\t\
+             20{:02}-01-18",
             numbers.below(12_000_000),
             numbers.below(90),
             numbers.below(100_000),

@@ -144,8 +144,8 @@ pub fn parse(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, cut
     Ok(Outcome::new(request.output_schema(), parsed))
 }
 
-/// Reads `text`, pushed in pieces that end at `cuts`, in parts of about `size` bytes that are parsed apart. `None` if it
-/// cannot be cut.
+/// Reads `text`, pushed in pieces that end at `cuts`, in parts of about `size` bytes that are parsed apart. `None` if
+/// it cannot be cut.
 pub fn parse_apart(
     format: &dyn StreamFormat,
     text: &[u8],

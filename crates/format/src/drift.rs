@@ -170,7 +170,9 @@ pub fn match_columns(file: &[impl AsRef<str>], schema: &Schema, on_drift: OnDrif
     let slip = missing.first().and_then(|name| Some((name, hint::nearest(name, added.iter().copied())?)));
     let hint = match (slip, on_drift) {
         (Some((name, nearest)), _) => format!("is `{nearest}` the column that the source calls `{name}`? {DRIFT_HINT}"),
-        (None, OnDrift::Widen) => "`widen` adds nothing to columns that are declared: add it to `columns`, or set `on_drift: null` to ignore it".to_owned(),
+        (None, OnDrift::Widen) => "`widen` adds nothing to columns that are declared: add it to `columns`, or set \
+                                   `on_drift: null` to ignore it"
+            .to_owned(),
         (None, _) => format!("correct `columns`, or {DRIFT_HINT}"),
     };
     Err(Error::data(difference(&missing, &added)).hint(hint))

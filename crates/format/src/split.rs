@@ -30,8 +30,8 @@ impl Pending {
         self.length
     }
 
-    /// The least that a piece may have if pieces of `size` bytes are asked for. The first must be long enough for a byte
-    /// order mark, or its parser does not know whether there is one.
+    /// The least that a piece may have if pieces of `size` bytes are asked for. The first must be long enough for a
+    /// byte order mark, or its parser does not know whether there is one.
     pub fn least(&self, size: usize) -> usize {
         size.max(if self.place.byte == 0 { 3 } else { 1 })
     }

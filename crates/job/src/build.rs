@@ -697,7 +697,8 @@ fn expression(node: &Node) -> Option<Located<String>> {
     Some(Located { value: scalar.text.clone(), span: node.span, characters: scalar.positions.as_slice().into() })
 }
 
-/// Words that are meant as the direction of a sort key, where they follow a column and are left when that has been read.
+/// Words that are meant as the direction of a sort key, where they follow a column and are left when that has been
+/// read.
 const LIKE_A_DIRECTION: &[&str] = &[
     "asc",
     "ascending",

@@ -97,8 +97,8 @@ pub struct SourceKeys {
     /// (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
     #[serde(default)]
     pub max_rejects: MaxRejects,
-    /// Whether each run loads only what no earlier one has loaded. Its rows have to go row by row (filters, expressions,
-    /// unions) into a table of a database, with `mode: append`.
+    /// Whether each run loads only what no earlier one has loaded. Its rows have to go row by row (filters,
+    /// expressions, unions) into a table of a database, with `mode: append`.
     #[serde(default)]
     pub incremental: bool,
     /// The order that the rows have already, written as in `sort`, but of columns only: that of all files together, one
@@ -116,8 +116,8 @@ pub struct SinkKeys {
     /// Where to: a path, `-` for standard output, or a target with its scheme, such as `s3://bucket/result.csv.gz` or
     /// `sqlite:out/result.db`.
     pub write: String,
-    /// How many rows may be left out since the target does not take them: a number (`100`), or a share of those that came
-    /// (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
+    /// How many rows may be left out since the target does not take them: a number (`100`), or a share of those that
+    /// came (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
     #[serde(default)]
     pub max_rejects: MaxRejects,
 }
@@ -213,7 +213,8 @@ pub struct SortSpec {
     /// How many rows to keep; all if left out.
     #[serde(default)]
     pub limit: Option<u64>,
-    /// Whether of the rows that are equal in all of `by` only one stays: any of them, with `stable` the first that came.
+    /// Whether of the rows that are equal in all of `by` only one stays: any of them, with `stable` the first that
+    /// came.
     #[serde(default)]
     pub unique: bool,
     /// Keeps one row of those that are equal in some columns.
@@ -224,8 +225,8 @@ pub struct SortSpec {
     /// their lines. Then one task reads them.
     #[serde(default)]
     pub stable: bool,
-    /// The pool of scratch disks that it uses, one of those in the machine file. On a machine without pools it uses what
-    /// there is.
+    /// The pool of scratch disks that it uses, one of those in the machine file. On a machine without pools it uses
+    /// what there is.
     #[serde(default)]
     #[schemars(with = "String", length(min = 1))]
     pub pool: Option<String>,
@@ -235,11 +236,11 @@ pub struct SortSpec {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SortDedupe {
-    /// The columns in which rows are equal. Where they are the first that are sorted by, it costs nothing; otherwise the
-    /// rows are sorted twice.
+    /// The columns in which rows are equal. Where they are the first that are sorted by, it costs nothing; otherwise
+    /// the rows are sorted twice.
     pub by: KeyTexts,
-    /// Which of the equal rows stays, in the order of the sort; where that says nothing, in the order in which they came.
-    /// If left out, the first in the order of the sort, or any of them.
+    /// Which of the equal rows stays, in the order of the sort; where that says nothing, in the order in which they
+    /// came. If left out, the first in the order of the sort, or any of them.
     #[serde(default)]
     #[schemars(with = "Keep")]
     pub keep: Option<Keep>,
@@ -264,8 +265,8 @@ pub struct DedupeKeys {
     /// The columns in which rows are equal; all columns if left out.
     #[serde(default)]
     pub by: Texts,
-    /// Which of the equal rows stays, in the order that `order` gives (the first, if left out). Without `order` it is that
-    /// in which the rows came: that of the files as they are listed, and of their lines. Then one task reads them.
+    /// Which of the equal rows stays, in the order that `order` gives (the first, if left out). Without `order` it is
+    /// that in which the rows came: that of the files as they are listed, and of their lines. Then one task reads them.
     #[serde(default)]
     #[schemars(with = "Keep")]
     pub keep: Option<Keep>,
@@ -314,15 +315,15 @@ pub struct TransformKeys {
     #[serde(default)]
     #[schemars(with = "DedupeKeys")]
     pub dedupe: Option<DedupeKeys>,
-    /// The order that the rows have already, written as in `sort`, but of columns only. What needs an order that begins so
-    /// is then sorted only where these columns are equal. The sources are read in order, by one task each, and a row that
-    /// is not in order ends the run.
+    /// The order that the rows have already, written as in `sort`, but of columns only. What needs an order that begins
+    /// so is then sorted only where these columns are equal. The sources are read in order, by one task each, and a row
+    /// that is not in order ends the run.
     #[serde(default)]
     pub sorted_by: Texts,
-    /// How many rows may be left out since an expression cannot be computed on them (a text that is no number, a division
-    /// by zero): a number (`100`), or a share of those that came (`1%`). With more the run fails. What is left out is kept
-    /// for `millstream rejects`. In filters, `select` and their like in `sql`; in an aggregate or a join such a row still
-    /// ends the run.
+    /// How many rows may be left out since an expression cannot be computed on them (a text that is no number, a
+    /// division by zero): a number (`100`), or a share of those that came (`1%`). With more the run fails. What is left
+    /// out is kept for `millstream rejects`. In filters, `select` and their like in `sql`; in an aggregate or a join
+    /// such a row still ends the run.
     #[serde(default)]
     pub max_rejects: MaxRejects,
 }

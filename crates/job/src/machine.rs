@@ -1,7 +1,7 @@
 //! The machine file: what a machine has for jobs to run on.
 //!
-//! A job says nothing of the machine, so the same job runs on a laptop and on a server. Here is what such a file may say,
-//! and what is wrong with one that says something else; what it means is the engine's.
+//! A job says nothing of the machine, so the same job runs on a laptop and on a server. Here is what such a file may
+//! say, and what is wrong with one that says something else; what it means is the engine's.
 
 use std::collections::BTreeMap;
 
@@ -77,13 +77,13 @@ pub struct ScratchKeys {
     #[schemars(with = "RunCompression")]
     pub compression: Option<RunCompression>,
     /// Bytes of a block of a sorted run, from `4KiB` to `16MiB`, and of what is read of each run at once while they are
-    /// merged. If left out, a block follows the memory and the data, from 16 to 64 KiB, and more is read at once where there
-    /// is memory for it.
+    /// merged. If left out, a block follows the memory and the data, from 16 to 64 KiB, and more is read at once where
+    /// there is memory for it.
     #[serde(default)]
     #[schemars(with = "Size")]
     pub block: Option<Size>,
-    /// Whether rows wait before a sort while it is busy, as many as it sorts at once, if the budget has room for them: for
-    /// sources that come in bursts.
+    /// Whether rows wait before a sort while it is busy, as many as it sorts at once, if the budget has room for them:
+    /// for sources that come in bursts.
     #[serde(default)]
     #[schemars(with = "bool")]
     pub buffer: Option<bool>,
@@ -258,7 +258,8 @@ mod tests {
     fn a_file_says_what_a_machine_has() {
         let file = load_on(
             "here",
-            "memory: 2GiB\ncores: 3\nscratch:\n  disks: ['${FAST}/one', {folder: /big, pools: [big, default]}]\n  compression: zstd\n  \
+            "memory: 2GiB\ncores: 3\nscratch:\n  disks: ['${FAST}/one', {folder: /big, pools: [big, \
+             default]}]\n  compression: zstd\n  \
              block: 128KiB\n  buffer: true\n",
         )
         .expect("a good file");
@@ -283,7 +284,8 @@ mod tests {
 
     #[test]
     fn a_node_comes_before_what_all_have() {
-        let yaml = "memory: 1GB\nscratch: {disks: [/a], compression: lz4}\nnodes:\n  big: {memory: 8GB, scratch: {disks: \
+        let yaml = "memory: 1GB\nscratch: {disks: [/a], compression: lz4}\nnodes:\n  big: {memory: 8GB, scratch: \
+                    {disks: \
                     [/b, /c]}}\n  small: {cores: 1}\n";
         let big = load_on("big", yaml).expect("a node");
         assert_eq!((big.memory.map(|memory| memory.value), big.disks.len()), (Some(8_000_000_000), 2));
@@ -296,7 +298,8 @@ mod tests {
 
     #[test]
     fn all_faults_come_at_once_with_their_places() {
-        let yaml = "memroy: 1GB\ncores: 0\nscratch:\n  disks: []\n  compression: gzip\n  block: many\nnodes: {here: {disks: \
+        let yaml = "memroy: 1GB\ncores: 0\nscratch:\n  disks: []\n  compression: gzip\n  block: many\nnodes: {here: \
+                    {disks: \
                     [/a]}}\n";
         insta::assert_snapshot!(load_on("here", yaml).expect_err("many faults"));
         insta::assert_snapshot!(

@@ -34,7 +34,8 @@ pub fn machine_reference() -> String {
     );
     writer.keys(&schema, &[], 3);
     writer.line(
-        "```yaml\nmemory: 4GiB\nscratch:\n  disks:\n    - /fast/scratch\n    - {folder: /large/scratch, pools: [large]}\n  \
+        "```yaml\nmemory: 4GiB\nscratch:\n  disks:\n    - /fast/scratch\n    - {folder: /large/scratch, pools: \
+         [large]}\n  \
          compression: lz4\nnodes:\n  night-server:\n    memory: 64GiB\n```",
     );
     writer.output
@@ -57,7 +58,8 @@ impl Writer<'_> {
         self.line(
             "A job is a YAML file in three parts: `sources` (where rows come from), `transforms` (what is done with \
              them; may be left out) and `sinks` (where they go). Each entry has a name of letters, digits and `_`; \
-             other entries use the name, and SQL sees it as a table. Beside them, `incremental: true` holds for all sources \
+             other entries use the name, and SQL sees it as a table. Beside them, `incremental: true` holds for all \
+             sources \
              that do not say otherwise.\n\n\
              `${NAME}` and `${NAME:-default}` in a value stand for a variable, from `--set NAME=value` or from the \
              environment; `$${` stands for `${` itself. A secret is a reference: `{secret: env:NAME}` or \

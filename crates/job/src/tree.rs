@@ -369,7 +369,8 @@ fn syntax_lint(text: &JobText, fault: &ScanError, lines_before: usize) -> Lint {
     } else if info.contains("expected key") || info.contains("'-' indicator") || info.contains("simple key") {
         (
             "expected a key and a colon (`key: value`)".to_owned(),
-            "check the indentation of this line, and put a value that begins with `{`, `[` or `\"` in quotes as a whole",
+            "check the indentation of this line, and put a value that begins with `{`, `[` or `\"` in quotes as a \
+             whole",
         )
     } else if info.contains("<document start>") {
         ("this line belongs to nothing that stands above it".to_owned(), "check its indentation")
@@ -381,7 +382,8 @@ fn syntax_lint(text: &JobText, fault: &ScanError, lines_before: usize) -> Lint {
     } else if info.contains("',' or") {
         (
             "expected a comma or the closing bracket".to_owned(),
-            "inside of `{ }` and `[ ]` put a value that holds brackets, a comma or a quote, such as SQL or `${NAME}`, in \
+            "inside of `{ }` and `[ ]` put a value that holds brackets, a comma or a quote, such as SQL or `${NAME}`, \
+             in \
              quotes",
         )
     } else if info.contains("invalid trailing content") {

@@ -122,8 +122,8 @@ fn no_files(wanted: &Path, existing: &Path, error: &io::Error) -> Error {
     told.hint("write to another folder")
 }
 
-/// Whether a file can be made in `folder`, which leaves nothing there: some file systems grant rights that they do not have
-/// (`/proc`, `/sys`), and a disk may have no more inodes.
+/// Whether a file can be made in `folder`, which leaves nothing there: some file systems grant rights that they do not
+/// have (`/proc`, `/sys`), and a disk may have no more inodes.
 fn try_file(folder: &Path) -> io::Result<()> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;

@@ -3,11 +3,11 @@
 //! ```text
 //!             sorting phase                                       merging phase
 //!  input ─▶ [piece, filled] ─▶ [piece, sorted] ─▶ run in scratch ─┐
-//!           └─ two halves: one fills while the other is written ┘ ├─▶ slices of all runs ─▶ merged on all cores ─▶ batches
+//!           └─ two halves: one fills while the other is written ┘ ├─▶ slices of all runs ─▶ merged on all cores
 //!  input ─▶ …                     or it stays in memory ──────────┘
 //! ```
-//! [`rows`] lays rows out as records, [`piece`] sorts what is in memory, [`scratch`] writes and reads runs ([`pack`] makes
-//! them smaller), [`merge`] cuts them into slices, [`sorter`] drives it all, as [`plan`] says beforehand. Streams
+//! [`rows`] lays rows out as records, [`piece`] sorts what is in memory, [`scratch`] writes and reads runs ([`pack`]
+//! makes them smaller), [`merge`] cuts them into slices, [`sorter`] drives it all, as [`plan`] says beforehand. Streams
 //! of queries are the engine's.
 
 mod memory;

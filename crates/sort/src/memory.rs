@@ -32,8 +32,8 @@ pub(crate) struct Memory {
     limit: usize,
     used: AtomicUsize,
     peak: AtomicUsize,
-    /// Segments that nobody uses now. They are not charged: who takes one is charged again. When the budget has given to
-    /// others what they had, they go. `None` when no more pieces are filled.
+    /// Segments that nobody uses now. They are not charged: who takes one is charged again. When the budget has given
+    /// to others what they had, they go. `None` when no more pieces are filled.
     free: Mutex<Option<Vec<Aligned>>>,
 }
 

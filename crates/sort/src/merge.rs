@@ -40,8 +40,8 @@ pub(crate) const SHARE: usize = 4;
 /// The least and most bytes that are read at once.
 pub(crate) const EXTENT: (usize, usize) = (16 << 10, 1 << 20);
 
-/// The least and most extents that are read at once, and their bytes in between: a disk behind a queue is only busy while
-/// something waits in it.
+/// The least and most extents that are read at once, and their bytes in between: a disk behind a queue is only busy
+/// while something waits in it.
 const DEPTH: (usize, usize) = (8, 64);
 const AHEAD: usize = 2 << 20;
 
@@ -278,8 +278,8 @@ impl Merge {
         Slice { layout: Arc::clone(&self.layout), keep: self.keep, parts, rows, held }
     }
 
-    /// For each run, how far it belongs to a slice that ends with `cut`: how many chunks as a whole, and the first row of
-    /// the next chunk that does not.
+    /// For each run, how far it belongs to a slice that ends with `cut`: how many chunks as a whole, and the first row
+    /// of the next chunk that does not.
     fn ends(&self, cut: Option<&Cut>) -> Vec<(usize, usize)> {
         let telling = telling(&self.layout, self.keep);
         let last = cut.map_or(0, |cut| entry(&self.layout, &cut.key, 0) & telling);

@@ -17,8 +17,8 @@ pub enum Compression {
 /// Of 1 to 22, the less the faster.
 const ZSTD_LEVEL: i32 = 1;
 
-/// With [`Compression::Auto`] a run is packed if that leaves no more than this of its first block: less of a gain is not
-/// worth the processor's time.
+/// With [`Compression::Auto`] a run is packed if that leaves no more than this of its first block: less of a gain is
+/// not worth the processor's time.
 const WORTH_IT: f64 = 0.75;
 
 impl Compression {
@@ -48,8 +48,8 @@ impl Compression {
         length.filter(|length| *length < records.len()).map_or(records, |length| &room[..length])
     }
 
-    /// Makes the records of what [`Compression::pack`] has made smaller; `None` if it is damaged, or if there is not just
-    /// enough of it for `room`.
+    /// Makes the records of what [`Compression::pack`] has made smaller; `None` if it is damaged, or if there is not
+    /// just enough of it for `room`.
     pub(crate) fn unpack(self, packed: &[u8], room: &mut [u8]) -> Option<()> {
         let length = match self {
             Compression::Auto | Compression::None => None,

@@ -449,8 +449,8 @@ impl Gathered {
         Gathered { memory, sorted }
     }
 
-    /// Adds the record with which `bytes` begins, and whose entry has the first bytes of its key. What it comes from is given
-    /// back soon, so memory is taken whether it is free or not.
+    /// Adds the record with which `bytes` begins, and whose entry has the first bytes of its key. What it comes from is
+    /// given back soon, so memory is taken whether it is free or not.
     pub(crate) fn add(&mut self, entry: u128, bytes: &[u8]) -> Result<()> {
         let Sorted { layout, segments, entries, bytes: all, .. } = &mut self.sorted;
         let record = &bytes[..layout.measure(bytes).end];

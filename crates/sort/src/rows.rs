@@ -1,11 +1,11 @@
 //! Rows as records: bytes that are compared, moved and written as they are, each at its real length.
 //!
 //! ```text
-//!  record   [length of the key] [length of the rest]  key: a field a key    rest: a field a column that no key gives back
+//!  record   [length of the key] [length of the rest]  key: a field a key   rest: a field a column that no key gives
 //!           only where it is not the same for all      bytes in order        bytes as they come
 //! ```
-//! Where only the first keys tell which rows are the same, the length of their fields stands behind the other two, unless
-//! it is the same for all.
+//! Where only the first keys tell which rows are the same, the length of their fields stands behind the other two,
+//! unless it is the same for all.
 //!
 //! | field | bytes |
 //! |---|---|
@@ -228,8 +228,8 @@ impl Layout {
         matches!(self.key_length, Length::Same(length) if length <= bytes)
     }
 
-    /// What stands for bytes behind the end of a key, so that the first bytes of two keys compare as the keys do, or are
-    /// equal.
+    /// What stands for bytes behind the end of a key, so that the first bytes of two keys compare as the keys do, or
+    /// are equal.
     pub(crate) fn filler(&self) -> u8 {
         if self.longest_first { 0xff } else { 0 }
     }
@@ -298,7 +298,8 @@ impl Layout {
         &bytes[measure.key..measure.rest]
     }
 
-    /// Makes ready to write the rows of `batch`. `computed` has the values of the keys that are computed, in their order.
+    /// Makes ready to write the rows of `batch`. `computed` has the values of the keys that are computed, in their
+    /// order.
     pub fn prepare(&self, batch: &RecordBatch, computed: &[ArrayRef]) -> Result<Prepared> {
         let mut computed = computed.iter();
         let mut keys = Vec::with_capacity(self.keys.len());
@@ -326,8 +327,8 @@ impl Layout {
         Ok(Prepared { rows, keys, rest, key_lengths, rest_lengths, same_lengths })
     }
 
-    /// Writes the rows `from..to` of `prepared` one behind the other to `place`, which is as long as they are. `cursors`
-    /// is scratch.
+    /// Writes the rows `from..to` of `prepared` one behind the other to `place`, which is as long as they are.
+    /// `cursors` is scratch.
     pub(crate) fn write(
         &self,
         prepared: &Prepared,
@@ -791,8 +792,8 @@ fn each(
     }
 }
 
-/// An array of texts, or of bytes. Whether texts are that is looked at block by block: those that are sound as a whole are so
-/// in each part that begins where a character does.
+/// An array of texts, or of bytes. Whether texts are that is looked at block by block: those that are sound as a whole
+/// are so in each part that begins where a character does.
 fn collect_views<T: ByteViewType>(
     rows: usize,
     nulls: Option<&NullBuffer>,

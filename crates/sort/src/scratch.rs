@@ -216,8 +216,8 @@ impl Writer {
         })
     }
 
-    /// Has `write` write a run of about `bytes` bytes to one disk after the other, until one takes it. What fails for another
-    /// reason than the disk would fail on the next as well.
+    /// Has `write` write a run of about `bytes` bytes to one disk after the other, until one takes it. What fails for
+    /// another reason than the disk would fail on the next as well.
     fn on_any_disk(&mut self, bytes: u64, write: impl Fn(&mut OpenRun<'_>) -> Result<()>) -> Result<Run> {
         let scratch = Arc::clone(&self.scratch);
         let mut order: Vec<usize> = (0..scratch.disks.len()).collect();
@@ -440,8 +440,8 @@ impl Run {
         Ok(records)
     }
 
-    /// Writes an entry of each record between `start` and `end` of `bytes` to the end of these: whoever has a record before
-    /// itself for the first time has the first bytes of its key.
+    /// Writes an entry of each record between `start` and `end` of `bytes` to the end of these: whoever has a record
+    /// before itself for the first time has the first bytes of its key.
     fn note_entries(&self, bytes: &mut [u8], start: usize, end: usize, rows: usize) {
         let (records, places) = bytes.split_at_mut(bytes.len() - rows * ENTRY);
         let entries = entries_of(&self.layout, &records[start..end], rows);
@@ -456,7 +456,8 @@ impl Run {
     }
 }
 
-/// Blocks that are read at once: from which up to which, where they begin, their bytes on disk and in memory, their rows.
+/// Blocks that are read at once: from which up to which, where they begin, their bytes on disk and in memory, their
+/// rows.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     from: usize,

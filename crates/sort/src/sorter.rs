@@ -1,5 +1,5 @@
-//! A sort from its first row to its last: several inputs fill pieces, which are sorted beside them, written where memory
-//! is short, and merged at the end.
+//! A sort from its first row to its last: several inputs fill pieces, which are sorted beside them, written where
+//! memory is short, and merged at the end.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -81,8 +81,8 @@ pub struct Usage {
 }
 
 impl Sort {
-    /// A sort of rows of `layout` from `inputs` at once. With `keep`, of the same rows one stays. If only the `first` rows are
-    /// wanted, more may come, but all others are dropped as soon as that is known of them.
+    /// A sort of rows of `layout` from `inputs` at once. With `keep`, of the same rows one stays. If only the `first`
+    /// rows are wanted, more may come, but all others are dropped as soon as that is known of them.
     pub fn new(
         layout: Arc<Layout>,
         keep: Option<Keep>,
@@ -134,8 +134,8 @@ impl Sort {
         Writer::new(Arc::clone(&self.scratch), Arc::clone(&self.layout), Arc::clone(&self.memory))
     }
 
-    /// The rows of all inputs, in order. Where there are runs, what is in memory leaves most of it to the merge and to what
-    /// comes out of it: the rest is written, so this may wait for the disk.
+    /// The rows of all inputs, in order. Where there are runs, what is in memory leaves most of it to the merge and to
+    /// what comes out of it: the rest is written, so this may wait for the disk.
     pub fn merge(&self, mut inputs: Vec<Finished>) -> Result<Merge> {
         self.memory.keep_no_segments();
         let is_run = |piece: &Piece| matches!(piece, Piece::Scratch(_));
@@ -256,8 +256,8 @@ impl Input {
         self.sorted + self.filling.bytes()
     }
 
-    /// Whether what is full is to be written while the next is filled. What comes first is not as long as it is not known
-    /// that more comes than fits.
+    /// Whether what is full is to be written while the next is filled. What comes first is not as long as it is not
+    /// known that more comes than fits.
     async fn has_to_spill(&mut self) -> Result<bool> {
         if self.writes || self.sort.first.is_some() || self.sort.memory.left() >= self.sort.piece {
             return Ok(self.writes);
@@ -342,8 +342,8 @@ impl Input {
                 let last = sorted.entry(last);
                 self.last = Some(self.last.map_or(last, |before| before.min(last)));
             }
-            // A piece is put together with the one before it once it has half as many rows: so there are few pieces, and no row
-            // is copied often.
+            // A piece is put together with the one before it once it has half as many rows: so there are few pieces,
+            // and no row is copied often.
             let [.., Piece::Memory(earlier), Piece::Memory(later)] = self.pieces.as_slice() else { return Ok(()) };
             let bytes = earlier.bytes() + later.bytes();
             if later.rows() < earlier.rows() / 2 || bytes > GATHERED.min(self.sort.memory.left()) {
@@ -367,8 +367,8 @@ impl Input {
         self.sort.pieces.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Where there are too many runs to merge all at once, makes one of several that follow each other: the smallest that
-    /// do, so that no row is written much more often than it has to be. More rows come meanwhile.
+    /// Where there are too many runs to merge all at once, makes one of several that follow each other: the smallest
+    /// that do, so that no row is written much more often than it has to be. More rows come meanwhile.
     async fn merge_early(&mut self) -> Result<()> {
         let (limit, inputs) = (self.sort.memory.limit(), self.sort.inputs);
         let fan_in = plan::fan_in(limit as u64, self.sort.block) as usize;

@@ -118,8 +118,8 @@ fn try_sort(
     sorted.map(|(batches, usage)| Outcome { batches, usage, left })
 }
 
-/// `batches` in order, as arrow's rows compare; of rows that are equal in the first `same` keys one stays if `keep` says
-/// so.
+/// `batches` in order, as arrow's rows compare; of rows that are equal in the first `same` keys one stays if `keep`
+/// says so.
 fn reference(batches: &[RecordBatch], keys: &[Key], keep: Option<Keep>, same: usize) -> RecordBatch {
     let all = concat_batches(&batches[0].schema(), batches).expect("one batch");
     let columns: Vec<ArrayRef> = keys.iter().map(|key| Arc::clone(all.column(column(key)))).collect();
@@ -341,7 +341,14 @@ proptest! {
     }
 
     #[test]
-    fn texts_alone_are_their_own_keys(sizes in proptest::collection::vec(0_usize..3000, 1..4), seed: u64, kind in 5_usize..8, nullable: bool, descending: bool, nulls_first: bool) {
+    fn texts_alone_are_their_own_keys(
+        sizes in proptest::collection::vec(0_usize..3000, 1..4),
+        seed: u64,
+        kind in 5_usize..8,
+        nullable: bool,
+        descending: bool,
+        nulls_first: bool,
+    ) {
         let all = batches(&[(kind, nullable)], &sizes, seed);
         let alone: Vec<RecordBatch> = all.iter().map(|batch| batch.project(&[0]).expect("one column")).collect();
         check(&alone, &[key(0, descending, nulls_first)], AMPLE);
@@ -357,7 +364,9 @@ proptest! {
         keys in proptest::collection::vec((0_usize..5, any::<bool>(), any::<bool>()), 1..4),
         sizes in proptest::collection::vec(2_000_usize..3_000, 3..5),
         seed: u64,
-        compression in prop_oneof![Just(Compression::Auto), Just(Compression::None), Just(Compression::Lz4), Just(Compression::Zstd)],
+        compression in prop_oneof![
+            Just(Compression::Auto), Just(Compression::None), Just(Compression::Lz4), Just(Compression::Zstd),
+        ],
         keep in prop_oneof![Just(None), Just(Some(Keep::First)), Just(Some(Keep::Last))],
         same in 1_usize..4,
         inputs in 1_usize..3,

@@ -242,8 +242,8 @@ pub(crate) fn what_opening_tells_is_enough_for_ranges(place: Place) {
     });
 }
 
-/// All tests of the suite, for the place that the expression makes anew for each: as tests of their own, or `together` in
-/// one, where a server takes long to start.
+/// All tests of the suite, for the place that the expression makes anew for each: as tests of their own, or `together`
+/// in one, where a server takes long to start.
 macro_rules! conformance {
     (together $place:expr) => {
         crate::conformance::conformance!(@list (together $place))

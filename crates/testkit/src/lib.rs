@@ -1,6 +1,6 @@
 //! What the tests of several crates share: folders of test data, real servers (web, FTP, SSH, S3, databases), a faulty
-//! web server, a proxy that breaks connections, certificates, file systems that fill up, and a thread without the rights
-//! of root.
+//! web server, a proxy that breaks connections, certificates, file systems that fill up, and a thread without the
+//! rights of root.
 //!
 //! It is for tests: what goes wrong here panics, with a message that says what to install or to look at.
 

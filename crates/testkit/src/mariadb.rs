@@ -84,7 +84,10 @@ impl MariaDb {
         server.restart();
         server.query(
             "",
-            &format!("CREATE USER '{USER}'@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION"),
+            &format!(
+                "CREATE USER '{USER}'@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT \
+                      OPTION"
+            ),
         );
         server
     }

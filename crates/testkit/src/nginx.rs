@@ -125,8 +125,8 @@ impl Nginx {
         }
     }
 
-    /// How many connections were accepted so far, as nginx itself counts them, without the one that asks and the one that waited for the start.
-    /// HTTP only, and to be asked once.
+    /// How many connections were accepted so far, as nginx itself counts them, without the one that asks and the one
+    /// that waited for the start. HTTP only, and to be asked once.
     #[expect(clippy::expect_used, reason = "tests stop here")]
     pub fn accepted(&self) -> u64 {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("nginx is running");

@@ -23,8 +23,8 @@ pub enum Break {
     Stall(u64),
     /// So many bytes come at a time, with a pause before each.
     Slow(usize, Duration),
-    /// The client's bytes are handed on until this text is among them; what the server answers to that is swallowed, and
-    /// both sides are closed.
+    /// The client's bytes are handed on until this text is among them; what the server answers to that is swallowed,
+    /// and both sides are closed.
     SwallowAnswer(&'static str),
     /// The same, but the connection stays.
     SwallowSilently(&'static str),

@@ -60,8 +60,8 @@ impl fmt::Debug for S3Server {
 
 #[expect(clippy::expect_used, reason = "tests stop here")]
 impl S3Server {
-    /// Serves the folders in `root`, to whoever signs with [`KEY`] and [`SECRET`] or, if not `signed`, to everybody: then
-    /// it does not look at who asks.
+    /// Serves the folders in `root`, to whoever signs with [`KEY`] and [`SECRET`] or, if not `signed`, to everybody:
+    /// then it does not look at who asks.
     pub fn start(root: &Path, signed: bool) -> Self {
         let mut builder = S3ServiceBuilder::new(FileSystem::new(root).expect("the folder is there"));
         if signed {

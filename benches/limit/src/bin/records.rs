@@ -1,15 +1,15 @@
 //! Records to be sorted, and what checks that they were.
 //!
 //! ```text
-//! records make BYTES ORDER      to standard output, 100 bytes each; ORDER is random, sorted, nearly, reversed, few or equal
-//! records make BYTES typed      rows of eight columns, as many as there would be records; `padded`: their texts filled up
+//! records make BYTES ORDER      to standard output, 100 bytes each; random, sorted, nearly, reversed, few, equal
+//! records make BYTES typed      rows of eight columns, as many as there would be records; `padded`: texts filled up
 //! records sum [FILE]            a number that stands for all lines, whatever their order
 //! records check [FILE]          the same; fails if they are not in order
 //! records check-typed [FILE]    the same; fails if not the first column falls, or is equal and the second rises
 //! ```
 //! A record is a key of 10 letters, its number and filler, as in the sort benchmarks (sortbenchmark.org), all of them
-//! printable. `few` and `equal` have no number: with few keys, or one, whole lines are equal. A row has two keys, a number that
-//! is there some times and a text; then its number, a price, a kind, a count, a share and a remark.
+//! printable. `few` and `equal` have no number: with few keys, or one, whole lines are equal. A row has two keys, a
+//! number that is there some times and a text; then its number, a price, a kind, a count, a share and a remark.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::process::ExitCode;

@@ -145,7 +145,8 @@ fn warnings_do_not_stop_a_run_and_quiet_leaves_them_out() {
 fn a_missing_secret() {
     let mut place = Place::new();
     place.job(
-        "rows: {read: 'http://127.0.0.1:1/x.csv', http: {auth: {bearer: {token: {secret: 'env:MILLSTREAM_TEST_UNSET'}}}}}",
+        "rows: {read: 'http://127.0.0.1:1/x.csv', http: {auth: {bearer: {token: {secret: \
+         'env:MILLSTREAM_TEST_UNSET'}}}}}",
         "write: out/x.csv",
     );
     place.fails(2, &["run", "job.yaml"]);
@@ -169,7 +170,8 @@ fn faults_of_several_entries_at_once() {
     let mut place = Place::with("rows.csv", "id,name\n1,a\n");
     place.tree.file(
         "job.yaml",
-        "sources:\n  rows: {read: rows.csv, csv: {}}\n  gone: {read: gone.csv, csv: {}}\n  lost: {read: 'lost/*.csv', csv: {}}\n\
+        "sources:\n  rows: {read: rows.csv, csv: {}}\n  gone: {read: gone.csv, csv: {}}\n  lost: {read: 'lost/*.csv', \
+         csv: {}}\n\
          transforms:\n  slip: {select: {from: rows, columns: [nme]}}\n  late: {select: {from: gone, columns: [x]}}\n\
          sinks:\n  a:\n    from: rows\n    write: out/{shard}.csv\n    shards: {count: 2, hash: idd}\n  \
          b: {from: slip, write: out/b.csv}\n  c: {from: late, write: out/c.csv}\n  d: {from: lost, write: out/d.csv}\n",

@@ -261,7 +261,8 @@ fn a_file_that_changes_while_it_is_read() {
     assert_transcript!("server_object_changed", place);
 }
 
-/// Parts of a Parquet file are asked for one by one: whenever it changes, they are all of one version, or it is an error.
+/// Parts of a Parquet file are asked for one by one: whenever it changes, they are all of one version, or it is an
+/// error.
 #[test]
 fn a_parquet_file_that_changes_between_two_parts() {
     let file = |value: u32| {

@@ -1,5 +1,5 @@
-//! The modules of each crate import each other in one direction, as far as their files show: no circle of more than three
-//! files, and the engine's parts in layers.
+//! The modules of each crate import each other in one direction, as far as their files show: no circle of more than
+//! three files, and the engine's parts in layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

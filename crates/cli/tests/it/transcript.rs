@@ -146,8 +146,8 @@ impl Place {
         assert_eq!(self.filtered(&previewed.stderr), self.filtered(&ran.stderr), "the same fault, the same message");
     }
 
-    /// `count` and `cat` of `url` must fail with what `run` says, but for the step, which they have not, and for settings,
-    /// which they say are a job's.
+    /// `count` and `cat` of `url` must fail with what `run` says, but for the step, which they have not, and for
+    /// settings, which they say are a job's.
     pub fn fails_without_job(&mut self, url: &str) {
         let ran = Ended::from(self.command(&["run", "job.yaml"]).output().expect("the binary starts"));
         let expected: String =

@@ -224,7 +224,8 @@ fn a_zip_of_very_many_members_needs_little_memory() {
         sinks:\n  o: {from: n, write: '-', csv: {}}\n";
     lab.file("counted.yaml", counted);
     assert_eq!(lab.run(&["run", "counted.yaml", "-q", "--memory", "64MiB"]).ok().stdout, "n\n120000\n");
-    let limited = "sources:\n  s: {read: a.zip, limits: {members: 59999}, lines: {}}\nsinks:\n  o: {from: s, write: out.txt, lines: {}}\n";
+    let limited = "sources:\n  s: {read: a.zip, limits: {members: 59999}, lines: {}}\nsinks:\n  o: {from: s, write: \
+                   out.txt, lines: {}}\n";
     lab.file("limited.yaml", limited);
     lab.run(&["run", "limited.yaml"]).ended(1).tells(&["the archive has more than 59999 members"]);
 }

@@ -1,4 +1,5 @@
-//! `check`, `preview` and `run` agree: what keeps a job from running is said by all of them, before anything is written.
+//! `check`, `preview` and `run` agree: what keeps a job from running is said by all of them, before anything is
+//! written.
 
 use millstream_testkit::{MariaDb, PASSWORD, Postgres, USER};
 
@@ -33,7 +34,8 @@ fn both_refuse(lab: &Lab, code: i32, parts: &[&str]) {
 fn a_preview_leaves_out_what_a_run_would() {
     let reject = |at: &str, columns: &str, sql: &str| {
         lab(&format!(
-            "sources:\n  s: {{read: a.csv, csv: {{columns: {columns}}}{}}}\ntransforms:\n  t: {{sql: '{sql}'{}}}\nsinks:\n  \
+            "sources:\n  s: {{read: a.csv, csv: {{columns: {columns}}}{}}}\ntransforms:\n  t: {{sql: \
+             '{sql}'{}}}\nsinks:\n  \
              o: {{from: t, write: out.csv}}\n",
             if at == "s" { ", max_rejects: 1" } else { "" },
             if at == "t" { ", max_rejects: 1" } else { "" },
@@ -63,7 +65,8 @@ fn what_cannot_be_loaded_file_by_file_is_said_before_the_run() {
     const FILES: &str = "read: a.csv, csv: {columns: {id: utf8, name: utf8}}";
     let job = |source: &str, transforms: &str, sinks: &str| {
         let lab = lab(&format!(
-            "sources:\n  s: {{{source}, incremental: true}}\n  r: {{{FILES}}}\n{transforms}sinks:\n{sinks}  rest: {{from: r, write: \
+            "sources:\n  s: {{{source}, incremental: true}}\n  r: {{{FILES}}}\n{transforms}sinks:\n{sinks}  rest: \
+             {{from: r, write: \
              rest.csv}}\n"
         ));
         let database = rusqlite::Connection::open(lab.path("in.db")).expect("a database");
@@ -109,7 +112,8 @@ fn assert_no_files(ran: &Ran, folder: &str) {
 fn a_target_that_cannot_be_written_is_said_before_the_run() {
     let job = |sink: &str| {
         lab(&format!(
-            "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\nsinks:\n  o: {{from: s, {sink}}}\n"
+            "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\nsinks:\n  o: {{from: s, \
+             {sink}}}\n"
         ))
     };
     for (sink, what) in [
@@ -148,7 +152,8 @@ fn rights_that_a_user_of_a_server_lacks_are_said_before_the_run() {
     for (grant, url) in servers {
         grant("GRANT SELECT ON t TO USER");
         let lab = lab(&format!(
-            "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\nsinks:\n  o: {{from: s, write: '{url}', \
+            "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\nsinks:\n  o: {{from: s, \
+             write: '{url}', \
              table: t, key: [id], mode: MODE}}\n"
         ));
         let text = lab.read("job.yaml");
@@ -176,7 +181,8 @@ fn a_check_of_a_table_takes_its_names_as_the_load_does_and_waits_for_nobody() {
     let name = postgres.database();
     postgres.query(&name, "CREATE TABLE t (id VARCHAR(9), \"NAME\" VARCHAR(9))");
     let lab = lab(&format!(
-        "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\ntransforms:\n  u: {{sql: 'SELECT id AS \"ID\", \
+        "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\ntransforms:\n  u: {{sql: 'SELECT \
+         id AS \"ID\", \
          name FROM s'}}\nsinks:\n  o: {{from: u, write: '{}', table: t}}\n",
         postgres.url(&name)
     ));
@@ -204,11 +210,12 @@ fn a_check_of_a_table_takes_its_names_as_the_load_does_and_waits_for_nobody() {
 /// Faults of several entries come together, whatever stage of the check finds them.
 #[test]
 fn what_can_be_known_together_is_said_together() {
-    let lab = lab(
-        "sources:\n  s: {read: a.csv}\n  gone: {read: gone.csv}\ntransforms:\n  t:\n    sql: SELECT idd, nam, upper(amount) AS u FROM s \
-         WHERE oher > 1\n  u: {filter: {from: nowhere, where: id > 1}}\nsinks:\n  o: {from: t, write: /proc/o.csv}\n  p: {from: s, \
-         write: p/}\n",
-    );
+    let lab =
+        lab("sources:\n  s: {read: a.csv}\n  gone: {read: gone.csv}\ntransforms:\n  t:\n    sql: SELECT idd, nam, \
+         upper(amount) AS u FROM s \
+         WHERE oher > 1\n  u: {filter: {from: nowhere, where: id > 1}}\nsinks:\n  o: {from: t, write: \
+         /proc/o.csv}\n  p: {from: s, \
+         write: p/}\n");
     for command in [&["check", "job.yaml"][..], &["run", "job.yaml"]] {
         lab.run(command).ended(2).tells(&[
             "there is no column `idd`",
@@ -220,7 +227,8 @@ fn what_can_be_known_together_is_said_together() {
             "`p/` is a folder",
         ]);
     }
-    let sound = "sources:\n  s: {read: a.csv}\n  gone: {read: gone.csv}\ntransforms:\n  t: {sql: 'SELECT idd FROM s'}\nsinks:\n  o: \
+    let sound = "sources:\n  s: {read: a.csv}\n  gone: {read: gone.csv}\ntransforms:\n  t: {sql: 'SELECT idd FROM \
+                 s'}\nsinks:\n  o: \
                  {from: t, write: o.csv}\n  p: {from: s, write: /proc/p.csv}\n  q: {from: gone, write: q.csv}\n";
     lab.file("job.yaml", sound);
     for command in [&["check", "job.yaml"][..], &["run", "job.yaml"]] {
@@ -234,7 +242,8 @@ fn what_can_be_known_together_is_said_together() {
 fn a_constant_that_no_row_needs_stops_nobody() {
     let job = |sql: &str| {
         lab(&format!(
-            "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\ntransforms:\n  t:\n    sql: |\n      {sql}\n\
+            "sources:\n  s: {{read: a.csv, csv: {{columns: {{id: utf8, name: utf8}}}}}}\ntransforms:\n  t:\n    sql: \
+             |\n      {sql}\n\
              sinks:\n  o: {{from: t, write: out.csv}}\n"
         ))
     };
@@ -255,7 +264,8 @@ fn sql_that_yaml_takes_apart_is_to_be_quoted() {
             "{sql: SELECT id, name, upper(name) FROM s, max_rejects: 3}",
             &[
                 "error: the comma before `name` ends the value of `sql`",
-                "hint: inside `{ }`, put a value that holds a comma in quotes: sql: \"SELECT id, name, upper(name) FROM s\"",
+                "hint: inside `{ }`, put a value that holds a comma in quotes: sql: \"SELECT id, name, upper(name) \
+                 FROM s\"",
                 "1 error",
             ][..],
         ),
@@ -282,10 +292,10 @@ fn sql_that_yaml_takes_apart_is_to_be_quoted() {
 /// A value that does not fit a narrower decimal is a reject of the step that converts it.
 #[test]
 fn a_decimal_that_does_not_fit_is_a_reject_of_its_step() {
-    let lab = lab(
-        "sources:\n  s: {read: d.csv, csv: {columns: {id: int64, d: 'decimal(7, 2)'}}}\ntransforms:\n  t: {sql: 'SELECT id, CAST(d AS \
-         decimal(5, 2)) AS d FROM s', max_rejects: 1}\nsinks:\n  o: {from: t, write: out.csv}\n",
-    );
+    let lab =
+        lab("sources:\n  s: {read: d.csv, csv: {columns: {id: int64, d: 'decimal(7, 2)'}}}\ntransforms:\n  t: {sql: \
+         'SELECT id, CAST(d AS \
+         decimal(5, 2)) AS d FROM s', max_rejects: 1}\nsinks:\n  o: {from: t, write: out.csv}\n");
     lab.file("d.csv", "id,d\n1,12.34\n2,99999.99\n3,12.30\n");
     lab.run(&["run", "job.yaml"]).ok();
     assert_eq!(lab.read("out.csv"), "id,d\n1,12.34\n3,12.30\n");
@@ -296,10 +306,11 @@ fn a_decimal_that_does_not_fit_is_a_reject_of_its_step() {
 /// What a filter compares is the converted value, in whichever step the conversion stands.
 #[test]
 fn a_filter_compares_what_a_step_before_it_converts() {
-    let lab = lab(
-        "sources:\n  s: {read: d.csv, csv: {columns: {id: int64, d: 'decimal(7, 2)'}}}\ntransforms:\n  t: {sql: 'SELECT id, CAST(d AS \
-         decimal(7, 1)) AS d FROM s'}\n  f: {filter: {from: t, where: d = 12.3}}\nsinks:\n  o: {from: f, write: out.csv}\n",
-    );
+    let lab =
+        lab("sources:\n  s: {read: d.csv, csv: {columns: {id: int64, d: 'decimal(7, 2)'}}}\ntransforms:\n  t: {sql: \
+         'SELECT id, CAST(d AS \
+         decimal(7, 1)) AS d FROM s'}\n  f: {filter: {from: t, where: d = 12.3}}\nsinks:\n  o: {from: f, write: \
+         out.csv}\n");
     lab.file("d.csv", "id,d\n1,12.34\n2,99.99\n3,12.30\n");
     lab.run(&["run", "job.yaml"]).ok();
     assert_eq!(lab.read("out.csv"), "id,d\n1,12.3\n3,12.3\n");
@@ -309,8 +320,10 @@ fn a_filter_compares_what_a_step_before_it_converts() {
 #[test]
 fn times_far_ahead_are_compared() {
     let lab = Lab::with_job(
-        "sources:\n  s: {read: a.csv, csv: {columns: {id: int64, until: timestamp}}}\ntransforms:\n  t: {filter: {from: s, \
-         where: \"until > TIMESTAMP '2024-01-01' AND until >= DATE '2024-01-01'\"}}\nsinks:\n  o: {from: t, write: o.csv}\n",
+        "sources:\n  s: {read: a.csv, csv: {columns: {id: int64, until: timestamp}}}\ntransforms:\n  t: {filter: \
+         {from: s, \
+         where: \"until > TIMESTAMP '2024-01-01' AND until >= DATE '2024-01-01'\"}}\nsinks:\n  o: {from: t, write: \
+         o.csv}\n",
     );
     lab.file("a.csv", "id,until\n1,9999-12-31 00:00:00\n2,2023-12-31 00:00:00\n3,2024-06-01 00:00:00\n");
     lab.run(&["run", "job.yaml"]).ok();

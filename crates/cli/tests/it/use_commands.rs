@@ -22,7 +22,8 @@ fn check_tells_all_faults_at_once_and_offline_needs_nobody() {
     let job = |column: &str| {
         format!(
             "sources:\n  s: {{read: 'http://127.0.0.1:{port}/a.csv', csv: {{columns: {{id: int64}}}}}}\n  \
-             l: {{read: local.csv}}\ntransforms:\n  t: {{sql: 'select {column} from l'}}\n  u: {{union: [s, t]}}\nsinks:\n  \
+             l: {{read: local.csv}}\ntransforms:\n  t: {{sql: 'select {column} from l'}}\n  u: {{union: [s, \
+             t]}}\nsinks:\n  \
              o: {{from: u, write: 'sqlite:not/there/a.db', table: t}}\n"
         )
     };
@@ -61,7 +62,10 @@ fn the_schema_takes_what_check_takes() {
     let job = json!({
         "sources": {
             "a": {"read": ["a.csv", "b/*.csv"], "csv": {"delimiter": ";", "columns": {"id": "int64"}}, "add": ["_uri"]},
-            "b": {"read": "https://host/{000..999}.json.gz", "http": {"connections": 3}, "json": {"columns": {"id": "int64"}}}
+            "b": {
+                "read": "https://host/{000..999}.json.gz", "http": {"connections": 3},
+                "json": {"columns": {"id": "int64"}}
+            }
         },
         "transforms": {
             "u": {"union": ["a", "b"]},
@@ -95,8 +99,10 @@ fn the_schema_takes_what_check_takes() {
 #[test]
 fn explain_shows_what_is_pushed_down_to_the_readers() {
     let lab = Lab::with_job(
-        "sources:\n  s: {read: a.csv}\n  p: {read: a.parquet}\ntransforms:\n  t: {sql: \"select name from s where id > 3\"}\n  \
-         q: {sql: 'select sum(x) AS x from p where id = 7'}\nsinks:\n  o: {from: t, write: out.csv}\n  q: {from: q, write: q.csv}\n",
+        "sources:\n  s: {read: a.csv}\n  p: {read: a.parquet}\ntransforms:\n  t: {sql: \"select name from s where id > \
+         3\"}\n  \
+         q: {sql: 'select sum(x) AS x from p where id = 7'}\nsinks:\n  o: {from: t, write: out.csv}\n  q: {from: q, \
+         write: q.csv}\n",
     );
     lab.file("a.csv", table());
     lab.file("make.yaml", "sources:\n  s: {read: a.csv}\nsinks:\n  o: {from: s, write: a.parquet}\n");
@@ -115,7 +121,8 @@ fn explain_shows_what_is_pushed_down_to_the_readers() {
 #[test]
 fn preview_shows_the_first_rows_of_any_step_and_writes_nothing() {
     let lab = Lab::with_job(
-        "sources:\n  s: {read: a.csv}\ntransforms:\n  t: {sort: {from: s, by: [id desc]}}\nsinks:\n  o: {from: t, write: out.csv}\n",
+        "sources:\n  s: {read: a.csv}\ntransforms:\n  t: {sort: {from: s, by: [id desc]}}\nsinks:\n  o: {from: t, \
+         write: out.csv}\n",
     );
     lab.file("a.csv", table());
     let shown = lab.run(&["preview", "job.yaml", "-n", "2"]).ok().stdout.clone();

@@ -20,7 +20,8 @@ fn filled(product: &str) -> (String, String) {
     } else {
         let (server, insert) = (
             Postgres::shared(),
-            "INSERT INTO t SELECT n, 'é' || n, n / 4.0, to_timestamp(n) AT TIME ZONE 'UTC' FROM generate_series(1, 20000) n",
+            "INSERT INTO t SELECT n, 'é' || n, n / 4.0, to_timestamp(n) AT TIME ZONE 'UTC' FROM generate_series(1, \
+             20000) n",
         );
         let database = server.database();
         server.query(&database, &format!("{postgres}; {insert}"));
@@ -85,7 +86,8 @@ fn faults_of_a_database_that_is_read_name_it_without_its_password() {
         let (url, _) = filled(product);
         let job = |url: &str, settings: &str| {
             Lab::with_job(&format!(
-                "sources:\n  t: {{read: '{url}', {product}: {{{settings}}}}}\nsinks:\n  o: {{from: t, write: out.csv}}\n"
+                "sources:\n  t: {{read: '{url}', {product}: {{{settings}}}}}\nsinks:\n  o: {{from: t, write: \
+                 out.csv}}\n"
             ))
         };
         let tells = |lab: &Lab, code: i32, parts: &[&str]| {
@@ -120,7 +122,8 @@ fn faults_of_a_database_that_is_read_name_it_without_its_password() {
 
 #[test]
 fn settings_that_a_database_has_no_use_for_are_told() {
-    let rejects = "sources:\n  t: {read: 'mysql://u@h/d', max_rejects: 5, mysql: {table: t}}\nsinks:\n  o: {from: t, write: o.csv}\n";
+    let rejects = "sources:\n  t: {read: 'mysql://u@h/d', max_rejects: 5, mysql: {table: t}}\nsinks:\n  o: {from: t, \
+                   write: o.csv}\n";
     let lab = Lab::with_job(rejects);
     lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&[
         "a database's rows are no records",
@@ -133,7 +136,8 @@ fn settings_that_a_database_has_no_use_for_are_told() {
             [("nme", "`split_by` names no column of what is read"), ("name", "cannot be cut by this column")]
         {
             let job = format!(
-                "sources:\n  t: {{read: '{url}', {product}: {{query: SELECT * FROM t, split_by: {name}}}}}\nsinks:\n  o: \
+                "sources:\n  t: {{read: '{url}', {product}: {{query: SELECT * FROM t, split_by: \
+                 {name}}}}}\nsinks:\n  o: \
                  {{from: t, write: o.csv}}\n"
             );
             Lab::with_job(&job).run(&["check", "job.yaml"]).ended(2).tells(&[what]);
@@ -158,7 +162,8 @@ fn one_database_is_read_and_written() {
         let job = |sink: &str| {
             format!(
                 "sources:\n  t: {{read: '{url}', {product}: {{table: t, connections: 3}}}}\n\
-                 transforms:\n  r: {{select: {{from: t, columns: [id, name, \"CAST(price * 2 AS DECIMAL(20, 2)) AS price\"]}}}}\n\
+                 transforms:\n  r: {{select: {{from: t, columns: [id, name, \"CAST(price * 2 AS DECIMAL(20, 2)) AS \
+                 price\"]}}}}\n\
                  sinks:\n  o: {{from: r, write: '{url}', lock_timeout: 5s, {sink}}}\n"
             )
         };
@@ -192,7 +197,8 @@ fn one_file_of_sqlite_is_read_and_written() {
          sinks:\n  o: {from: t, write: 'sqlite:x.db', table: copy}\n",
     );
     let connection = rusqlite::Connection::open(lab.path("x.db")).expect("a database");
-    let rows = "CREATE TABLE t (id INTEGER, name TEXT); WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < \
+    let rows = "CREATE TABLE t (id INTEGER, name TEXT); WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM \
+                n WHERE i < \
                 200000) INSERT INTO t SELECT i, 'a name that takes some room ' || i FROM n";
     connection.execute_batch(rows).expect("rows");
     drop(connection);

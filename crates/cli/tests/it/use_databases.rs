@@ -169,7 +169,8 @@ fn commands_run_before_and_behind_a_load() {
     for url in Database::both().map(|database| database.url).into_iter().chain(["sqlite:out.db".to_owned()]) {
         let settings = |before: &str, after: &str| {
             format!(
-                "table: t, before: ['CREATE TABLE t (id BIGINT, name VARCHAR(99), amount DOUBLE PRECISION)', {{command: {before}}}], \
+                "table: t, before: ['CREATE TABLE t (id BIGINT, name VARCHAR(99), amount DOUBLE PRECISION)', \
+                 {{command: {before}}}], \
                  after: ['UPDATE t SET name = NULL', {{command: {after}}}]"
             )
         };

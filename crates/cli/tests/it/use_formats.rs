@@ -139,7 +139,8 @@ fn every_format_is_read_and_written_in_all_combinations() {
 fn lines_are_read_and_written_as_they_are() {
     let lab = Lab::with_job(
         "sources:\n  l: {read: in.log, lines: {}, add: [_line]}\ntransforms:\n  \
-         e: {sql: \"select line from l where line like '%error%' order by _line\"}\n  a: {select: {from: l, columns: [line]}}\n\
+         e: {sql: \"select line from l where line like '%error%' order by _line\"}\n  a: {select: {from: l, columns: \
+         [line]}}\n\
          sinks:\n  e: {from: e, write: errors.txt}\n  a: {from: a, write: all.log.gz, lines: {}}\n",
     );
     let text = "one\n\n \"error, 1\n\terror 2\r\nlast without an end";
@@ -156,7 +157,8 @@ fn types_are_made_out_from_a_sample() {
     let lab = Lab::with_job("sources:\n  s: {read: in.csv}\nsinks:\n  o: {from: s, write: out.parquet}\n");
     lab.file(
         "in.csv",
-        "n,f,day,at,flag,code,word\n1,1.5,2024-02-29,2024-02-29 10:00:00,true,007,a\n-2,,1999-12-31,2024-03-01 23:59:59,false,012,b\n",
+        "n,f,day,at,flag,code,word\n1,1.5,2024-02-29,2024-02-29 10:00:00,true,007,a\n-2,,1999-12-31,2024-03-01 \
+         23:59:59,false,012,b\n",
     );
     lab.run(&["run", "job.yaml"]).ok();
     let types = parquet_types(&lab.path("out.parquet"));
@@ -245,7 +247,8 @@ fn rejects_are_counted_and_limited() {
     lab.run(&["run", "job.yaml"]).ended(3).tells(&[
         "2 records were rejected, and `max_rejects` of `s` allows 1",
         "at in.csv, line 4",
-        "cause in.csv, line 3, column n: the value is no int64: `abc`\n    in.csv, line 4: the record has 3 fields, expected 2",
+        "cause in.csv, line 3, column n: the value is no int64: `abc`\n    in.csv, line 4: the record has 3 fields, \
+         expected 2",
         "max_rejects",
     ]);
     assert_eq!(lab.read("out.csv"), "id,n\n1,1\n4,4\n", "nothing of a run that failed");
@@ -289,10 +292,13 @@ fn what_is_nested_is_reachable_from_sql() {
 #[test]
 fn dates_times_zones_and_decimals_keep_their_meaning_from_end_to_end() {
     let lab = Lab::with_job(
-        "sources:\n  s:\n    read: in.csv\n    csv:\n      columns: {d: {type: date, format: '%d.%m.%Y'}, ts: timestamp, \
-         tz: timestamptz, amount: 'decimal(20, 2)'}\ntransforms:\n  t:\n    sql: |\n      select d, ts, tz, amount, amount * 3 AS \
+        "sources:\n  s:\n    read: in.csv\n    csv:\n      columns: {d: {type: date, format: '%d.%m.%Y'}, ts: \
+         timestamp, \
+         tz: timestamptz, amount: 'decimal(20, 2)'}\ntransforms:\n  t:\n    sql: |\n      select d, ts, tz, amount, \
+         amount * 3 AS \
          three,\n        cast(tz AT TIME ZONE 'Europe/Berlin' AS varchar) AS berlin, date_trunc('day', tz) AS day, d + \
-         interval '1 day' AS next\n      from s\nsinks:\n  c: {from: t, write: o.csv}\n  j: {from: t, write: o.jsonl}\n  \
+         interval '1 day' AS next\n      from s\nsinks:\n  c: {from: t, write: o.csv}\n  j: {from: t, write: \
+         o.jsonl}\n  \
          p: {from: t, write: o.parquet}\n  s: {from: t, write: 'sqlite:o.db', table: t}\n",
     );
     lab.file(

@@ -17,7 +17,8 @@ fn rows(count: u64) -> String {
 }
 
 const JOB: &str = "sources:\n  s: {read: FILE, csv: {columns: {id: int64, text: utf8}}, add: [_line]}\ntransforms:\n  \
-    t: {sql: 'SELECT count(*) AS n, sum(id) AS ids, sum(length(text)) AS text, sum(_line) AS lines, sum(id * _line) AS pairs FROM s'}\n\
+    t: {sql: 'SELECT count(*) AS n, sum(id) AS ids, sum(length(text)) AS text, sum(_line) AS lines, sum(id * _line) AS \
+    pairs FROM s'}\n\
     sinks:\n  o: {from: t, write: \"-\", csv: {}}\n";
 
 #[test]

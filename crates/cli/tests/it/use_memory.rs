@@ -73,10 +73,9 @@ fn assert_flat(few: f64, other: f64, what: &str) {
 #[test]
 fn a_run_that_streams_holds_as_much_of_many_or_large_files_as_of_few() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let lab = lab(
-        "sources:\n  s: {read: '${FOLDER}/*.csv.gz', csv: {columns: {id: int64, name: utf8, v: int64}}}\ntransforms:\n  \
-         f: {filter: {from: s, where: v < 100}}\nsinks:\n  o: {from: f, write: out.csv.gz}\n",
-    );
+    let lab = lab("sources:\n  s: {read: '${FOLDER}/*.csv.gz', csv: {columns: {id: int64, name: utf8, v: \
+         int64}}}\ntransforms:\n  \
+         f: {filter: {from: s, where: v < 100}}\nsinks:\n  o: {from: f, write: out.csv.gz}\n");
     let peak = |folder: &str| {
         let set = format!("FOLDER={folder}");
         reported_peak(&lab, &["run", "job.yaml", "--json", "--cores", "2", "--set", &set])

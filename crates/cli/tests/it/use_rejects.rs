@@ -1,5 +1,5 @@
-//! Rejects through the real binary: whatever refuses a record, it is kept with its place and its text, and the rows that
-//! are loaded are those of the source less exactly the rejects.
+//! Rejects through the real binary: whatever refuses a record, it is kept with its place and its text, and the rows
+//! that are loaded are those of the source less exactly the rejects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -69,14 +69,17 @@ const FILES: usize = 4;
 fn job(url: &str, is_csv: bool, limit: &str, sink: &str) -> String {
     let format = if is_csv { "csv" } else { "json" };
     format!(
-        "sources:\n  s: {{read: 'in/*', max_rejects: {limit}, {format}: {{columns: {{id: int64, name: utf8, amount: int64, \
-         part: int64}}}}}}\ntransforms:\n  t: {{select: {{from: s, columns: [id, name, amount, \"100 / part AS half\"]}}, \
+        "sources:\n  s: {{read: 'in/*', max_rejects: {limit}, {format}: {{columns: {{id: int64, name: utf8, amount: \
+         int64, \
+         part: int64}}}}}}\ntransforms:\n  t: {{select: {{from: s, columns: [id, name, amount, \"100 / part AS \
+         half\"]}}, \
          max_rejects: {limit}}}\n  u: {{filter: {{from: t, where: 'amount <> 55'}}}}\nsinks:\n  o: {{from: u, write: \
          '{url}', table: t, max_rejects: {limit}{sink}}}\n"
     )
 }
 
-const TABLE: &str = "CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(12) NOT NULL, amount BIGINT CHECK (amount < 32768), half BIGINT)";
+const TABLE: &str = "CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(12) NOT NULL, amount BIGINT CHECK \
+                     (amount < 32768), half BIGINT)";
 
 /// Ids of the rows that belong into the table.
 fn expected(is_postgres: bool) -> BTreeSet<String> {
@@ -202,7 +205,8 @@ fn keys_are_merged_or_ignored_and_what_cannot_be_is_left_out() {
     for database in Database::both() {
         for (mode, written) in [("merge", 7), ("ignore", 6)] {
             let lab = Lab::with_job(&format!(
-                "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\nsinks:\n  o: {{from: s, write: \
+                "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\nsinks:\n  o: {{from: s, \
+                 write: \
                  '{}', table: t, mode: {mode}, key: [id], max_rejects: 10}}\n",
                 database.url
             ));
@@ -215,7 +219,9 @@ fn keys_are_merged_or_ignored_and_what_cannot_be_is_left_out() {
             database.query("INSERT INTO t (id, name) VALUES (7, 'before')");
             let report = lab.report(&[]);
             let tally = &report["results"][0]["tally"];
-            let expected = json!({"read": 10, "written": written, "filtered": 0, "rejected": 3, "ignored": 7 - written, "before": 0});
+            let expected = json!({
+                "read": 10, "written": written, "filtered": 0, "rejected": 3, "ignored": 7 - written, "before": 0,
+            });
             assert_eq!(tally, &expected, "{mode}");
             assert_eq!(report["rows_written"], written, "{mode}: what was ignored is not written: {report}");
             let found = rejects(&lab);
@@ -237,14 +243,16 @@ fn keys_are_merged_or_ignored_and_what_cannot_be_is_left_out() {
 fn rows_that_are_gathered_for_their_order_are_tried_one_by_one() {
     for (mode, kept) in [("merge", "row 7"), ("ignore", "before")] {
         let lab = Lab::with_job(&format!(
-            "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\nsinks:\n  o: {{from: s, write: \
+            "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\nsinks:\n  o: {{from: s, \
+             write: \
              'sqlite:out.db', table: t, mode: {mode}, key: [id], order_by: [name desc], max_rejects: 10}}\n"
         ));
         let text = (0..1000).fold("id,name\n".to_owned(), |text, id| text + &format!("{id},row {id}\n"));
         let text = text.replace("333,row 333", "333,").replace("555,row 555", "555,much longer than the column");
         lab.file("in.csv", text + "7,later\n7,again\n,no key\n");
         let connection = rusqlite::Connection::open(lab.path("out.db")).expect("a database");
-        let table = "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT NOT NULL CHECK (length(name) <= 12)); INSERT INTO t \
+        let table = "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT NOT NULL CHECK (length(name) <= 12)); INSERT \
+                     INTO t \
                      VALUES (7, 'before')";
         connection.execute_batch(table).expect("a table");
         let tally = &lab.report(&[])["results"][0]["tally"];
@@ -358,7 +366,10 @@ fn limits_hold_on_their_edges_in_every_format_and_to_every_sink() {
         ] {
             lab.file(
                 "job.yaml",
-                format!("sources:\n  s: {{read: {name}, max_rejects: {limit}, {format}}}\nsinks:\n  o: {{from: s, {sink}}}\n"),
+                format!(
+                    "sources:\n  s: {{read: {name}, max_rejects: {limit}, {format}}}\nsinks:\n  o: {{from: s, \
+                         {sink}}}\n"
+                ),
             );
             let ran = lab.run(&["run", "job.yaml"]);
             ran.ended(code);
@@ -400,7 +411,8 @@ fn base64(bytes: &[u8]) -> String {
 #[test]
 fn a_hopeless_share_ends_the_run_early() {
     let lab = Lab::with_job(
-        "sources:\n  s: {read: in.csv, max_rejects: 1%, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: out.csv}\n",
+        "sources:\n  s: {read: in.csv, max_rejects: 1%, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: \
+         out.csv}\n",
     );
     let text = (0..400_000).fold("id\n".to_owned(), |text, id| text + if id % 3 == 0 { "x\n" } else { "1\n" });
     lab.file("in.csv", text);
@@ -421,7 +433,8 @@ fn rows_of_parquet_are_rejected_with_their_number_and_columns() {
     }
     for (more, killed) in [("", false), ("", true), (", atomic: true", false), (", mode: merge, key: [id]", false)] {
         let lab = Lab::with_job(
-            "sources:\n  s: {read: in.csv, csv: {columns: {id: int64, name: utf8, part: int64}}}\nsinks:\n  o: {from: s, write: \
+            "sources:\n  s: {read: in.csv, csv: {columns: {id: int64, name: utf8, part: int64}}}\nsinks:\n  o: {from: \
+             s, write: \
              in.parquet}\n",
         );
         lab.file("in.csv", &text);
@@ -429,8 +442,10 @@ fn rows_of_parquet_are_rejected_with_their_number_and_columns() {
         lab.file(
             "job.yaml",
             format!(
-                "sources:\n  s: {{read: in.parquet}}\ntransforms:\n  t: {{select: {{from: s, columns: [id, name, \"10 / part AS \
-                 part\"]}}, max_rejects: 9}}\nsinks:\n  o: {{from: t, write: 'sqlite:out.db', table: t, max_rejects: 9{more}}}\n"
+                "sources:\n  s: {{read: in.parquet}}\ntransforms:\n  t: {{select: {{from: s, columns: [id, name, \"10 \
+                 / part AS \
+                 part\"]}}, max_rejects: 9}}\nsinks:\n  o: {{from: t, write: 'sqlite:out.db', table: t, max_rejects: \
+                 9{more}}}\n"
             ),
         );
         let connection = rusqlite::Connection::open(lab.path("out.db")).expect("a database");
@@ -472,8 +487,10 @@ fn rows_of_parquet_are_rejected_with_their_number_and_columns() {
 fn what_has_no_place_is_shown_as_its_columns() {
     for database in Database::both() {
         let lab = Lab::with_job(&format!(
-            "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\ntransforms:\n  t: {{sql: 'SELECT name, \
-             sum(id) AS sum FROM s GROUP BY name'}}\n  u: {{select: {{from: t, columns: [name, \"100 / (sum - 3) AS q\"]}}, \
+            "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\ntransforms:\n  t: {{sql: \
+             'SELECT name, \
+             sum(id) AS sum FROM s GROUP BY name'}}\n  u: {{select: {{from: t, columns: [name, \"100 / (sum - 3) AS \
+             q\"]}}, \
              max_rejects: 1}}\nsinks:\n  o: {{from: u, write: '{}', table: t, max_rejects: 1}}\n",
             database.url
         ));
@@ -496,7 +513,8 @@ fn what_has_no_place_is_shown_as_its_columns() {
 #[test]
 fn where_rejects_cannot_be_kept_the_run_fails() {
     let lab = Lab::with_job(
-        "sources:\n  s: {read: in.csv, max_rejects: 1, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: out.csv}\n",
+        "sources:\n  s: {read: in.csv, max_rejects: 1, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: \
+         out.csv}\n",
     );
     lab.file("in.csv", "id\n1\nx\n");
     lab.file(".state/rejects", "this is no folder");
@@ -535,7 +553,8 @@ fn two_runs_at_once_keep_their_rejects_apart() {
         lab.file(
             &format!("{name}.yaml"),
             format!(
-                "sources:\n  s: {{read: {name}.csv, max_rejects: 50%, csv: {{columns: {{id: int64}}}}}}\nsinks:\n  o: {{from: \
+                "sources:\n  s: {{read: {name}.csv, max_rejects: 50%, csv: {{columns: {{id: int64}}}}}}\nsinks:\n  o: \
+                 {{from: \
                  s, write: {name}.out.csv}}\n"
             ),
         );
@@ -579,9 +598,12 @@ fn mendable(sink: &str) -> Lab {
 
 fn mendable_job(id: &str, expression: &str, sink: &str) -> String {
     format!(
-        "sources:\n  s: {{read: 'in/*', max_rejects: 5, add: [_uri, _line], csv: {{columns: {{{id}, a: int64, name: utf8}}}}}}\n\
-         transforms:\n  t: {{select: {{from: s, columns: [\"trim(CAST(id AS VARCHAR), 'x') AS id\", name, \"{expression} AS q\", \
-         _uri, _line]}}, max_rejects: 5}}\nsinks:\n  o: {{from: t, write: 'sqlite:out.db', table: t, max_rejects: 5{sink}}}\n"
+        "sources:\n  s: {{read: 'in/*', max_rejects: 5, add: [_uri, _line], csv: {{columns: {{{id}, a: int64, name: \
+         utf8}}}}}}\n\
+         transforms:\n  t: {{select: {{from: s, columns: [\"trim(CAST(id AS VARCHAR), 'x') AS id\", name, \
+         \"{expression} AS q\", \
+         _uri, _line]}}, max_rejects: 5}}\nsinks:\n  o: {{from: t, write: 'sqlite:out.db', table: t, max_rejects: \
+         5{sink}}}\n"
     )
 }
 
@@ -590,7 +612,8 @@ fn table(lab: &Lab, most: usize) {
     let connection = rusqlite::Connection::open(lab.path("out.db")).expect("a database");
     let table = format!("(id TEXT, name TEXT CHECK (length(name) <= {most}), q INTEGER, _uri TEXT, _line INTEGER)");
     let script = format!(
-        "CREATE TABLE IF NOT EXISTS t {table}; ALTER TABLE t RENAME TO old; CREATE TABLE t {table}; INSERT INTO t SELECT * \
+        "CREATE TABLE IF NOT EXISTS t {table}; ALTER TABLE t RENAME TO old; CREATE TABLE t {table}; INSERT INTO t \
+         SELECT * \
          FROM old; DROP TABLE old"
     );
     connection.execute_batch(&script).expect("a table");
@@ -704,7 +727,8 @@ fn rejects_are_merged_or_ignored_after_a_fix() {
     for database in Database::both() {
         for (mode, name) in [("merge", "long enough"), ("ignore", "there")] {
             let lab = Lab::with_job(&format!(
-                "sources:\n  s: {{read: in.csv, max_rejects: 5, csv: {{columns: {{id: int64, name: utf8}}}}}}\nsinks:\n  o: {{from: \
+                "sources:\n  s: {{read: in.csv, max_rejects: 5, csv: {{columns: {{id: int64, name: \
+                 utf8}}}}}}\nsinks:\n  o: {{from: \
                  s, write: '{}', table: t, max_rejects: 5, mode: {mode}, key: [id]}}\n",
                 database.url
             ));
@@ -730,7 +754,8 @@ fn rejects_are_merged_or_ignored_after_a_fix() {
 #[test]
 fn what_cannot_be_loaded_again_is_told() {
     let lab = Lab::with_job(
-        "sources:\n  s: {read: in.csv, max_rejects: 1, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: out.csv}\n",
+        "sources:\n  s: {read: in.csv, max_rejects: 1, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: \
+         out.csv}\n",
     );
     lab.file("in.csv", "id\n1\nx\n");
     lab.run(&["run", "job.yaml"]).ok();
@@ -739,7 +764,8 @@ fn what_cannot_be_loaded_again_is_told() {
     assert!(ran.stdout.contains("1 reject cannot be loaded again: `o` writes files"), "{}", ran.stdout);
     lab.file(
         "job.yaml",
-        "sources:\n  s: {read: in.csv, max_rejects: 1, csv: {columns: {id: int64}}}\ntransforms:\n  t: {sort: {from: s, by: \
+        "sources:\n  s: {read: in.csv, max_rejects: 1, csv: {columns: {id: int64}}}\ntransforms:\n  t: {sort: {from: \
+         s, by: \
          id}}\nsinks:\n  o: {from: t, write: 'sqlite:o.db', table: t}\n",
     );
     lab.run(&["rejects", "--replay"])
@@ -774,7 +800,8 @@ fn many_rejects_among_few_rows_are_loaded_chunk_by_chunk() {
         ("json: {columns: {id: int64}}", "", "{\"id\": 7}\n", "{\"id\": x}\n"),
     ] {
         let lab = Lab::with_job(&format!(
-            "sources:\n  s: {{read: in.gz, max_rejects: 100000, {format}}}\nsinks:\n  o: {{from: s, write: 'sqlite:out.db', table: \
+            "sources:\n  s: {{read: in.gz, max_rejects: 100000, {format}}}\nsinks:\n  o: {{from: s, write: \
+             'sqlite:out.db', table: \
              t}}\n"
         ));
         lab.file("in.gz", gzip((head.to_owned() + &[good, &bad.repeat(2_000)].concat().repeat(10)).as_bytes()));
@@ -788,12 +815,14 @@ fn many_rejects_among_few_rows_are_loaded_chunk_by_chunk() {
     }
 }
 
-/// A disk on which rejects find no room: no row is committed whose neighbours' rejects are lost, and the run goes on later.
+/// A disk on which rejects find no room: no row is committed whose neighbours' rejects are lost, and the run goes on
+/// later.
 #[test]
 fn a_disk_that_is_full_of_rejects_stops_the_run_and_costs_nothing() {
     let Some(state) = Mount::tmpfs("size=600k") else { return };
     let lab = Lab::with_job(
-        "sources:\n  s: {read: in.csv, max_rejects: 100000, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: \
+        "sources:\n  s: {read: in.csv, max_rejects: 100000, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, \
+         write: \
          'sqlite:out.db', table: t}\n",
     );
     // What cannot be packed.

@@ -1,7 +1,7 @@
 //! Loading chunk by chunk through the real binary: whatever dies, and whenever, every row is there once in the end.
 //!
-//! The tables have no key, so that nothing but the ledger keeps rows from coming twice. With `MILLSTREAM_LONG_TESTS` every
-//! place is tried at several times, and many more moments.
+//! The tables have no key, so that nothing but the ledger keeps rows from coming twice. With `MILLSTREAM_LONG_TESTS`
+//! every place is tried at several times, and many more moments.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -97,8 +97,10 @@ const FILES: usize = 6;
 
 fn job(url: &str, more: &str) -> String {
     format!(
-        "sources:\n  s: {{read: 'in/*', json: {{columns: {{id: int64, name: utf8, half: int64}}}}{more}}}\ntransforms:\n  \
-         t: {{filter: {{from: s, where: 'half = 0 OR id > 5'}}}}\n  u: {{select: {{from: t, columns: [id, \"upper(name) AS name\"]}}}}\n\
+        "sources:\n  s: {{read: 'in/*', json: {{columns: {{id: int64, name: utf8, half: \
+         int64}}}}{more}}}\ntransforms:\n  \
+         t: {{filter: {{from: s, where: 'half = 0 OR id > 5'}}}}\n  u: {{select: {{from: t, columns: [id, \
+         \"upper(name) AS name\"]}}}}\n\
          sinks:\n  o: {{from: u, write: '{url}', table: t}}\n"
     )
 }
@@ -357,7 +359,8 @@ fn fills_the_disk<S>(
 
 #[test]
 fn a_full_disk_at_mariadb_costs_no_row() {
-    // On a disk that is really full this server ends itself while it rolls back; a file that may not grow fails as it should.
+    // On a disk that is really full this server ends itself while it rolls back; a file that may not grow fails as it
+    // should.
     let file = |most: &str| format!("--innodb-data-file-path=ibdata1:12M:autoextend:max:{most}");
     let arguments =
         vec![file("16M"), "--innodb-file-per-table=0".to_owned(), "--innodb-autoextend-increment=1".to_owned()];
@@ -456,8 +459,8 @@ fn a_server_that_dies_costs_no_row() {
     assert_eq!(postgres.query(&name, "SELECT COUNT(*), COUNT(DISTINCT id) FROM t"), [format!("{all}\t{all}")]);
 }
 
-/// A server that answers before what it says is on its disk, and dies: the run ends by saying so, and the next one loads what
-/// is missing.
+/// A server that answers before what it says is on its disk, and dies: the run ends by saying so, and the next one
+/// loads what is missing.
 #[test]
 fn a_server_that_loses_what_it_has_committed_costs_no_row() {
     let lazily = ["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-log-at-timeout=2700"].map(str::to_owned);
@@ -712,7 +715,8 @@ fn only_what_goes_row_by_row_is_loaded_chunk_by_chunk() {
         lab.file(
             "job.yaml",
             format!(
-                "sources:\n  s: {{read: 'in/*', json: {{columns: {{id: int64, name: utf8, half: int64}}}}}}\ntransforms:\n  u: \
+                "sources:\n  s: {{read: 'in/*', json: {{columns: {{id: int64, name: utf8, half: \
+                 int64}}}}}}\ntransforms:\n  u: \
                  {transform}\nsinks:\n  o: {{from: u, write: 'sqlite:out.db', table: t{sink}}}\n"
             ),
         );
@@ -816,7 +820,8 @@ fn two_sinks_killed_between_their_commits_have_their_rows_once() {
     for make in [in_mariadb as fn(&Lab) -> Target, in_postgres] {
         let (lab, target) = lab(make);
         let both = format!(
-            "table: t, atomic: true}}\n  p: {{from: u, write: '{}', table: s, atomic: true}}\n  f: {{from: u, write: out.csv}}",
+            "table: t, atomic: true}}\n  p: {{from: u, write: '{}', table: s, atomic: true}}\n  f: {{from: u, write: \
+             out.csv}}",
             target.url()
         );
         lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", &both));
@@ -971,8 +976,8 @@ fn killed_when_all_was_loaded(lab: &Lab, target: &Target, text: &str, more: &str
     assert_eq!(status.signal(), Some(9));
 }
 
-/// Everything is loaded chunk by chunk, and its run died before it could say so: whoever goes on, with its book or without,
-/// finds that, also after a run that failed early.
+/// Everything is loaded chunk by chunk, and its run died before it could say so: whoever goes on, with its book or
+/// without, finds that, also after a run that failed early.
 #[test]
 fn what_is_complete_is_not_loaded_again() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
@@ -994,7 +999,8 @@ fn what_is_complete_is_not_loaded_again() {
     }
 }
 
-/// A run that has loaded everything, and died before it could say so: who begins anew is told, and adds no row a second time.
+/// A run that has loaded everything, and died before it could say so: who begins anew is told, and adds no row a second
+/// time.
 #[test]
 fn what_is_complete_is_not_loaded_once_more_without_a_word() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {

@@ -267,7 +267,8 @@ fn a_cr_in_a_value_does_not_tear_a_record_in_two() {
     ]);
     // Alone, without the lines before it, it is not torn either.
     let lab = Lab::with_job(
-        "sources:\n  s: {read: in.csv, max_rejects: 5, csv: {header: false, columns: {note: utf8}}}\nsinks:\n  o: {from: s, \
+        "sources:\n  s: {read: in.csv, max_rejects: 5, csv: {header: false, columns: {note: utf8}}}\nsinks:\n  o: \
+         {from: s, \
          write: 'sqlite:out.db', table: t, mode: append}\n",
     );
     lab.file("in.csv", "first\nleft\rright\n");

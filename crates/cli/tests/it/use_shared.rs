@@ -55,7 +55,8 @@ fn a_pipe_that_can_be_read_only_once_feeds_two_sinks() {
 fn a_self_join_over_a_shared_step_ends_and_spills_where_memory_is_small() {
     let lab = Lab::with_job(
         "sources:\n  s: {read: in.csv, csv: {}}\ntransforms:\n  kept: {filter: {from: s, where: id >= 0}}\n  \
-         pairs: {sql: 'select count(*) AS n, sum(a.n + b.n) AS total, count(distinct a.name) AS names from kept a join kept b on a.id = b.id'}\n\
+         pairs: {sql: 'select count(*) AS n, sum(a.n + b.n) AS total, count(distinct a.name) AS names from kept a join \
+         kept b on a.id = b.id'}\n\
          sinks:\n  o: {from: pairs, write: out.csv}\n",
     );
     let count = 150_000_u64;
@@ -90,7 +91,8 @@ fn the_sinks_of_a_job_fail_together() {
         let database = rusqlite::Connection::open(lab.path("out.db")).expect("SQLite");
         database
             .execute_batch(
-                "create table t (id integer, n integer, name text, check (id < 29000)); insert into t values (-1, 0, 'there');",
+                "create table t (id integer, n integer, name text, check (id < 29000)); insert into t values (-1, 0, \
+                 'there');",
             )
             .expect("a table that refuses a row");
         lab.run(&["run", "job.yaml"]).ended(1).tells(&["table", "CHECK"]);

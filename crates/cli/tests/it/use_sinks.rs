@@ -17,7 +17,8 @@ fn numbers() -> String {
 /// A job that writes the numbers from several files, so that several tasks write at once.
 fn lab(transforms: &str, sink: &str) -> Lab {
     let lab = Lab::with_job(&format!(
-        "sources:\n  s: {{read: 'in/*.csv', csv: {{columns: {{id: int64, k: utf8}}}}}}\n{transforms}sinks:\n  o: {{{sink}}}\n"
+        "sources:\n  s: {{read: 'in/*.csv', csv: {{columns: {{id: int64, k: utf8}}}}}}\n{transforms}sinks:\n  o: \
+         {{{sink}}}\n"
     ));
     let text = numbers();
     let rows: Vec<&str> = text.lines().skip(1).collect();

@@ -1,5 +1,5 @@
-//! Sorting through the real binary, in the least memory there is: every order is right, nothing is lost, and scratch that
-//! is too small is told.
+//! Sorting through the real binary, in the least memory there is: every order is right, nothing is lost, and scratch
+//! that is too small is told.
 
 use std::fmt::Write as _;
 
@@ -157,7 +157,8 @@ fn rows_are_sorted_otherwise_than_they_are_the_same() {
 fn nothing_is_equal_to_nothing_and_numbers_are_what_they_mean() {
     let lab = Lab::with_job(
         "sources:\n  s: {read: in.csv, csv: {columns: {id: int64}}}\ntransforms:\n  \
-         v: {sql: \"SELECT id, x, y FROM s CROSS JOIN (VALUES (CAST('NaN' AS double), 'a'), (-CAST('NaN' AS double), 'a'), \
+         v: {sql: \"SELECT id, x, y FROM s CROSS JOIN (VALUES (CAST('NaN' AS double), 'a'), (-CAST('NaN' AS double), \
+         'a'), \
          (0.0, 'b'), (-0.0, 'b'), (NULL, NULL), (NULL, NULL)) AS t(x, y)\"}\n  \
          u: {sort: {from: v, by: [y desc, x], unique: true}}\n  \
          d: {dedupe: {from: v, by: x, keep: last, order: id}}\nsinks:\n  u: {from: u, write: u.csv}\n  \
@@ -213,7 +214,8 @@ fn a_stable_order_is_that_of_files_and_lines() {
 /// Days of the year with some rows each, in files that follow each other; one day has more rows than fit in memory.
 fn days() -> (Lab, Vec<[u64; 3]>) {
     let lab = Lab::with_job(
-        "sources:\n  s:\n    read: 'in/*.csv.gz'\n    sorted_by: [day]\n    csv: {columns: {day: int64, id: int64, n: int64}}\n\
+        "sources:\n  s:\n    read: 'in/*.csv.gz'\n    sorted_by: [day]\n    csv: {columns: {day: int64, id: int64, n: \
+         int64}}\n\
          transforms:\n  o: {sort: {from: s, by: [day, n desc, id]}}\nsinks:\n  out: {from: o, write: out.csv}\n",
     );
     let mut rows = Vec::new();
@@ -337,7 +339,8 @@ fn first_rows_of_any_sort_never_go_to_scratch() {
 
 #[test]
 fn an_order_that_a_window_has_made_is_made_use_of() {
-    let job = "transforms:\n  w: {sql: 'SELECT id, g, row_number() OVER (PARTITION BY g ORDER BY id) AS n, name, row_number() \
+    let job = "transforms:\n  w: {sql: 'SELECT id, g, row_number() OVER (PARTITION BY g ORDER BY id) AS n, name, \
+               row_number() \
                OVER (PARTITION BY g ORDER BY name, id DESC) AS m FROM s'}\nsinks:\n  out: {from: w, write: out.csv}\n";
     let lab = lab(job);
     let plan = lab.run(&["explain", "job.yaml", "--memory", "64MiB", "--cores", "2"]);
@@ -381,7 +384,8 @@ fn keys_that_are_none_are_told_with_their_place() {
     }
     // These are expressions.
     let lab = lab(
-        "transforms:\n  l: {select: {from: s, columns: [id, id AS \"date last seen\", id AS up]}}\n  o: {sort: {from: l, \
+        "transforms:\n  l: {select: {from: s, columns: [id, id AS \"date last seen\", id AS up]}}\n  o: {sort: {from: \
+         l, \
                    by: ['\"date last seen\" desc', 'abs( up )', '- up']}}\nsinks:\n  out: {from: o, write: out.csv}\n",
     );
     lab.run(&["check", "job.yaml"]).ok();

@@ -98,7 +98,8 @@ fn many_files_of_a_server_come_over_a_few_connections_that_are_kept() {
         "job.yaml",
         format!(
             "sources:\n  s: {{read: '{url}', http: {{connections: 4}}, csv: {{columns: {{id: int64, name: utf8}}}}, \
-             add: [_uri]}}\ntransforms:\n  n: {{sql: 'select count(*) n, sum(id) ids, count(distinct _uri) units from s'}}\n\
+             add: [_uri]}}\ntransforms:\n  n: {{sql: 'select count(*) n, sum(id) ids, count(distinct _uri) units from \
+             s'}}\n\
              sinks:\n  o: {{from: n, write: out.csv}}\n"
         ),
     );
@@ -129,7 +130,8 @@ fn a_server_that_asks_who_is_there_gets_a_secret_that_nobody_else_sees() {
     lab.file("password", format!("{PASSWORD}\n"));
     let job = |secret: &str| {
         format!(
-            "sources:\n  b: {{read: '{}', http: {{auth: {{basic: {{user: anna, password: {{secret: '{secret}'}}}}}}}}}}\n  \
+            "sources:\n  b: {{read: '{}', http: {{auth: {{basic: {{user: anna, password: {{secret: \
+             '{secret}'}}}}}}}}}}\n  \
              t: {{read: '{}', http: {{auth: {{bearer: {{token: {{secret: 'file:password'}}}}}}}}}}\n\
              transforms:\n  u: {{union: [b, t]}}\nsinks:\n  o: {{from: u, write: '-', csv: {{}}}}\n",
             nginx.url("basic/a.csv"),

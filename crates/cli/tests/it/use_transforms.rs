@@ -19,9 +19,11 @@ fn towns() -> Vec<(u64, String, Option<&'static str>, Option<u64>)> {
 }
 
 fn lab(transforms: &str, sinks: &[&str]) -> Lab {
-    let mut job = "sources:\n  towns: {read: 'in/*.csv', csv: {columns: {id: int64, name: utf8, country: utf8, people: int64}}}\n  \
+    let mut job =
+        "sources:\n  towns: {read: 'in/*.csv', csv: {columns: {id: int64, name: utf8, country: utf8, people: \
+                   int64}}}\n  \
                    names: {read: names.csv, csv: {}}\ntransforms:\n"
-        .to_owned();
+            .to_owned();
     job += transforms;
     job += "sinks:\n";
     for sink in sinks {
@@ -69,31 +71,38 @@ fn queries_give_what_another_database_gives() {
     let queries = [
         (
             "cte",
-            "with big as (select * from towns where people > 500) select country, count(*) AS n from big group by country",
+            "with big as (select * from towns where people > 500) select country, count(*) AS n from big group by \
+             country",
         ),
         (
             "windows",
-            "select id, row_number() over (partition by country order by people desc nulls last, id) AS place, sum(people) over (partition by country) AS together from towns where country is not null",
+            "select id, row_number() over (partition by country order by people desc nulls last, id) AS place, \
+             sum(people) over (partition by country) AS together from towns where country is not null",
         ),
         (
             "subquery",
-            "select name, people from towns t where people = (select max(people) from towns u where u.country = t.country)",
+            "select name, people from towns t where people = (select max(people) from towns u where u.country = \
+             t.country)",
         ),
         (
             "semi",
-            "select id from towns where country in (select iso from names) and id not in (select id from towns where people is null)",
+            "select id from towns where country in (select iso from names) and id not in (select id from towns where \
+             people is null)",
         ),
         (
             "outer_join",
-            "select n.country_name, count(t.id) AS towns, sum(t.people) AS people from names n left join towns t on t.country = n.iso group by n.country_name having count(*) > 0",
+            "select n.country_name, count(t.id) AS towns, sum(t.people) AS people from names n left join towns t on \
+             t.country = n.iso group by n.country_name having count(*) > 0",
         ),
         (
             "unions",
-            "select name from towns where people > 900 union select country_name from names union all select iso from names",
+            "select name from towns where people > 900 union select country_name from names union all select iso from \
+             names",
         ),
         (
             "texts",
-            "select upper(name) AS loud, length(name) AS size, coalesce(country, 'none') AS country, case when people > 500 then 'big' else 'small' end AS kind from towns",
+            "select upper(name) AS loud, length(name) AS size, coalesce(country, 'none') AS country, case when people \
+             > 500 then 'big' else 'small' end AS kind from towns",
         ),
     ];
     let transforms: String = queries.iter().map(|(name, query)| format!("  {name}: {{sql: \"{query}\"}}\n")).collect();
@@ -130,18 +139,21 @@ fn short_forms_do_what_their_queries_would() {
         ("listed", "select id, people * 2, upper(country) from towns"),
         (
             "two",
-            "select id, name, country, people, null, null from towns where people > 900 and country <> 'FR' union all select null, null, null, null, iso, country_name from names",
+            "select id, name, country, people, null, null from towns where people > 900 and country <> 'FR' union all \
+             select null, null, null, null, iso, country_name from names",
         ),
         ("places", "select iso from names union all select iso from names"),
         ("once", "select iso from names"),
         ("same", "select iso from names"),
         (
             "first",
-            "select id, name, country, people from (select *, row_number() over (partition by country order by people nulls last, id) r from towns) where r = 1",
+            "select id, name, country, people from (select *, row_number() over (partition by country order by people \
+             nulls last, id) r from towns) where r = 1",
         ),
         (
             "last",
-            "select id, name, country, people from (select *, row_number() over (partition by country order by people desc nulls last, id desc) r from towns) where r = 1",
+            "select id, name, country, people from (select *, row_number() over (partition by country order by people \
+             desc nulls last, id desc) r from towns) where r = 1",
         ),
     ] {
         assert_eq!(sorted(out(&lab, name)), sorted(rows_of(&reference, query)), "{name}");
@@ -192,8 +204,10 @@ fn sorts_keep_their_order_to_the_file() {
 fn recursive_queries_walk_all_levels() {
     let lab = Lab::with_job(
         "sources:\n  tree: {read: 'tree*.csv', csv: {columns: {id: int64, parent: int64}}}\ntransforms:\n  \
-         source: {sql: 'WITH RECURSIVE w AS (SELECT 1 AS id, 1 AS depth UNION ALL SELECT t.id, w.depth + 1 FROM tree t JOIN w ON t.parent = w.id) SELECT * FROM w'}\n  \
-         shared: {sql: 'WITH RECURSIVE w AS (SELECT id, 1 AS depth FROM tree WHERE parent IS NULL UNION ALL SELECT t.id, w.depth + 1 FROM tree t JOIN w ON t.parent = w.id) SELECT * FROM w'}\n\
+         source: {sql: 'WITH RECURSIVE w AS (SELECT 1 AS id, 1 AS depth UNION ALL SELECT t.id, w.depth + 1 FROM tree t \
+         JOIN w ON t.parent = w.id) SELECT * FROM w'}\n  \
+         shared: {sql: 'WITH RECURSIVE w AS (SELECT id, 1 AS depth FROM tree WHERE parent IS NULL UNION ALL SELECT \
+         t.id, w.depth + 1 FROM tree t JOIN w ON t.parent = w.id) SELECT * FROM w'}\n\
          sinks:\n  a: {from: source, write: out/source.csv}\n  b: {from: shared, write: out/shared.csv}\n",
     );
     lab.file("tree1.csv", "id,parent\n1,\n2,1\n4,3\n");
@@ -211,7 +225,8 @@ fn recursive_queries_walk_all_levels() {
 fn a_pipe_is_not_read_again_in_silence() {
     let lab = Lab::with_job(
         "sources:\n  tree: {read: '-', csv: {columns: {id: int64, parent: int64}}}\ntransforms:\n  \
-         walk: {sql: 'WITH RECURSIVE w AS (SELECT 1 AS id UNION ALL SELECT t.id FROM tree t JOIN w ON t.parent = w.id) SELECT * FROM w'}\n\
+         walk: {sql: 'WITH RECURSIVE w AS (SELECT 1 AS id UNION ALL SELECT t.id FROM tree t JOIN w ON t.parent = w.id) \
+         SELECT * FROM w'}\n\
          sinks:\n  a: {from: walk, write: out/x.csv}\n",
     );
     let ran = lab.run_with_input(&["run", "job.yaml"], b"id,parent\n2,1\n3,2\n4,3\n");
@@ -223,7 +238,8 @@ fn a_pipe_is_not_read_again_in_silence() {
 fn lines_are_searched_before_they_are_rows() {
     let lab = Lab::with_job(
         "sources:\n  log: {read: log.txt, lines: {}, add: [_line], max_rejects: 1}\ntransforms:\n  \
-         bad: {filter: {from: log, where: \"line LIKE '%ERROR%' AND line LIKE '%disk%'\"}}\nsinks:\n  o: {from: bad, write: o.csv}\n",
+         bad: {filter: {from: log, where: \"line LIKE '%ERROR%' AND line LIKE '%disk%'\"}}\nsinks:\n  o: {from: bad, \
+         write: o.csv}\n",
     );
     let text: Vec<u8> = (1..=20_000_u32).fold(Vec::new(), |mut text, number| {
         match number {

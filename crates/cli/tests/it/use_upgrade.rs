@@ -454,7 +454,8 @@ fn what_a_newer_version_has_written_is_refused() {
         let ledger = |comment: &str| {
             scene.change(&format!(
                 "ALTER TABLE _millstream_ledger RENAME TO old; CREATE TABLE _millstream_ledger (load_key TEXT, \
-                 unit_key TEXT, chunk INTEGER, note TEXT, written_at TEXT DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, \
+                 unit_key TEXT, chunk INTEGER, note TEXT, written_at TEXT DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY \
+                 (load_key, \
                  unit_key, chunk) {comment}); INSERT INTO _millstream_ledger SELECT * FROM old; DROP TABLE old"
             ));
         };

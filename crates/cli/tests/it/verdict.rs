@@ -89,7 +89,8 @@ fn a_slow_server_that_a_list_names() {
     tree.file("urls.txt", format!("{}\n", server.url("/numbers.csv")));
     tree.file(
         "job.yaml",
-        "sources:\n  slow: {read: \"@urls.txt\", csv: {columns: {n: int64}}}\nsinks:\n  out: {from: slow, write: out.csv}\n",
+        "sources:\n  slow: {read: \"@urls.txt\", csv: {columns: {n: int64}}}\nsinks:\n  out: {from: slow, write: \
+         out.csv}\n",
     );
     let report = report_of(&tree, &[]);
     assert_eq!(report["rows_written"], 40_000);
@@ -173,7 +174,8 @@ fn memory() {
     tree.file("in.txt", text);
     tree.file(
         "job.yaml",
-        "sources:\n  wide: {read: in.txt, lines: {}}\ntransforms:\n  counted: {sql: \"SELECT line, count(*) AS n FROM wide GROUP BY line\"}\n\
+        "sources:\n  wide: {read: in.txt, lines: {}}\ntransforms:\n  counted: {sql: \"SELECT line, count(*) AS n FROM \
+         wide GROUP BY line\"}\n\
          sinks:\n  out: {from: counted, write: out.csv}\n",
     );
     let report = report_of(&tree, &["--memory", "128MiB"]);

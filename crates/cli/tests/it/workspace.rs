@@ -1,4 +1,5 @@
-//! The dependency direction of the workspace: core ← database ← {source, sink}, core ← {job, codec, format, sort}; all ← engine ← cli.
+//! The dependency direction of the workspace: core ← database ← {source, sink}, core ← {job, codec, format, sort}; all
+//! ← engine ← cli.
 
 use std::collections::BTreeMap;
 

@@ -217,9 +217,9 @@ impl<T: Symbol> Inflater<T> {
     }
 
     /// Decodes from `input`, appending at most `room` symbols to `output`; returns how many bytes of the input were
-    /// used, and why it stopped. At the end, and between blocks, no byte is used of which no bit was needed. If `by_block`
-    /// is set, it also stops between blocks. A fault lies [`Inflater::bits_left`] bits before the end of what was used;
-    /// the symbols before it are given, and who asks again gets the same fault.
+    /// used, and why it stopped. At the end, and between blocks, no byte is used of which no bit was needed. If
+    /// `by_block` is set, it also stops between blocks. A fault lies [`Inflater::bits_left`] bits before the end of
+    /// what was used; the symbols before it are given, and who asks again gets the same fault.
     pub(crate) fn decode(
         &mut self,
         input: &[u8],

@@ -9,9 +9,9 @@
 //!
 //! It is generic over its output. Bytes are what everyone wants. 16-bit symbols hold what may be a byte of the unknown
 //! window before the place where it began: a value from 256 on names the byte of the window. Copies copy markers like
-//! anything else, and when the window becomes known [`Resolver`] puts the bytes in their place. (M. Kerbiriou, R. Chikhi:
-//! Parallel decompression of gzip-compressed files and random access to DNA sequences, 2019; M. Knespel, H. Brunst:
-//! Rapidgzip, 2023.)
+//! anything else, and when the window becomes known [`Resolver`] puts the bytes in their place. (M. Kerbiriou, R.
+//! Chikhi: Parallel decompression of gzip-compressed files and random access to DNA sequences, 2019; M. Knespel, H.
+//! Brunst: Rapidgzip, 2023.)
 //!
 //! - `table`: prefix codes.
 //! - `inflate`: the decoder.

@@ -1,7 +1,7 @@
 //! Decodes one gzip member: header, deflate data, trailer.
 //!
 //! ```text
-//!  1f 8b 08 flags  time(4) xfl os │ [length(2) extra] [name… 0] [comment… 0] [check(2)] │ deflate… │ crc32(4) length(4)
+//!  1f 8b 08 flags time(4) xfl os │ [length(2) extra] [name… 0] [comment… 0] [check(2)] │ deflate… │ crc32(4) length(4)
 //!  ────────── Fixed ───────────── │ ── only if their flags are set ─────────────────── │ Body     │ Trailer
 //! ```
 

@@ -226,8 +226,8 @@ impl Unpack {
         })
     }
 
-    /// How the unit is packed: `plain`, `gzip`, `zstd`, `bzip2`, `xz`, `zip`, `tar`, or (compressed as a whole) `tar.gz`,
-    /// `tar.zst`, `tar.bz2` or `tar.xz`; empty until it is known.
+    /// How the unit is packed: `plain`, `gzip`, `zstd`, `bzip2`, `xz`, `zip`, `tar`, or (compressed as a whole)
+    /// `tar.gz`, `tar.zst`, `tar.bz2` or `tar.xz`; empty until it is known.
     pub fn codec(&self) -> &'static str {
         self.codec
     }

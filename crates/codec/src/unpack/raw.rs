@@ -39,8 +39,8 @@ impl Raw {
     }
 }
 
-/// Whether the unit, all of which is in `input`, is to be decoded at once. Plain text in several chunks is not: it would
-/// be joined for nothing.
+/// Whether the unit, all of which is in `input`, is to be decoded at once. Plain text in several chunks is not: it
+/// would be joined for nothing.
 fn is_small(input: &mut Input) -> bool {
     let available = input.available();
     available > 0

@@ -61,8 +61,8 @@ impl Totals {
         Totals { entries: u64_at(bytes, 32), size: u64_at(bytes, 40), begin: u64_at(bytes, 48) }
     }
 
-    /// Whether the end record may say so where it is like `is`. Fields that are too small for their value hold all ones,
-    /// with the value in the zip64 record (which `zip -fz -` forgets); writers without zip64 hold what fits.
+    /// Whether the end record may say so where it is like `is`. Fields that are too small for their value hold all
+    /// ones, with the value in the zip64 record (which `zip -fz -` forgets); writers without zip64 hold what fits.
     pub(super) fn agrees(self, is: Totals) -> bool {
         let agrees = |said: u64, is: u64, ones: u64| said == is & ones || said == ones;
         let (small, large) = (u64::from(u16::MAX), u64::from(u32::MAX));

@@ -5,8 +5,8 @@
 //!                             └────── tail ───────────────────┘
 //! ```
 //!
-//! Nothing is judged here. Whatever is not exactly in order, or can be taken in two ways, is `None`: the archive is then
-//! read in passing, where its faults have names.
+//! Nothing is judged here. Whatever is not exactly in order, or can be taken in two ways, is `None`: the archive is
+//! then read in passing, where its faults have names.
 
 use std::ops::Range;
 
@@ -71,7 +71,8 @@ fn end_record(tail: &[u8]) -> Option<usize> {
     found.next().is_none().then_some(at)
 }
 
-/// What the zip64 end says, and the byte where it begins. `tail` begins at byte `start`, the locator at its byte `locator`.
+/// What the zip64 end says, and the byte where it begins. `tail` begins at byte `start`, the locator at its byte
+/// `locator`.
 fn wide_end(tail: &[u8], start: u64, locator: usize) -> Option<(Totals, u64)> {
     let begin = u64_at(&tail[locator..], 8);
     let at = usize::try_from(begin.checked_sub(start)?).ok()?;

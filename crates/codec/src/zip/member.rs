@@ -138,10 +138,16 @@ impl Member {
                 }
                 None => {
                     let method_name = method_name(method);
-                    return refused(format!("the member is compressed by method {method} ({method_name}), which is not supported"))
-                        .map_err(|error| {
-                            error.hint("supported are stored, deflate, bzip2, zstd and xz; pack the archive again, or leave the member out by `members`")
-                        });
+                    return refused(format!(
+                        "the member is compressed by method {method} ({method_name}), which is not \
+                                            supported"
+                    ))
+                    .map_err(|error| {
+                        error.hint(
+                            "supported are stored, deflate, bzip2, zstd and xz; pack the archive again, or \
+                                        leave the member out by `members`",
+                        )
+                    });
                 }
             },
         };

@@ -12,8 +12,9 @@
 //! searched for its descriptor, see `member`. When the directory comes, it must list what was read, no more and no
 //! less, see `directory`. What a member's name may be, and that it is never a path, is told in `names`.
 //!
-//! Where the place has ranges, a large archive is not read in passing: `ending` finds its directory, `plan` makes a plan of
-//! it, and each part of the plan is walked as above, by whoever has time; `part` compares it with the directory.
+//! Where the place has ranges, a large archive is not read in passing: `ending` finds its directory, `plan` makes a
+//! plan of it, and each part of the plan is walked as above, by whoever has time; `part` compares it with the
+//! directory.
 //!
 //! Supported: stored, deflate, bzip2, zstd and xz; zip64. Refused: encryption, split archives, a program or a text
 //! before the first member (`unpack/hidden.rs`). Folders are skipped.

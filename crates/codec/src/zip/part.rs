@@ -1,8 +1,8 @@
 //! A part of an archive, compared with the directory while it is read.
 //!
 //! In passing the directory comes last, and a fault of it is found when all rows have been given out. Here it is known
-//! before: what it does not agree with is found at once, and is the same error. Headers outside of all parts are not read,
-//! so only the directory says what is there.
+//! before: what it does not agree with is found at once, and is the same error. Headers outside of all parts are not
+//! read, so only the directory says what is there.
 
 use std::ops::Range;
 use std::sync::Arc;

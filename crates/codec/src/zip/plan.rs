@@ -6,11 +6,12 @@
 //!  parts     └─────────── 0 ─────────┘                   └─ 1 ─┘
 //! ```
 //!
-//! A part begins with a wanted member, ends with one, and goes on over what is not wanted where leaving it out would save
-//! little. It is read as a whole archive is read in passing, and compared with the directory as it goes: see `part`.
+//! A part begins with a wanted member, ends with one, and goes on over what is not wanted where leaving it out would
+//! save little. It is read as a whole archive is read in passing, and compared with the directory as it goes: see
+//! `part`.
 //!
-//! Only an archive in perfect order is planned: of anything else the plan is `None`, and it is read in passing, where its
-//! faults have names.
+//! Only an archive in perfect order is planned: of anything else the plan is `None`, and it is read in passing, where
+//! its faults have names.
 
 use std::ops::Range;
 

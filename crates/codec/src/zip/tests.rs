@@ -207,7 +207,9 @@ fn fault(archive: &[u8]) -> Error {
 /// Archives of the same two members, as the usual tools write them.
 pub(super) fn written_by_tools() -> Vec<(&'static str, &'static [u8])> {
     macro_rules! fixtures {
-        ($($name:literal),*) => { vec![$(($name, include_bytes!(concat!("../../fixtures/", $name, ".zip")).as_slice())),*] };
+        ($($name:literal),*) => {
+            vec![$(($name, include_bytes!(concat!("../../fixtures/", $name, ".zip")).as_slice())),*]
+        };
     }
     fixtures![
         "infozip",

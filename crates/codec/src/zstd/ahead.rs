@@ -5,10 +5,10 @@
 //!  unit ├────▶  frame  ├── frame ──┼── frame ──┼── fra…
 //!                        helper 1    helper 2    not all of it is here
 //! ```
-//! Where a frame ends is found by the headers of its blocks. When the owner comes to a frame that someone has decoded or is
-//! decoding, it takes the text; if anything is wrong with it there is none, and the owner finds the fault itself. While it
-//! gives a text that it took, which does not take long, the frame behind it is left to it: otherwise it would come there and
-//! wait.
+//! Where a frame ends is found by the headers of its blocks. When the owner comes to a frame that someone has decoded
+//! or is decoding, it takes the text; if anything is wrong with it there is none, and the owner finds the fault itself.
+//! While it gives a text that it took, which does not take long, the frame behind it is left to it: otherwise it would
+//! come there and wait.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use crate::coming::Coming;
 /// The most frames that are decoded ahead at a time.
 const MOST_JOBS: usize = 16;
 
-/// Compressed bytes that are looked at for each helper, and twice as many for the owner. A frame that has more is left to the owner.
+/// Compressed bytes that are looked at for each helper, and twice as many for the owner. A frame that has more is left
+/// to the owner.
 const LOOKED_AT: usize = 4 << 20;
 
 /// The most text of a frame that is decoded ahead.
@@ -101,8 +102,8 @@ impl Ahead {
         taken.map(|job| job.frame.text as usize).sum()
     }
 
-    /// The owner is at byte `at`, in the frame of `walk`, which it decodes or (`jumps`) has taken. Idle helpers get the frames
-    /// that follow.
+    /// The owner is at byte `at`, in the frame of `walk`, which it decodes or (`jumps`) has taken. Idle helpers get the
+    /// frames that follow.
     pub(super) fn share(&mut self, at: u64, walk: &Walk, jumps: bool) {
         self.coming.pass(at);
         let waiting = |job: &&Job| job.decoded.as_ref().is_some_and(|decoded| !decoded.is_taken());
@@ -166,8 +167,8 @@ impl Ahead {
         Job { frame, decoded: Some(decoded) }
     }
 
-    /// The text of the frame that begins at byte `start`, where the owner is now, and where it ends, if someone has begun to
-    /// decode it and it is right.
+    /// The text of the frame that begins at byte `start`, where the owner is now, and where it ends, if someone has
+    /// begun to decode it and it is right.
     pub(super) fn take(&mut self, start: u64) -> Option<(Bytes, u64)> {
         while self.jobs.front().is_some_and(|job| job.frame.start < start) {
             self.jobs.pop_front();

@@ -1,8 +1,8 @@
 //! TLS for the library of PostgreSQL's protocol, which leaves it to its users. It owns the handshake; whom to trust is
 //! `tls.rs`'s.
 //!
-//! Channel binding is not offered: it guards logins against a server whose certificate is not checked, and here it always
-//! is.
+//! Channel binding is not offered: it guards logins against a server whose certificate is not checked, and here it
+//! always is.
 
 use std::future::Future;
 use std::io;

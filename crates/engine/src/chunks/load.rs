@@ -83,12 +83,13 @@ pub struct ChunkLoad {
     pub commits: Commits,
 }
 
-/// So long the end of a run waits for commits that may themselves be waiting for a lock. What supervises processes (Docker,
-/// systemd) gives them ten seconds or more.
+/// So long the end of a run waits for commits that may themselves be waiting for a lock. What supervises processes
+/// (Docker, systemd) gives them ten seconds or more.
 const LONGEST_COMMIT: Duration = Duration::from_secs(8);
 
-/// The commits of a load. One that has begun ends and is counted, even if the run ends meanwhile: a task that is dropped in
-/// the middle of a commit would leave open whether the rows are there, and SQLite a journal that readers have to roll back.
+/// The commits of a load. One that has begun ends and is counted, even if the run ends meanwhile: a task that is
+/// dropped in the middle of a commit would leave open whether the rows are there, and SQLite a journal that readers
+/// have to roll back.
 #[derive(Debug, Clone)]
 pub struct Commits {
     permits: Arc<Semaphore>,
@@ -102,8 +103,8 @@ impl Default for Commits {
 }
 
 impl Commits {
-    /// Waits until no commit is under way, and lets none begin any more. Unless they end by themselves soon, those that take
-    /// too long are dropped: then their connections end, and the target rolls back what it has not committed.
+    /// Waits until no commit is under way, and lets none begin any more. Unless they end by themselves soon, those that
+    /// take too long are dropped: then their connections end, and the target rolls back what it has not committed.
     pub async fn end(&self, end_soon: bool) {
         let ended = self.permits.acquire_many(DELIVERIES as u32);
         let in_time = match end_soon {
@@ -233,7 +234,8 @@ impl ChunkLoad {
         loaded
     }
 
-    /// Counts what earlier runs have left out of chunks that are written; what they have left out of others is done again.
+    /// Counts what earlier runs have left out of chunks that are written; what they have left out of others is done
+    /// again.
     fn carry_over(&self, written: &WrittenChunks) -> Result<()> {
         let Some(log) = self.rejects.log() else { return Ok(()) };
         let earlier = log.earlier()?;
@@ -443,8 +445,8 @@ impl Loading {
         Ok(Loaded { sink, rows, units_before, nothing_new: rows == 0 && !was_empty, tally })
     }
 
-    /// Whether the target, in which `found` notes are, has all that it said it has taken. One that answers before all is on
-    /// its disk, or that another has taken the place of, may have lost the last of it when it went down.
+    /// Whether the target, in which `found` notes are, has all that it said it has taken. One that answers before all
+    /// is on its disk, or that another has taken the place of, may have lost the last of it when it went down.
     fn nothing_is_lost(&self, noted: u64, found: u64) -> Result<()> {
         if found >= noted {
             return Ok(());
@@ -455,7 +457,8 @@ impl Loading {
         Err(Error::refused(what)
             .cause(format!("{noted} parts of the load were committed, and {found} of them are there"))
             .hint(
-                "was the server killed, or replaced by another, while it loaded? `--resume` loads what is missing; look at \
+                "was the server killed, or replaced by another, while it loaded? `--resume` loads what is missing; \
+                 look at \
                  `innodb_flush_log_at_trx_commit`, `synchronous_commit`, or how replicas take over",
             )
             .in_step(&self.load.name))
@@ -579,7 +582,8 @@ impl Loading {
         delivered
     }
 
-    /// Commits a delivery with so many notes, and counts what has become visible, in a task that outlives the run's end.
+    /// Commits a delivery with so many notes, and counts what has become visible, in a task that outlives the run's
+    /// end.
     async fn commit(self: &Arc<Self>, delivery: Box<dyn Delivery>, accept: Accept, notes: u64) -> Result<Delivered> {
         let permit = Arc::clone(&self.load.commits.permits).acquire_owned().await;
         let permit = permit.map_err(|_| Error::new(ErrorKind::Interrupted, "the run ended before a commit began"))?;
@@ -610,7 +614,8 @@ fn changed_units(changed: Vec<String>) -> Error {
         count => format!("{count} files have changed since they were loaded"),
     };
     Error::refused(what).text(format!("{}{more}", shown.join(", "))).hint(
-        "everything else is loaded; `--accept-changed` loads them as they are now, beside the rows that were loaded of them \
+        "everything else is loaded; `--accept-changed` loads them as they are now, beside the rows that were loaded of \
+         them \
          before",
     )
 }

@@ -5,14 +5,15 @@
 //!  task N ───┤                                                     ├─ queue ┤
 //!  task M ───┘                                                     ┘        └ plan ─▶ delivery ─▶ commit
 //! ```
-//! A **chunk** of a unit is all records whose first decoded byte lies in one stretch of [`CHUNK_BYTES`]; so the cut depends
-//! on nothing but the data. A **group** is some whole chunks of one or more units in memory. Its rows go through a plan of
-//! their own, whose end says that all of them have come out, and into one transaction of the target, beside the notes of
-//! the chunks. A group whose transaction failed is still there and is delivered again.
+//! A **chunk** of a unit is all records whose first decoded byte lies in one stretch of [`CHUNK_BYTES`]; so the cut
+//! depends on nothing but the data. A **group** is some whole chunks of one or more units in memory. Its rows go
+//! through a plan of their own, whose end says that all of them have come out, and into one transaction of the target,
+//! beside the notes of the chunks. A group whose transaction failed is still there and is delivered again.
 //!
-//! `way.rs` which ways from a source to a sink can be taken so; `units.rs` what tells units apart, and which of them are
-//! complete; `group.rs` the rows of a group; `instance.rs` the plan of a group; `refused.rs` what is left out on the way;
-//! `load.rs` who reads and delivers. `placed.rs` reads rows for targets that are loaded at once. The target's side is [`millstream_core::sink::Ledger`].
+//! `way.rs` which ways from a source to a sink can be taken so; `units.rs` what tells units apart, and which of them
+//! are complete; `group.rs` the rows of a group; `instance.rs` the plan of a group; `refused.rs` what is left out on
+//! the way; `load.rs` who reads and delivers. `placed.rs` reads rows for targets that are loaded at once. The target's
+//! side is [`millstream_core::sink::Ledger`].
 
 pub mod group;
 pub mod instance;

@@ -1,7 +1,8 @@
-//! What is left out of a load chunk by chunk: records that the parser refuses on their way into a group, and rows of a group
-//! that an expression or the target refuses.
+//! What is left out of a load chunk by chunk: records that the parser refuses on their way into a group, and rows of a
+//! group that an expression or the target refuses.
 //!
-//! Rejects of a chunk are in the file before its notes are committed, and are counted once, however often it is delivered.
+//! Rejects of a chunk are in the file before its notes are committed, and are counted once, however often it is
+//! delivered.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,8 +27,8 @@ use crate::rejects::{Entry, Refusal, Rejects, allowing, line, of_parser, of_refu
 
 /// What the parser has refused of the member that a task reads, and no group has yet, in the order of the text.
 ///
-/// A reject comes before the rows that stand behind it, but rows that stand before it may come later. So it waits until rows
-/// of its chunk come, or of one behind it, or no earlier ones can come any more.
+/// A reject comes before the rows that stand behind it, but rows that stand before it may come later. So it waits until
+/// rows of its chunk come, or of one behind it, or no earlier ones can come any more.
 #[derive(Default)]
 pub(super) struct Refused(VecDeque<(Chunk, Arc<UnitNotes>, RejectLine)>);
 

@@ -1,9 +1,9 @@
 //! The units of a load: what they are called in the ledger, which of them are complete, and which have changed.
 //!
-//! For each unit the ledger notes, beside its chunks, the version that was read ([`VERSION`] and above) and, once all of
-//! its chunks are written, [`COMPLETE`]. So a later run passes over complete units without opening them, and sees when a
-//! unit is not any more what was loaded of it. Versions are what the listing tells: an etag or a time of change, and the
-//! size. Where a place tells none of these, a change goes unseen.
+//! For each unit the ledger notes, beside its chunks, the version that was read ([`VERSION`] and above) and, once all
+//! of its chunks are written, [`COMPLETE`]. So a later run passes over complete units without opening them, and sees
+//! when a unit is not any more what was loaded of it. Versions are what the listing tells: an etag or a time of change,
+//! and the size. Where a place tells none of these, a change goes unseen.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
-//! Which ways from a source to a sink can be loaded chunk by chunk: those on which every row comes from one record of one
-//! source, and always the same one.
+//! Which ways from a source to a sink can be loaded chunk by chunk: those on which every row comes from one record of
+//! one source, and always the same one.
 //!
-//! Filters, expressions and unions are such. Whatever puts rows together (an aggregate, a sort, a window, a limit, a join),
-//! or is shared by several users, needs all rows; what is volatile gives others the next time.
+//! Filters, expressions and unions are such. Whatever puts rows together (an aggregate, a sort, a window, a limit, a
+//! join), or is shared by several users, needs all rows; what is volatile gives others the next time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +33,8 @@ impl Leg {
     }
 }
 
-/// The ways that lead to a sink, if each of them goes row by row; otherwise what does not, in words that end a sentence.
+/// The ways that lead to a sink, if each of them goes row by row; otherwise what does not, in words that end a
+/// sentence.
 pub fn legs(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Leg>, String> {
     let found = row_wise(plan)?;
     for leg in &found {

@@ -1,8 +1,8 @@
 //! Joins that fit: a hash join holds its build side in memory and cannot spill it, a sort-merge join can.
 //!
-//! A join by a condition (nested loops) spills its left side, but then executes it again, and tells the left rows without
-//! a match once for every partition of its right side: it gets a left side that can be executed again, and one partition
-//! on the right wherever it may have to spill.
+//! A join by a condition (nested loops) spills its left side, but then executes it again, and tells the left rows
+//! without a match once for every partition of its right side: it gets a left side that can be executed again, and one
+//! partition on the right wherever it may have to spill.
 
 use std::sync::Arc;
 

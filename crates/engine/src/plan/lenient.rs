@@ -92,8 +92,8 @@ impl LenientExec {
         &self.operator
     }
 
-    /// The same for another operator of the same kind, which is over another input, with its rows taken by `taker` if there
-    /// is one.
+    /// The same for another operator of the same kind, which is over another input, with its rows taken by `taker` if
+    /// there is one.
     pub fn like(&self, operator: Arc<dyn ExecutionPlan>, taker: Option<Arc<dyn TakeRow>>) -> Option<Self> {
         // What another takes another counts.
         let failed = if taker.is_some() { Arc::default() } else { Arc::clone(&self.failed) };

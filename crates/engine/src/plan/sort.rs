@@ -54,11 +54,12 @@ const SHARE: f64 = 0.6;
 /// Groups are sorted together until they have so many bytes, or a quarter of the memory.
 const GROUPS: usize = 8 << 20;
 
-/// Of so many rows and fewer DataFusion keeps the first of them in memory: it cannot do with less, however long they are.
+/// Of so many rows and fewer DataFusion keeps the first of them in memory: it cannot do with less, however long they
+/// are.
 const FEW: usize = 1_000;
 
-/// The part of what is to be written that scratch must have room for, before anything is read: of what is written as it is,
-/// and of what is packed. Sizes are estimates.
+/// The part of what is to be written that scratch must have room for, before anything is read: of what is written as it
+/// is, and of what is packed. Sizes are estimates.
 const ROOM: (f64, f64) = (0.5, 0.1);
 
 /// What the sorts of a job may use.
@@ -69,7 +70,8 @@ pub struct Sorting {
     scratch: Arc<Scratch>,
     /// How many slices are merged at once.
     workers: usize,
-    /// Bytes of memory for all sorts together. The limit of the budget moves while the run goes on, and a plan does not.
+    /// Bytes of memory for all sorts together. The limit of the budget moves while the run goes on, and a plan does
+    /// not.
     memory: u64,
     /// How many sorts there are. Each has an equal part of the memory.
     sorts: Arc<AtomicU64>,
@@ -146,8 +148,8 @@ struct Shape {
 }
 
 impl Shape {
-    /// What is known of the rows of `input` when they are sorted. What is the same in all rows of each partition need not be
-    /// so in all of them.
+    /// What is known of the rows of `input` when they are sorted. What is the same in all rows of each partition need
+    /// not be so in all of them.
     fn properties(&self, input: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
         let input = match self.apart || input.output_partitioning().partition_count() == 1 {
             true => Arc::clone(input),
@@ -204,8 +206,8 @@ struct Done {
 }
 
 impl ExternalSort {
-    /// The rows of all partitions of `input` in `order`, of which only those stay that `one_of` says. What does not fit in
-    /// memory goes to the disks of `pool`.
+    /// The rows of all partitions of `input` in `order`, of which only those stay that `one_of` says. What does not fit
+    /// in memory goes to the disks of `pool`.
     pub fn over(
         order: LexOrdering,
         one_of: Option<OneOf>,
@@ -473,8 +475,8 @@ fn broken(cause: impl fmt::Display) -> DataFusionError {
     DataFusionError::Internal(format!("a task of a sort failed: {cause}"))
 }
 
-/// What all inputs have brought, in their order, or why the first has failed: then the others end. One that was told to end by
-/// another that has failed is not the reason.
+/// What all inputs have brought, in their order, or why the first has failed: then the others end. One that was told to
+/// end by another that has failed is not the reason.
 async fn all_of(filling: Vec<SpawnedTask<DataFusionResult<Finished>>>) -> DataFusionResult<Vec<Finished>> {
     let numbered = filling.into_iter().enumerate();
     let mut ending: FuturesUnordered<_> = numbered
@@ -542,8 +544,8 @@ impl Work {
         }
     }
 
-    /// The rows of `stream`, which come in `groups` that follow each other in order, in order within these. Several small
-    /// groups are sorted together.
+    /// The rows of `stream`, which come in `groups` that follow each other in order, in order within these. Several
+    /// small groups are sorted together.
     fn in_groups(self, mut stream: SendableRecordBatchStream, mut groups: Groups) -> impl Stream<Item = Sorted> {
         async_stream::try_stream! {
             let enough = GROUPS.min(self.resources.memory / 4);
@@ -671,8 +673,8 @@ async fn beside<T: Send + 'static>(
     SpawnedTask::spawn_blocking(work).join_unwind().await.map_err(broken)?.map_err(fault::carry)
 }
 
-/// The merged slices of `merge` in order. As many are merged at once as there are `workers`, beside whoever takes them; one
-/// more waits, so that nobody waits for it to be cut.
+/// The merged slices of `merge` in order. As many are merged at once as there are `workers`, beside whoever takes them;
+/// one more waits, so that nobody waits for it to be cut.
 fn slices(merge: Merge, workers: usize, busy: Time) -> impl Stream<Item = DataFusionResult<Merged>> {
     let cut = futures::stream::try_unfold(merge, async |mut merge| {
         let (slice, merge) = beside(move || Ok((merge.next_slice()?, merge))).await?;

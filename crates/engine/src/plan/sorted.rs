@@ -1,8 +1,8 @@
-//! Sorts that say more than SQL can: of which rows only one stays, and that rows with equal keys keep the order in which
-//! they came.
+//! Sorts that say more than SQL can: of which rows only one stays, and that rows with equal keys keep the order in
+//! which they came.
 //!
-//! To the logical plan such a sort is a node of our own, through which columns are pushed down as through any other. How
-//! it is done is [`super::sort`]'s.
+//! To the logical plan such a sort is a node of our own, through which columns are pushed down as through any other.
+//! How it is done is [`super::sort`]'s.
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,8 +47,8 @@ pub struct SortedRows {
 }
 
 impl SortedRows {
-    /// The rows of `input` in the order of `keys`. With `stable`, rows with equal keys are in the order in which they came,
-    /// and their sources are read in order.
+    /// The rows of `input` in the order of `keys`. With `stable`, rows with equal keys are in the order in which they
+    /// came, and their sources are read in order.
     pub fn new(input: LogicalPlan, keys: Vec<Sort>, one_of: Option<OneOf>, stable: bool) -> Self {
         SortedRows { input, keys, one_of, stable, pool: None }
     }
@@ -73,8 +73,8 @@ impl SortedRows {
         Ok(found)
     }
 
-    /// `plan`, where rows come in the order of their sources, with nodes of our own for all sorts: the optimizer takes a
-    /// sort for needless whose rows are sorted again, but a stable one keeps its order.
+    /// `plan`, where rows come in the order of their sources, with nodes of our own for all sorts: the optimizer takes
+    /// a sort for needless whose rows are sorted again, but a stable one keeps its order.
     pub fn keep_all(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
         let kept = plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Sort(sort) => {

@@ -52,8 +52,8 @@ impl StepPlanner<'_> {
         }
     }
 
-    /// `first`, and all columns that the texts of `transform` name and that do not exist. The planner stops at the first of
-    /// them, so it is asked again with a null in its place, until it finds no other.
+    /// `first`, and all columns that the texts of `transform` name and that do not exist. The planner stops at the
+    /// first of them, so it is asked again with a null in its place, until it finds no other.
     async fn with_unknown_columns<'job>(
         &self,
         transform: &'job Transform,
@@ -204,8 +204,8 @@ impl StepPlanner<'_> {
         at(first, plan.build())
     }
 
-    /// The rows of `input` in the order of `keys`, of which only those stay that `distinct` says. Where the rows that are
-    /// the same follow each other in that order, this is one sort.
+    /// The rows of `input` in the order of `keys`, of which only those stay that `distinct` says. Where the rows that
+    /// are the same follow each other in that order, this is one sort.
     fn sort_distinct<'job>(
         &self,
         input: LogicalPlan,
@@ -243,8 +243,8 @@ impl StepPlanner<'_> {
         Ok(SortedRows::new(kept, keys, None, false).on(pool).plan())
     }
 
-    /// Without anything that tells them apart any one of equal rows may stay: a distinct. Otherwise it is the first or the
-    /// last in a sort.
+    /// Without anything that tells them apart any one of equal rows may stay: a distinct. Otherwise it is the first or
+    /// the last in a sort.
     fn dedupe<'job>(
         &self,
         from: &'job Located<String>,
@@ -364,7 +364,8 @@ fn constant_hint(what: &str) -> &'static str {
     if what.ends_with(" to date") {
         "dates are written '2026-02-01'; another form is read by to_date('01.02.2026', '%d.%m.%Y')"
     } else if what.contains(" to timestamp") {
-        "times are written '2026-02-01 12:30:00'; another form is read by to_timestamp('01.02.2026 12:30', '%d.%m.%Y %H:%M')"
+        "times are written '2026-02-01 12:30:00'; another form is read by to_timestamp('01.02.2026 12:30', '%d.%m.%Y \
+         %H:%M')"
     } else {
         "this fails before any row is read: correct the expression"
     }

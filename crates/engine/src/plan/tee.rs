@@ -272,7 +272,8 @@ impl Tee {
     }
 }
 
-/// Tells the users of a partition that its task has ended. They hear of a task that broke, too, and do not wait for ever.
+/// Tells the users of a partition that its task has ended. They hear of a task that broke, too, and do not wait for
+/// ever.
 struct End(Arc<Partition>);
 
 impl End {

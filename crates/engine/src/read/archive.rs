@@ -4,8 +4,8 @@
 //!  unit ─▶ tail ─▶ directory ─▶ plan ─▶ part, part, part, …    to whoever has time
 //!                                        └─ range ─▶ unpack ─▶ text of its members
 //! ```
-//! What a plan is, and how a part is read, is the codec's; who takes the parts is told in `crew.rs`. An archive that has no
-//! plan (no ranges, no etag, something in it that is not in order) is read in passing, as any other unit.
+//! What a plan is, and how a part is read, is the codec's; who takes the parts is told in `crew.rs`. An archive that
+//! has no plan (no ranges, no etag, something in it that is not in order) is read in passing, as any other unit.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -126,8 +126,8 @@ fn is_large(unit: &Unit) -> bool {
     unit.range.is_none() && unit.size.is_some_and(|size| size > LARGE)
 }
 
-/// The directory of `unit`, whose size and version are known, and the memory that it takes; `None` if it is to be read in
-/// passing, or if there is no memory for it.
+/// The directory of `unit`, whose size and version are known, and the memory that it takes; `None` if it is to be read
+/// in passing, or if there is no memory for it.
 async fn directory(reader: &Reader, unit: &Unit) -> Result<Option<(ZipPlanner, Reservation)>> {
     let (source, fetch) = (reader.source_of(&unit.uri)?, &reader.steps.fetch);
     let size = unit.size.unwrap_or(0);

@@ -8,8 +8,8 @@
 //!  task 1: unit ─▶ decode ─┬─▶ parse ─▶ rows          task 2: no unit ─▶ next() ─▶ job() ─▶ next() ─▶ …
 //!                          └── offer ──────────────────────────────────────▲
 //! ```
-//! A large archive is shared otherwise: its parts lie here, and every task takes the next when it has room for one, before
-//! it takes another unit. Whoever has shared an archive does not end before all of its parts are taken.
+//! A large archive is shared otherwise: its parts lie here, and every task takes the next when it has room for one,
+//! before it takes another unit. Whoever has shared an archive does not end before all of its parts are taken.
 //!
 //! Nobody waits for ever: an operator may leave one task of a source alone until another has ended. Who waits here and
 //! sees no one at work for a while ends.
@@ -127,8 +127,8 @@ impl ReadCrew {
         Arc::clone(&self.shared).notified_owned()
     }
 
-    /// Does what others offer while there is nothing else to do: until there are parts of an archive to be taken (`true`),
-    /// or nobody can offer anything any more (`false`).
+    /// Does what others offer while there is nothing else to do: until there are parts of an archive to be taken
+    /// (`true`), or nobody can offer anything any more (`false`).
     pub async fn help(&self) -> bool {
         loop {
             match self.next().await {

@@ -50,8 +50,8 @@ pub struct ReadExec {
 }
 
 impl ReadExec {
-    /// Reads what `units` hands out, with as many partitions as `units` has. `statistics` estimates the rows: of all units if
-    /// `is_listed`, else of the first.
+    /// Reads what `units` hands out, with as many partitions as `units` has. `statistics` estimates the rows: of all
+    /// units if `is_listed`, else of the first.
     pub fn new(
         reader: Arc<Reader>,
         request: Arc<RowsRequest>,
@@ -76,8 +76,8 @@ impl ReadExec {
         check.map(|check| check.map(Arc::new)).map_err(|error| fault::carry(error.in_step(&self.reader.name)))
     }
 
-    /// Whether what comes out is about as large as the text of the source: nothing is left out, and a value takes no less
-    /// than its text.
+    /// Whether what comes out is about as large as the text of the source: nothing is left out, and a value takes no
+    /// less than its text.
     pub fn gives_its_text(&self) -> bool {
         self.request.whole && matches!(self.reader.format.name(), "lines" | "csv")
     }

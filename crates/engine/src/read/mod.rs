@@ -7,10 +7,10 @@
 //! `opening.rs` opens units ahead, of each server as many as `pace.rs` allows; `unit.rs` unpacks them; `unopened.rs`
 //! keeps those that cannot be opened. `archive.rs` reads large zips by their directory, in parts that several tasks
 //! take. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
-//! `naming.rs` knows the format of files by their names; `lacking.rs` counts those that lack columns. `stored.rs`
-//! knows the places that give rows and no bytes. `table.rs` shows a source to the SQL planner and takes the columns
-//! and filters it pushes down; `sample.rs` looks at the first bytes where the job declares no columns; `foreign.rs`
-//! names files of other kinds; `order.rs` holds the rows against the order that the job declares; `raw.rs` keeps the raw
+//! `naming.rs` knows the format of files by their names; `lacking.rs` counts those that lack columns. `stored.rs` knows
+//! the places that give rows and no bytes. `table.rs` shows a source to the SQL planner and takes the columns and
+//! filters it pushes down; `sample.rs` looks at the first bytes where the job declares no columns; `foreign.rs` names
+//! files of other kinds; `order.rs` holds the rows against the order that the job declares; `raw.rs` keeps the raw
 //! records of rows. `replayed.rs` reads rejects again.
 
 pub mod archive;
@@ -347,15 +347,15 @@ impl Reader {
         }
     }
 
-    /// What keeps the text of a member for raw records, if `raw` asks for them; or its beginning, where a reject may have to
-    /// be read again behind it.
+    /// What keeps the text of a member for raw records, if `raw` asks for them; or its beginning, where a reject may
+    /// have to be read again behind it.
     pub fn tape(&self, raw: bool) -> Option<Tape> {
         let header = self.format.name() == "csv" && self.rejects.of_step(&self.name).is_some();
         (raw || header).then(|| Tape::new(raw))
     }
 
-    /// How many tasks open units, of at most `most`: each has at least one of a server's connections to itself. Of what a
-    /// list names, the web's count.
+    /// How many tasks open units, of at most `most`: each has at least one of a server's connections to itself. Of what
+    /// a list names, the web's count.
     pub fn tasks(&self, most: usize) -> usize {
         let connections = |pattern: &String| match pattern.as_str() {
             "-" => None,

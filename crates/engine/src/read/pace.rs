@@ -1,9 +1,9 @@
 //! How many units of a server are opened at once: few at first, and more while more comes in by it.
 //!
-//! Each open unit costs memory and a connection, and a server has only so many to give. What they bring is measured over
-//! rounds: a round is over when as many units have come as may be open, and some time has passed. While a round brings
-//! clearly more than the best before it, the next may open twice as many; one that does not ends the climb. Now and then
-//! it is tried again, since a network or a server can become faster.
+//! Each open unit costs memory and a connection, and a server has only so many to give. What they bring is measured
+//! over rounds: a round is over when as many units have come as may be open, and some time has passed. While a round
+//! brings clearly more than the best before it, the next may open twice as many; one that does not ends the climb. Now
+//! and then it is tried again, since a network or a server can become faster.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -125,7 +125,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Where it ends, and the most it had, after `rounds` rounds over a network that brings `rate(open)` bytes a second.
+    /// Where it ends, and the most it had, after `rounds` rounds over a network that brings `rate(open)` bytes a
+    /// second.
     fn climb(most: usize, rounds: usize, rate: impl Fn(usize) -> f64) -> (usize, usize) {
         let pace = Pace::new(most);
         let (mut now, mut bytes, mut highest) = (Instant::now(), 0.0, 0);

@@ -1,5 +1,5 @@
-//! The units of a source as a shared queue: whoever is free takes the next, the largest first. Where the rows have to come
-//! in order, there is only one who takes, and takes them as they are listed.
+//! The units of a source as a shared queue: whoever is free takes the next, the largest first. Where the rows have to
+//! come in order, there is only one who takes, and takes them as they are listed.
 //!
 //! To the planner it is a leaf ([`UnitsExec`]) whose rows are units, so that on a cluster another leaf (a table of
 //! units) can take its place. Listing goes on while units are read and never holds more than [`WINDOW`] of them: with
@@ -133,8 +133,8 @@ impl UnitQueue {
         Ok(self.next_some(1).await?.pop())
     }
 
-    /// The next units, at most `most` of them and together no more than about [`PORTION_BYTES`], so that taking one does
-    /// not cost more than reading it; none when all are taken.
+    /// The next units, at most `most` of them and together no more than about [`PORTION_BYTES`], so that taking one
+    /// does not cost more than reading it; none when all are taken.
     pub async fn next_some(self: &Arc<Self>, most: usize) -> Result<Vec<Unit>> {
         self.begin();
         loop {
@@ -311,8 +311,8 @@ pub struct UnitsExec {
 }
 
 impl UnitsExec {
-    /// A leaf whose `partitions` all take from one queue of the units of `reader`. With `in_order` they come as they are
-    /// listed, which is of use to one partition only.
+    /// A leaf whose `partitions` all take from one queue of the units of `reader`. With `in_order` they come as they
+    /// are listed, which is of use to one partition only.
     pub fn new(reader: Arc<Reader>, in_order: bool, partitions: usize) -> Self {
         let properties = streaming(unit_schema(), partitions);
         UnitsExec { reader, in_order, queues: EachRound::new(partitions), properties }

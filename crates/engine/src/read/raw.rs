@@ -56,8 +56,8 @@ impl Tape {
         self.beginning.clone()
     }
 
-    /// The text from the beginning of each row to that of the next, which may be more than its record. `starts` are where
-    /// rows begin; nobody asks for what is before the last of them any more.
+    /// The text from the beginning of each row to that of the next, which may be more than its record. `starts` are
+    /// where rows begin; nobody asks for what is before the last of them any more.
     pub fn texts(&mut self, starts: &[i64]) -> ArrayRef {
         let mut builder = BinaryViewBuilder::with_capacity(starts.len());
         let mut block: Option<(u64, u32)> = None;

@@ -90,8 +90,8 @@ pub struct PlacedRows {
 pub enum Piece {
     /// Rows, in their order.
     Rows(PlacedRows),
-    /// Records that the parser refused, before the rows that were read with them. A row that comes later may stand before
-    /// them in the text, but not one that came earlier behind them.
+    /// Records that the parser refused, before the rows that were read with them. A row that comes later may stand
+    /// before them in the text, but not one that came earlier behind them.
     Rejects(Vec<Reject>, MemberPlace),
     /// No row comes any more that stands before what came so far: the member is at its end, or so much was refused that
     /// nothing is held back.
@@ -160,7 +160,9 @@ pub fn pieces(
                 }
             };
             if let Some(order) = &order {
-                let placed = |error: Error| fault::carry(error.in_unit(&uri, member.name.as_deref()).in_step(&reader.name));
+                let placed = |error: Error| {
+                    fault::carry(error.in_unit(&uri, member.name.as_deref()).in_step(&reader.name))
+                };
                 order.check(&rows.batch, rows.lines.as_ref()).map_err(placed)?;
             }
             // What is read counts, not what a filter that was pushed down leaves of it.
@@ -270,7 +272,8 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
             }
             if ended {
                 let member = member.name.as_deref();
-                lacking::ended(&reader.lacking, &parse, &text.unit().uri, member).map_err(|error| text.fault(error, member))?;
+                let ended = lacking::ended(&reader.lacking, &parse, &text.unit().uri, member);
+                ended.map_err(|error| text.fault(error, member))?;
                 sink = MemberReader::None;
                 yield MemberPiece::Settled;
             }
@@ -335,8 +338,8 @@ impl MemberReader {
         *self = MemberReader::Split(SplitParser::new(splitter, parser, push_bytes(request), crew, step));
     }
 
-    /// Takes the next text and adds to `parsed` what is ready. Where that becomes full, the rest waits for the next push,
-    /// which may be one of no text.
+    /// Takes the next text and adds to `parsed` what is ready. Where that becomes full, the rest waits for the next
+    /// push, which may be one of no text.
     fn push(&mut self, reader: &Reader, request: &ParseRequest, text: Bytes, parsed: &mut Parsed) -> Result<()> {
         match self {
             MemberReader::None => Err(Error::internal("text outside a member")),
@@ -472,7 +475,8 @@ fn parsed_pieces(parsed: Parsed, member: &MemberPlace) -> impl Iterator<Item = M
 /// The rows of a unit whose format asks for ranges.
 fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, file: Arc<dyn ReadAt>) -> MemberRows {
     async_stream::try_stream! {
-        let format = range_format(&reader).ok_or_else(|| Error::internal("only a format that asks for ranges comes here"))?;
+        let format = range_format(&reader).ok_or_else(|| Error::internal("only a format that asks for ranges comes \
+                                                                          here"))?;
         let parse = lacking::watched(&request.parse, reader.replay.is_some());
         let mut read = match file.size() == 0 && parse.empty_files == EmptyFiles::Allow {
             true => futures::stream::empty().boxed(),

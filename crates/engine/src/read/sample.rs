@@ -201,7 +201,8 @@ async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resul
     }
     if found.is_empty() {
         return Err(Error::data("no columns can be made out: all files are empty").hint(
-            "get files that are not empty, or leave the empty ones out of `read`: a parquet file says its columns itself",
+            "get files that are not empty, or leave the empty ones out of `read`: a parquet file says its columns \
+             itself",
         ));
     }
     format.merge(&found, reader.on_drift)
@@ -242,8 +243,8 @@ pub async fn units(reader: &Arc<Reader>, limit: usize) -> Result<Vec<Unit>> {
     Ok(found)
 }
 
-/// What listing tells of the size of a source on this machine, and the beginning of one of its files of how it is packed and
-/// how long a record is; `None` if nothing is told.
+/// What listing tells of the size of a source on this machine, and the beginning of one of its files of how it is
+/// packed and how long a record is; `None` if nothing is told.
 pub async fn estimate(reader: &Arc<Reader>) -> Result<Option<Estimate>> {
     let units = units(reader, ESTIMATE_UNITS).await?;
     // What a list names may be elsewhere: a look at it would cost as much as reading it.
@@ -285,8 +286,8 @@ fn packing(unit: &Unit) -> Packing {
     }
 }
 
-/// By how much the largest of the compressed `units` grows when it is unpacked, and the bytes of one of its records; if none is,
-/// those of the largest. What is wrong with it is told when it is read.
+/// By how much the largest of the compressed `units` grows when it is unpacked, and the bytes of one of its records; if
+/// none is, those of the largest. What is wrong with it is told when it is read.
 async fn growth(reader: &Arc<Reader>, units: &[Unit]) -> Option<(f64, Option<u64>)> {
     let unit = units.iter().max_by_key(|unit| (packing(unit), unit.size))?;
     let is_sound = matches!(reader.format.reading(), Reading::Stream(_)) && packing(unit) != Packing::Archive;

@@ -84,8 +84,8 @@ impl SplitParser {
         }
     }
 
-    /// Takes the next text and adds to `parsed` what is ready. Where that becomes full, the rest waits for the next push,
-    /// which may be one of no text.
+    /// Takes the next text and adds to `parsed` what is ready. Where that becomes full, the rest waits for the next
+    /// push, which may be one of no text.
     pub fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {
         let mut pieces = Vec::new();
         let (splitter, size) = (&mut self.splitter, PIECE * self.push_bytes);

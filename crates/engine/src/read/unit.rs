@@ -1,8 +1,8 @@
 //! One unit, opened: its bytes, however they are had, and the text that is unpacked from them.
 //!
-//! Small units that are at hand (files in the page cache), and those that come by a connection which is kept, are read by
-//! the task that decodes them: a task of their own would cost more than the reading. Everything else is fetched where
-//! waiting is done.
+//! Small units that are at hand (files in the page cache), and those that come by a connection which is kept, are read
+//! by the task that decodes them: a task of their own would cost more than the reading. Everything else is fetched
+//! where waiting is done.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -214,8 +214,8 @@ impl UnitText {
         self.streamed
     }
 
-    /// It has been read to its end, and had so many lines: how many the unit has, unless it was a part of one, and others
-    /// are still read.
+    /// It has been read to its end, and had so many lines: how many the unit has, unless it was a part of one, and
+    /// others are still read.
     pub fn ended(&self, lines: u64) -> Option<u64> {
         self.part.as_ref().map_or(Some(lines), |part| part.ended(lines))
     }

@@ -36,8 +36,8 @@ impl Unopened {
         self.on_error == OnError::Skip
     }
 
-    /// Whether a look at some units goes on without one that cannot be opened for the reason `error`. What is skipped is
-    /// counted when it is read.
+    /// Whether a look at some units goes on without one that cannot be opened for the reason `error`. What is skipped
+    /// is counted when it is read.
     pub fn look_past(&self, error: Error) -> Result<()> {
         match self.on_error {
             OnError::Fail => self.leave_out(error),

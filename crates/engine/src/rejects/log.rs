@@ -5,11 +5,11 @@
 //!  STATE/rejects/FIRST/replayed         what was loaded later: see [`Marks`]
 //! ```
 //! A line is a reject, or says something of others. Rejects of a chunk stand in the file before the chunk's notes are
-//! committed, so a run that is killed between the two leaves rejects of rows that are loaded by the next run, and rejected
-//! again. So of the rejects of a chunk only those of its last delivery count.
+//! committed, so a run that is killed between the two leaves rejects of rows that are loaded by the next run, and
+//! rejected again. So of the rejects of a chunk only those of its last delivery count.
 //!
-//! A frame is written as a whole. The one that a killed run has left half written is passed over: what it told of was not
-//! committed.
+//! A frame is written as a whole. The one that a killed run has left half written is passed over: what it told of was
+//! not committed.
 //!
 //! The first line of a file holds its version ([`VERSION`]). A file without it has version 1, too.
 
@@ -100,7 +100,8 @@ pub enum Line {
         /// The delivery.
         delivery: DeliveryNumber,
     },
-    /// Loads begin anew in this run: what earlier ones have rejected on the way, and is not tied to a chunk, does not count.
+    /// Loads begin anew in this run: what earlier ones have rejected on the way, and is not tied to a chunk, does not
+    /// count.
     Anew {
         /// The sources that they read, and their sinks.
         anew: Vec<String>,
@@ -169,7 +170,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl RejectLog {
-    /// That of `run`, which goes on with `first` or is it, in the state folder. Nothing is made until there is a reject.
+    /// That of `run`, which goes on with `first` or is it, in the state folder. Nothing is made until there is a
+    /// reject.
     pub fn new(state: &Path, first: &str, run: &str) -> Self {
         let folder = folder(state, first);
         let path = folder.join(format!("{run}{ENDING}"));
@@ -203,9 +205,9 @@ impl RejectLog {
         Ok(())
     }
 
-    /// Adds the rejects of one delivery of `chunks`, and returns when they are durable. What an earlier delivery of these
-    /// chunks has rejected counts no more.
-    /// `came` is how many records have come so far to those whose share counts.
+    /// Adds the rejects of one delivery of `chunks`, and returns when they are durable. What an earlier delivery of
+    /// these chunks has rejected counts no more. `came` is how many records have come so far to those whose share
+    /// counts.
     pub fn add_delivery(&self, chunks: &[ChunkId], rejects: Vec<RejectLine>, came: HashMap<String, u64>) -> Result<()> {
         let delivery = {
             let mut state = lock(&self.state);

@@ -5,9 +5,9 @@
 //!  expression ─ fails on a row ────▶ ├─▶ limit of the entry ─▶ log ─▶ `millstream rejects`
 //!  target ─ does not take a row ───▶ ┘        │ too many: the run ends
 //! ```
-//! What is told of a reject and how a limit counts is [`millstream_core::reject`]'s. Here: `log.rs` the files, `origin.rs`
-//! rows that carry their place with them, `replay.rs` what is loaded again. Where nothing may be left out, none of these
-//! has any part in a run.
+//! What is told of a reject and how a limit counts is [`millstream_core::reject`]'s. Here: `log.rs` the files,
+//! `origin.rs` rows that carry their place with them, `replay.rs` what is loaded again. Where nothing may be left out,
+//! none of these has any part in a run.
 
 pub mod log;
 pub mod origin;

@@ -1,7 +1,8 @@
-//! Rows that carry where they are from in one more column, on ways that go row by row to a target that is loaded at once.
+//! Rows that carry where they are from in one more column, on ways that go row by row to a target that is loaded at
+//! once.
 //!
-//! The column stands behind all others and goes through every operator, so whoever refuses a row finds in it the file, the
-//! line, and the raw record. On ways to a target that is loaded chunk by chunk, the group of a row knows the same
+//! The column stands behind all others and goes through every operator, so whoever refuses a row finds in it the file,
+//! the line, and the raw record. On ways to a target that is loaded chunk by chunk, the group of a row knows the same
 //! (`chunks`). `chunks/placed.rs` reads rows with the column.
 
 use arrow::array::{Array, AsArray, RecordBatch};
@@ -123,8 +124,8 @@ pub fn without_places(batch: &RecordBatch) -> DataFusionResult<RecordBatch> {
     }
 }
 
-/// What is kept of a row that is refused by `error`, as far as its last column tells where it is from. `rejected` makes it
-/// of the row without that column.
+/// What is kept of a row that is refused by `error`, as far as its last column tells where it is from. `rejected` makes
+/// it of the row without that column.
 pub fn refusal_of_row(
     rejects: &Rejects,
     row: Option<&RecordBatch>,

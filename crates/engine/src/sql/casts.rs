@@ -1,8 +1,8 @@
 //! Conversions that DataFusion's optimizer gets wrong.
 //!
-//! Of constants that fail (`CAST('abc' AS int)`): it computes them, and fails the whole query, wherever they stand: also in
-//! a branch of CASE that no row takes. A function in their place fails with the same error for the first row that needs
-//! its value. One that every row needs is found before the job runs: see `constants.rs`.
+//! Of constants that fail (`CAST('abc' AS int)`): it computes them, and fails the whole query, wherever they stand:
+//! also in a branch of CASE that no row takes. A function in their place fails with the same error for the first row
+//! that needs its value. One that every row needs is found before the job runs: see `constants.rs`.
 //!
 //! Of numbers and times to types that hold less (`CAST(12.34 AS decimal(7, 1)) = 12.3`): it compares the value without
 //! its conversion (`12.34 = 12.30`), which is another question (apache/datafusion issues 23095 and 24702). Behind a
@@ -248,7 +248,8 @@ mod tests {
     async fn a_comparison_is_one_of_converted_values() {
         const ROWS: &str = "FROM (VALUES (1, CAST(12.34 AS decimal(7, 2)), 5, TIMESTAMP '2024-01-01 00:00:00.5', \
                             CAST('2024-01-01' AS timestamp(6))), (2, CAST(12.30 AS decimal(7, 2)), 300, TIMESTAMP \
-                            '2024-01-01 00:00:00', CAST('2024-01-01 00:00:00.000001' AS timestamp(6)))) v(id, d, n, t, u)";
+                            '2024-01-01 00:00:00', CAST('2024-01-01 00:00:00.000001' AS timestamp(6)))) v(id, d, n, t, \
+                            u)";
         for (condition, ids) in [
             ("CAST(d AS decimal(7, 1)) = 12.3", vec![1, 2]),
             ("CAST(d AS decimal(7, 1)) <> 12.3", vec![]),

@@ -1,7 +1,7 @@
 //! Habits from other databases and words of SQL in places where a name is meant: what to write instead.
 //!
-//! It looks at the tokens of the query, since the planner's messages do not say what was meant. What is repeated of it is
-//! taken from its text: a token does not say how it was written.
+//! It looks at the tokens of the query, since the planner's messages do not say what was meant. What is repeated of it
+//! is taken from its text: a token does not say how it was written.
 
 use std::ops::Range;
 
@@ -147,7 +147,8 @@ pub fn aggregate_in_where(sql: &str) -> Option<(usize, usize, usize)> {
     place(&tokens[(0..tokens.len()).filter(begins).find_map(|index| aggregate_behind(&tokens, index + 1))?])
 }
 
-/// Where the first aggregate function stands in the condition that begins with the token `begin`, outside of subqueries.
+/// Where the first aggregate function stands in the condition that begins with the token `begin`, outside of
+/// subqueries.
 fn aggregate_behind(tokens: &[TokenWithSpan], begin: usize) -> Option<usize> {
     // Of each parenthesis that is open, whether it holds a query.
     let mut open: Vec<bool> = Vec::new();
@@ -171,7 +172,8 @@ fn aggregate_behind(tokens: &[TokenWithSpan], begin: usize) -> Option<usize> {
     None
 }
 
-/// A dot that the planner cannot follow: behind an index or parentheses, or behind a word of SQL. `message` is the planner's.
+/// A dot that the planner cannot follow: behind an index or parentheses, or behind a word of SQL. `message` is the
+/// planner's.
 pub fn dot_fault(sql: &str, message: &str) -> Option<PlanFault> {
     const BEGINNING: &str = "Dot access not supported for non-string expr: ";
     let expression = &message[message.find(BEGINNING)? + BEGINNING.len()..];

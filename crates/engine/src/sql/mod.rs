@@ -32,8 +32,8 @@ pub use constants::constant_fault;
 pub use habits::calls;
 pub use tokens::normalised;
 
-/// `context` with arithmetic that fails where DataFusion's own gives wrong numbers, and with constants that fail only where
-/// a row needs them.
+/// `context` with arithmetic that fails where DataFusion's own gives wrong numbers, and with constants that fail only
+/// where a row needs them.
 pub fn checked(context: SessionContext) -> SessionContext {
     context.add_analyzer_rule(Arc::new(arithmetic::CheckedArithmetic));
     context.add_analyzer_rule(Arc::new(casts::LateCasts));
@@ -59,7 +59,8 @@ impl PlanFault {
 
 /// Whether `error` is about a column that does not exist.
 pub fn is_unknown_column(error: &DataFusionError) -> bool {
-    matches!(root(error), DataFusionError::SchemaError(schema, _) if matches!(**schema, SchemaError::FieldNotFound { .. }))
+    let DataFusionError::SchemaError(schema, _) = root(error) else { return false };
+    matches!(**schema, SchemaError::FieldNotFound { .. })
 }
 
 fn at_start(what: impl Into<String>) -> SqlFault {

@@ -262,14 +262,17 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_result_must_fit() {
-        let query = "SELECT k, sum(n), sum(DISTINCT n), sum(n) FILTER (WHERE n < 0) FROM (VALUES ('a', 9223372036854775807), \
-                     ('a', 9223372036854775807), ('a', -9223372036854775807), ('b', NULL), ('c', 7)) v(k, n) GROUP BY k ORDER BY k";
+        let query = "SELECT k, sum(n), sum(DISTINCT n), sum(n) FILTER (WHERE n < 0) FROM (VALUES ('a', \
+                     9223372036854775807), \
+                     ('a', 9223372036854775807), ('a', -9223372036854775807), ('b', NULL), ('c', 7)) v(k, n) GROUP BY \
+                     k ORDER BY k";
         let table = run(query).await.expect("all sums fit");
         assert!(table.contains("| a | 9223372036854775807 | 0 "), "{table}");
         assert!(table.contains("| c | 7 "), "{table}");
         let types = run("SELECT arrow_typeof(sum(n)) AS a, sum(x) AS c FROM (VALUES (1, 1.5), (2, 2.5)) v(n, x)");
         assert!(types.await.expect("sums").contains("| Int64 "), "the types of the results stay");
-        let moving = "SELECT sum(n) OVER (ORDER BY n ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM (VALUES (1), (2), (4)) v(n)";
+        let moving = "SELECT sum(n) OVER (ORDER BY n ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM (VALUES (1), \
+                      (2), (4)) v(n)";
         let moving = run(moving).await.expect("a moving sum");
         assert!(["| 1 ", "| 3 ", "| 6 "].iter().all(|sum| moving.contains(sum)), "{moving}");
     }

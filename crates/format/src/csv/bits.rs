@@ -2,7 +2,8 @@
 //!
 //! With AVX2 (looked for when the program runs) a comparison takes 32 bytes at once. Elsewhere eight bytes are compared
 //! within a word: `((x & 0x7f…) + 0x7f…) | x` lacks the high bit of a byte exactly if that byte is zero, and a
-//! multiplication gathers the eight bits (Warren, "Hacker's Delight", 6-1; the chess programmers' "magic" multiplication).
+//! multiplication gathers the eight bits (Warren, "Hacker's Delight", 6-1; the chess programmers' "magic"
+//! multiplication).
 
 /// Bytes in a block.
 pub(crate) const BLOCK: usize = 64;

@@ -32,20 +32,50 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
     let from_flaw = &text[bad.at.min(bad.end)..bad.end];
     let error = match bad.flaw {
         Flaw::FieldCount(count) => {
-            let error = Error::data(format!("the record has {}, expected {expected}", plural(count, "field"))).text(record);
+            let error = Error::data(format!(
+                "the record has {}, expected \
+                                             {expected}",
+                plural(count, "field")
+            ))
+            .text(record);
             error.hint(match (count > expected, dialect.quote) {
-                (true, Some(_)) => format!("a field that holds the delimiter ({delimiter}) must stand in quotes ({quote})"),
+                (true, Some(_)) => format!(
+                    "a field that holds the delimiter ({delimiter}) must stand in quotes \
+                                            ({quote})"
+                ),
                 (true, None) => format!("a field cannot hold the delimiter ({delimiter}) without quotes: set `quote`"),
-                (false, _) if count == 1 => format!("is {delimiter} the delimiter of this file? see `delimiter`, `comment` and `skip_lines`"),
+                (false, _) if count == 1 => format!(
+                    "is {delimiter} the delimiter of this file? see `delimiter`, \
+                                                     `comment` and `skip_lines`"
+                ),
                 (false, _) => "fields at the end are missing, or a line end inside a field is not in quotes".to_owned(),
             })
         }
-        Flaw::QuoteInside => Error::data("there is a quote inside a field that is not in quotes").text(from_flaw).hint(format!(
-            "put the whole field in quotes and double the quote inside it, or set `quote: none` if {quote} is ordinary text"
+        Flaw::QuoteInside => Error::data(
+            "there is a quote inside a field that is not in \
+                                          quotes",
+        )
+        .text(from_flaw)
+        .hint(format!(
+            "put the whole field in quotes and double the quote inside it, or set `quote: none` if {quote} is ordinary \
+             text"
         )),
-        Flaw::AfterQuote => Error::data("there is text after the closing quote of a field").text(from_flaw).hint(match dialect.escape {
-            None => format!("a quote inside a field in quotes is doubled ({q}{q}); set `escape` if the file has another way, or `trim: true` if only spaces follow", q = quote.trim_matches('`')),
-            Some(escape) => format!("a quote inside a field in quotes follows {}; set `trim: true` if only spaces follow", shown(&[escape])),
+        Flaw::AfterQuote => Error::data(
+            "there is text after the closing quote of a \
+                                         field",
+        )
+        .text(from_flaw)
+        .hint(match dialect.escape {
+            None => format!(
+                "a quote inside a field in quotes is doubled ({q}{q}); set `escape` if the file has \
+                             another way, or `trim: true` if only spaces follow",
+                q = quote.trim_matches('`')
+            ),
+            Some(escape) => format!(
+                "a quote inside a field in quotes follows {}; set `trim: true` if only spaces \
+                                     follow",
+                shown(&[escape])
+            ),
         }),
         Flaw::LoneReturn => Error::data("there is a carriage return (CR) outside of quotes that ends no line")
             .text(record)
@@ -166,8 +196,8 @@ pub(crate) fn title_hint(title: &str, line: u64) -> String {
     )
 }
 
-/// Adds to a fault of the header that the names stand on the line `below`, if they do, or that its delimiter looks wrong,
-/// if it does; `wanted` are the columns of the source.
+/// Adds to a fault of the header that the names stand on the line `below`, if they do, or that its delimiter looks
+/// wrong, if it does; `wanted` are the columns of the source.
 pub(crate) fn header_hint(
     error: Error,
     dialect: &Dialect,

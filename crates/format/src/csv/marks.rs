@@ -44,7 +44,8 @@ impl MarkSet {
         };
         let mut bits = 0;
         for (index, part) in block.chunks_exact(16).enumerate() {
-            // SAFETY: SSE2 is part of x86-64, and `part` has the 16 bytes that the load, which needs no alignment, reads.
+            // SAFETY: SSE2 is part of x86-64, and `part` has the 16 bytes that the load, which needs no alignment,
+            // reads.
             let found = unsafe {
                 let part = _mm_loadu_si128(part.as_ptr().cast());
                 let mut any = _mm_setzero_si128();

@@ -70,8 +70,8 @@ enum Stage {
     Records,
 }
 
-/// A header that does not have the columns of the source. The error waits for the lines behind it, so that its hint does
-/// not depend on how the text is cut.
+/// A header that does not have the columns of the source. The error waits for the lines behind it, so that its hint
+/// does not depend on how the text is cut.
 struct Misfit {
     error: Error,
     header: Vec<u8>,
@@ -582,7 +582,8 @@ impl CsvParser {
 }
 
 /// What to do where a header has a name twice. Where it is data, to skip it would lose it.
-const TWICE_HINT: &str = "if the first line is data, set `header: false` and declare `columns`; if it is a header, rename \
+const TWICE_HINT: &str = "if the first line is data, set `header: false` and declare `columns`; if it is a header, \
+                          rename \
                           one of them, or set `skip_lines: 1` as well, to read the file without its header";
 
 /// The names in the record that is the index's only one. Spaces around a name are left out; a field without a name is

@@ -11,9 +11,9 @@
 //! all that is looked at for each record; for each field there is only its end to be written down. The parity of quotes
 //! as the sign of being inside is from simdjson (Langdale and Lemire, "Parsing gigabytes of JSON per second", 2019).
 //!
-//! Whatever is not plain (another number of fields, a blank line, a comment, a CR without LF, a quote where none belongs,
-//! a record that is too long or goes on behind the text) is left to [`super::scan`], which begins at its record: what
-//! this way takes, that one would have taken in the same way.
+//! Whatever is not plain (another number of fields, a blank line, a comment, a CR without LF, a quote where none
+//! belongs, a record that is too long or goes on behind the text) is left to [`super::scan`], which begins at its
+//! record: what this way takes, that one would have taken in the same way.
 
 use super::bits::{BLOCK, Bits, Wanted, parity};
 use super::scan::Index;
@@ -249,7 +249,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_ways_are_the_same(text in "([ab],|[ab]\"?\n|\"[a,\n]{0,30}\"[,\n]|[ab]{1,30}[,\n]){0,60}", width in 1..4_usize) {
+        fn both_ways_are_the_same(
+            text in "([ab],|[ab]\"?\n|\"[a,\n]{0,30}\"[,\n]|[ab]{1,30}[,\n]){0,60}",
+            width in 1..4_usize,
+        ) {
             let (found, index) = swept(text.as_bytes(), width, true);
             let (other, other_index) = swept(text.as_bytes(), width, false);
             prop_assert_eq!(found, other);

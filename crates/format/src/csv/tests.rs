@@ -303,7 +303,8 @@ fn a_file_with_none_of_the_columns_is_an_error_whatever_may_be_missing() {
     assert_eq!(
         error(b"id;name\n1;a\n"),
         "line 1, byte 0: the file has none of the columns of the source | text: id;name | cause: the file has \
-         `id;name`; the source has `id`, `name` | hint: the header is one field; is `;` the delimiter? set `delimiter: \";\"`; files \
+         `id;name`; the source has `id`, `name` | hint: the header is one field; is `;` the delimiter? set `delimiter: \
+         \";\"`; files \
          with different delimiters are different sources"
     );
     let tabs = error(b"\"id\"\t\"name, first\"\n1\ta\n");
@@ -668,7 +669,11 @@ proptest! {
         ];
         let format = csv(settings[dialect].clone());
         let request = ParseRequest {
-            lines: true, bytes: true, batch_rows: 3, on_drift: OnDrift::Null, ..ParseRequest::all(Arc::new(Schema::new(vec![
+            lines: true,
+            bytes: true,
+            batch_rows: 3,
+            on_drift: OnDrift::Null,
+            ..ParseRequest::all(Arc::new(Schema::new(vec![
                 Field::new("a", TEXT, true), Field::new("b", DataType::Int64, true),
             ])))
         };
@@ -699,7 +704,8 @@ proptest! {
         let format = csv(settings);
         let columns = [("a", TEXT), ("b", DataType::Int64), ("c", DataType::Float64)];
         let fields = columns.map(|(name, data_type)| Field::new(name, data_type, true));
-        let request = ParseRequest { lines: true, bytes: true, ..ParseRequest::all(Arc::new(Schema::new(fields.to_vec()))) };
+        let all = ParseRequest::all(Arc::new(Schema::new(fields.to_vec())));
+        let request = ParseRequest { lines: true, bytes: true, ..all };
         // In pieces this short there is no quick way.
         let cuts: Vec<usize> = (50..text.len()).step_by(50).collect();
         match (parse(&format, &text, &request, &[]), parse(&format, &text, &request, &cuts)) {
@@ -725,7 +731,11 @@ proptest! {
         settings["max_record"] = json!(limit);
         let format = csv(settings);
         let request = ParseRequest {
-            lines: true, bytes: true, batch_rows: 3, on_drift: OnDrift::Null, ..ParseRequest::all(Arc::new(Schema::new(vec![
+            lines: true,
+            bytes: true,
+            batch_rows: 3,
+            on_drift: OnDrift::Null,
+            ..ParseRequest::all(Arc::new(Schema::new(vec![
                 Field::new("a", TEXT, true), Field::new("b", DataType::Int64, true),
             ])))
         };
@@ -795,7 +805,8 @@ proptest! {
     }
 
     #[test]
-    fn what_the_csv_crate_writes_is_read(rows in proptest::collection::vec(proptest::collection::vec("[a-c,;\"'\n\r#äß ]{0,20}", 3), 0..20)) {
+    fn what_the_csv_crate_writes_is_read(rows in proptest::collection::vec(proptest::collection::vec("[a-c,;\"'\n\r#äß \
+        ]{0,20}", 3), 0..20)) {
         let mut writer = ::csv::WriterBuilder::new().quote_style(::csv::QuoteStyle::Always).from_writer(Vec::new());
         rows.iter().for_each(|row| writer.write_record(row).unwrap());
         let text = writer.into_inner().unwrap();
@@ -810,7 +821,12 @@ proptest! {
     }
 
     #[test]
-    fn numbers_are_read_like_arrow_reads_them(values in proptest::collection::vec((any::<Option<i64>>(), any::<Option<f64>>(), "[a-z\",\n]{1,20}"), 1..30)) {
+    fn numbers_are_read_like_arrow_reads_them(
+        values in proptest::collection::vec(
+            (any::<Option<i64>>(), any::<Option<f64>>(), "[a-z\",\n]{1,20}"),
+            1..30,
+        )
+    ) {
         let batch = batch_of(vec![
             ("i", Arc::new(values.iter().map(|value| value.0).collect::<Int64Array>()) as ArrayRef),
             ("f", Arc::new(values.iter().map(|value| value.1).collect::<arrow::array::Float64Array>())),

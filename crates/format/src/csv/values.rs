@@ -396,8 +396,8 @@ fn short_whole(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The value of eight digits: neighbours are added up to pairs, those to fours, those to all eight, each time within one
-/// word (Johnny Lee, "Fast numeric string to int"; the check that they are digits is Lemire's, from simdjson).
+/// The value of eight digits: neighbours are added up to pairs, those to fours, those to all eight, each time within
+/// one word (Johnny Lee, "Fast numeric string to int"; the check that they are digits is Lemire's, from simdjson).
 #[inline]
 fn eight_digits(digits: [u8; 8]) -> Option<u64> {
     let word = u64::from_le_bytes(digits);

@@ -310,8 +310,8 @@ impl Fields {
         Ok(())
     }
 
-    /// Reads a key that is not the expected one and its value. Says which slot it has (one that is not kept has none), or
-    /// that the object has ended (`None`). `last` is the slot of the key before it, unless it is the `first` one.
+    /// Reads a key that is not the expected one and its value. Says which slot it has (one that is not kept has none),
+    /// or that the object has ended (`None`). `last` is the slot of the key before it, unless it is the `first` one.
     #[inline(never)]
     fn plain_field(
         &mut self,

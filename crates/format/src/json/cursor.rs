@@ -1,7 +1,7 @@
 //! Reading one JSON value strictly, token by token, and saying exactly what is wrong with it.
 //!
-//! Owns the grammar of RFC 8259: every function reads one token or one whole value and leaves the cursor behind it.
-//! It knows no columns (`columns.rs`) and not where the record lies in the file (`parser.rs`). Values that are plain and
+//! Owns the grammar of RFC 8259: every function reads one token or one whole value and leaves the cursor behind it. It
+//! knows no columns (`columns.rs`) and not where the record lies in the file (`parser.rs`). Values that are plain and
 //! short are read by `quick.rs` instead, in the same way.
 
 use std::ops::Range;

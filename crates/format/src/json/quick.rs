@@ -1,4 +1,5 @@
-//! The quick ways through what most records consist of: keys in the order of the last record, short texts, short numbers.
+//! The quick ways through what most records consist of: keys in the order of the last record, short texts, short
+//! numbers.
 //!
 //! ```text
 //!   wide    {"id":1,"name":"Ada"}⏎{"id":2,"name":"Bob"}⏎{"id":3, ...
@@ -6,9 +7,9 @@
 //!   leads                         (├────┤ ├───────┤                   compared as one word each
 //! ```
 //! All of them read words of 8 or 16 bytes at a place that may end behind the record, which is why they need a margin:
-//! where there is none (a record at the end of a piece of text, or put together from two), nothing here says anything and
-//! `cursor.rs` reads byte by byte. Whatever is not plain is left to it as well, so that it alone says what is wrong; what
-//! is taken here it would have taken in the same way.
+//! where there is none (a record at the end of a piece of text, or put together from two), nothing here says anything
+//! and `cursor.rs` reads byte by byte. Whatever is not plain is left to it as well, so that it alone says what is
+//! wrong; what is taken here it would have taken in the same way.
 
 use std::num::NonZeroUsize;
 
@@ -133,8 +134,8 @@ impl<'a> Margin<'a> {
         self.bytes(at).map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// The next value, if it is there and ends at byte `end` at the latest. (It always does: what stands behind a record
-    /// is white space, or it has as many closing brackets as opening ones. Only nothing should depend on that.)
+    /// The next value, if it is there and ends at byte `end` at the latest. (It always does: what stands behind a
+    /// record is white space, or it has as many closing brackets as opening ones. Only nothing should depend on that.)
     #[inline(always)]
     fn until(&self, end: usize) -> Option<Place> {
         if end <= self.length { Place::new(end) } else { None }
@@ -395,11 +396,12 @@ impl Short {
     }
 }
 
-/// How many of the eight bytes are digits, from the first on, and the number that they are; if none is, it means nothing.
+/// How many of the eight bytes are digits, from the first on, and the number that they are; if none is, it means
+/// nothing.
 ///
-/// A byte is no digit if `x = byte ^ 0x30` is above 9: then `(x & 0x7f) + 0x76`, or `x` itself, has the high bit, and no
-/// carry reaches the next byte. The digits are moved to the end of the word, with zeros before them, and neighbours are
-/// added up to pairs, those to fours, those to all eight (Johnny Lee, "Fast numeric string to int").
+/// A byte is no digit if `x = byte ^ 0x30` is above 9: then `(x & 0x7f) + 0x76`, or `x` itself, has the high bit, and
+/// no carry reaches the next byte. The digits are moved to the end of the word, with zeros before them, and neighbours
+/// are added up to pairs, those to fours, those to all eight (Johnny Lee, "Fast numeric string to int").
 #[inline(always)]
 fn leading_digits(word: u64) -> (usize, u64) {
     const ZEROS: u64 = 0x3030_3030_3030_3030;

@@ -942,7 +942,9 @@ proptest! {
 
     /// We take exactly the records that serde_json takes (it allows the same keys twice and deeper nesting; we do not).
     #[test]
-    fn we_refuse_what_serde_json_refuses(text in r#"\{"name":([\[\]\{\},:"\\ntrue0-9eE.+ \-]|\\u[0-9a-f]{4}|null|true|"[a-z]"){0,12}\}"#) {
+    fn we_refuse_what_serde_json_refuses(
+        text in r#"\{"name":([\[\]\{\},:"\\ntrue0-9eE.+ \-]|\\u[0-9a-f]{4}|null|true|"[a-z]"){0,12}\}"#
+    ) {
         let request = ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")]));
         let request = ParseRequest { on_drift: OnDrift::Null, ..request };
         let lines = format(json!({"layout": "lines"}));
@@ -977,7 +979,8 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
         cuts.sort_unstable();
         let format = format(json!({"layout": layout, "max_record": max_record}));
-        let request = ParseRequest { lines: true, bytes: true, ..ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")])) };
+        let all = ParseRequest::all(schema(&[("id", "int64"), ("name", "utf8")]));
+        let request = ParseRequest { lines: true, bytes: true, ..all };
         let apart = conformance::same_apart(&format, &text, &request, &cuts, size);
         let utf16 = [&b"\xff\xfe"[..], b"\xfe\xff"].iter().any(|mark| text.starts_with(mark));
         prop_assert!(apart || layout != "lines" || utf16, "lines can be cut");

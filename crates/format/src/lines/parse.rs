@@ -1,8 +1,8 @@
 //! Text to lines.
 //!
 //! `\n` ends a line, and a `\r` before it is left out; a `\r` elsewhere is part of the line. A last line without `\n`
-//! counts, so a text has as many lines as `wc -l` says, or one more. Without columns only line ends are counted. Where a
-//! text is required, it is searched for, and the lines between two places where it is are passed over together.
+//! counts, so a text has as many lines as `wc -l` says, or one more. Without columns only line ends are counted. Where
+//! a text is required, it is searched for, and the lines between two places where it is are passed over together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -36,7 +36,8 @@ pub async fn directory(file: &dyn ReadAt) -> Result<Directory> {
     let size = file.size();
     if size == 0 {
         return Err(Error::data("not a parquet file: it is empty").hint(
-            "check whether the file is complete; or set `empty_files: allow` in the source to read empty files as files \
+            "check whether the file is complete; or set `empty_files: allow` in the source to read empty files as \
+             files \
              without rows",
         ));
     }

@@ -78,8 +78,8 @@ struct Group {
 }
 
 impl Group {
-    /// Where row `number` would begin if all rows were equally long: nobody knows better, and it depends on nothing but the
-    /// file. So a group, however large it is, is many places.
+    /// Where row `number` would begin if all rows were equally long: nobody knows better, and it depends on nothing but
+    /// the file. So a group, however large it is, is many places.
     fn place(&self, number: i64) -> i64 {
         let (before, rows) = (i128::from(number - self.rows.start), i128::from(self.rows.end - self.rows.start));
         let within = before * i128::from(self.bytes) / rows.max(1);

@@ -190,7 +190,8 @@ impl Notes {
         if self.rejects > 0 {
             let count = self.rejects;
             said.push(format!(
-                "{count} {} of this file cannot be read, and `run` stops at the first; `max_rejects` beside `read` allows \
+                "{count} {} of this file cannot be read, and `run` stops at the first; `max_rejects` beside `read` \
+                 allows \
                  them",
                 if count == 1 { "record" } else { "records" }
             ));

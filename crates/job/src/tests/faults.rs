@@ -9,7 +9,8 @@ const SINK: &str = "sinks: {out: {from: a, write: out.csv}}\n";
 /// Jobs that already the schema refuses.
 pub const AGAINST_THE_SCHEMA: &[&str] = &[
     // Unknown keys at every level.
-    "sources: {a: {read: a.csv, csv: {delimeter: ','}, on_drfit: null}}\nsinks: {out: {from: a, write: out.csv}}\nx: 1\n",
+    "sources: {a: {read: a.csv, csv: {delimeter: ','}, on_drfit: null}}\nsinks: {out: {from: a, write: out.csv}}\nx: \
+     1\n",
     // Wrong types.
     "sources: {a: {read: a.csv, csv: {header: yes}, max_rejects: abc}}\nsinks: {out: {from: a, write: out.csv}}\n",
     "sources: {a: {read: [a.csv, 3], csv: [1], max_rejects: \"3\"}}\nsinks: {out: {from: a, write: out.csv}}\n",
@@ -19,12 +20,16 @@ pub const AGAINST_THE_SCHEMA: &[&str] = &[
     "sources: {a: {csv: {}}}\nsinks: {out: {from: a}}\n",
     "sources: {a: {read: a}}\nsinks: {out: {from: a, write: 'sqlite:a.db'}}\n",
     // A required key with a slip of the pen is one fault.
-    "sources: {a: {raed: a}}\nsinks: {out: {form: a, wirte: out.csv}, two: {from: a, write: 'sqlite:a.db', tabel: t}}\n",
+    "sources: {a: {raed: a}}\nsinks: {out: {form: a, wirte: out.csv}, two: {from: a, write: 'sqlite:a.db', tabel: \
+     t}}\n",
     // Choices.
-    "sources: {a: {read: a, on_drift: fial, add: [_url], csv: {columns: {x: int46}}}}\nsinks: {out: {from: a, write: o}}\n",
+    "sources: {a: {read: a, on_drift: fial, add: [_url], csv: {columns: {x: int46}}}}\nsinks: {out: {from: a, write: \
+     o}}\n",
     // Ranges, lengths, forms.
-    "sources: {a: {read: https://h/a, http: {tries: 0}, csv: {delimiter: ab, max_record: 12 parsecs}}}\nsinks: {out: {from: a, write: o}}\n",
-    "sources: {a: {read: https://h/a, http: {tries: 21}, csv: {delimiter: ''}, max_rejects: -1}}\nsinks: {out: {from: a, write: o}}\n",
+    "sources: {a: {read: https://h/a, http: {tries: 0}, csv: {delimiter: ab, max_record: 12 parsecs}}}\nsinks: {out: \
+     {from: a, write: o}}\n",
+    "sources: {a: {read: https://h/a, http: {tries: 21}, csv: {delimiter: ''}, max_rejects: -1}}\nsinks: {out: {from: \
+     a, write: o}}\n",
     // Alternatives: the closest one is told.
     "sources: {a: {read: a}}\nsinks: {out: {from: a, write: o, shards: {hash: {of: x, count: many}}}}\n",
     "sources: {a: {read: a}}\nsinks: {out: {from: a, write: o, shards: 4}}\n",
@@ -32,11 +37,13 @@ pub const AGAINST_THE_SCHEMA: &[&str] = &[
     "sources: {a: {read: a}}\ntransforms: {b: {select: {from: a, columns: 3}}}\nsinks: {out: {from: b, write: o}}\n",
     // Two formats, two transforms, none.
     "sources: {a: {read: a, csv: {}, json: {}}}\nsinks: {out: {from: a, write: o}}\n",
-    "sources: {a: {read: a}}\ntransforms: {b: {sql: SELECT 1 FROM a, sort: {from: a, by: x}}, c: {}, d: }\nsinks: {out: {from: b, write: o}}\n",
+    "sources: {a: {read: a}}\ntransforms: {b: {sql: SELECT 1 FROM a, sort: {from: a, by: x}}, c: {}, d: }\nsinks: \
+     {out: {from: b, write: o}}\n",
     "sources: {a: {read: a}}\ntransforms: {b: {sroted: {from: a}}}\nsinks: {out: {from: b, write: o}}\n",
     // Sinks: keys of another kind, formats where there are none.
     "sources: {a: {read: a}}\nsinks: {out: {from: a, write: o, table: t}}\n",
-    "sources: {a: {read: a}}\nsinks: {out: {from: a, write: 'sqlite:o', table: t, csv: {}, compress: gzip, shards: 1}}\n",
+    "sources: {a: {read: a}}\nsinks: {out: {from: a, write: 'sqlite:o', table: t, csv: {}, compress: gzip, shards: \
+     1}}\n",
     "sources: {a: {read: a}}\nsinks: {out: {from: a, write: o.csv, compress: bzip2}}\n",
     // Names.
     "sources: {a-b: {read: a}, 1c: {read: a}}\nsinks: {out: {from: a-b, write: o}}\n",
@@ -58,11 +65,13 @@ fn what_the_schema_refuses() {
 fn what_components_refuse_has_its_place() {
     insta::assert_snapshot!(transcript(&[
         "sources:\n  a:\n    read: a.csv\n    csv: {header: false}\nsinks: {out: {from: a, write: out.csv}}\n",
-        "sources:\n  a:\n    read: https://h/a\n    http:\n      headers:\n        good: x\n        not good: y\nsinks: {out: {from: a, write: out}}\n",
+        "sources:\n  a:\n    read: https://h/a\n    http:\n      headers:\n        good: x\n        not good: \
+         y\nsinks: {out: {from: a, write: out}}\n",
         "sources: {a: {read: a}}\nsinks:\n  out:\n    from: a\n    write: out.csv\n    csv:\n      header: false\n",
         "sources: {a: {read: a.csv, http: {tries: 3}}}\nsinks: {out: {from: a, write: out}}\n",
         // Beside faults that the schema shows; what the keys say together is not told then.
-        "sources: {a: {read: https://h/a, http: {treis: 3, headers: {not good: y}}, csv: {colums: {}, header: false}}}\nsinks: {out: {from: a, write: out}}\n",
+        "sources: {a: {read: https://h/a, http: {treis: 3, headers: {not good: y}}, csv: {colums: {}, header: \
+         false}}}\nsinks: {out: {from: a, write: out}}\n",
     ]));
 }
 
@@ -82,19 +91,23 @@ fn names_and_links() {
     let jobs = [
         with("sinks: {out: {from: plaecs, write: out}, two: {from: a, write: o2}}\n"),
         with(
-            "transforms:\n  b:\n    sql: |\n      SELECT *\n      FROM a JOIN placse p ON true\nsinks: {out: {from: b, write: out}}\n",
+            "transforms:\n  b:\n    sql: |\n      SELECT *\n      FROM a JOIN placse p ON true\nsinks: {out: {from: b, \
+             write: out}}\n",
         ),
         with(
-            "transforms:\n  b: {filter: {from: aa, where: x > 1}}\n  c: {union: [a, b, d]}\nsinks: {out: {from: c, write: out}}\n",
+            "transforms:\n  b: {filter: {from: aa, where: x > 1}}\n  c: {union: [a, b, d]}\nsinks: {out: {from: c, \
+             write: out}}\n",
         ),
         with("transforms:\n  a: {filter: {from: places, where: x}}\nsinks: {out: {from: a, write: out}}\n"),
         with(
-            "transforms:\n  x: {sql: SELECT * FROM y}\n  y: {sort: {from: z, by: q}}\n  z: {union: [x, a]}\n  own: {sql: SELECT * FROM own}\nsinks: {out: {from: z, write: out}}\n",
+            "transforms:\n  x: {sql: SELECT * FROM y}\n  y: {sort: {from: z, by: q}}\n  z: {union: [x, a]}\n  own: \
+             {sql: SELECT * FROM own}\nsinks: {out: {from: z, write: out}}\n",
         ),
         with("transforms:\n  b: {sort: {from: a, by: q}}\nsinks: {out: {from: a, write: out}}\n"),
         // Expressions of every short form can name steps.
         with(
-            "transforms:\n  b: {select: {from: a, columns: [\"(SELECT max(x) FROM places) AS m\"]}}\n  c: {sort: {from: b, by: [\"(SELECT x FROM plaecs) desc\"]}}\nsinks: {out: {from: c, write: out}}\n",
+            "transforms:\n  b: {select: {from: a, columns: [\"(SELECT max(x) FROM places) AS m\"]}}\n  c: {sort: \
+             {from: b, by: [\"(SELECT x FROM plaecs) desc\"]}}\nsinks: {out: {from: c, write: out}}\n",
         ),
         "sources: {Big: {read: a}}\ntransforms:\n  b: {sql: SELECT * FROM Big}\nsinks: {out: {from: b, write: out}}\n"
             .to_owned(),
@@ -132,10 +145,12 @@ fn patterns_and_targets() {
         read("https://me:hunter2@host/a.csv?token=abc&x=1"),
         write("  o: {from: a, write: \"mysq://h/d\"}\n"),
         write(
-            "  o: {from: a, write: x/out.csv}\n  p: {from: a, write: ./x//./out.csv}\n  q: {from: a, write: /x/out.csv}\n",
+            "  o: {from: a, write: x/out.csv}\n  p: {from: a, write: ./x//./out.csv}\n  q: {from: a, write: \
+             /x/out.csv}\n",
         ),
         write(
-            "  o: {from: a, write: \"sqlite:d\", table: t}\n  p: {from: a, write: \"sqlite:./d\", table: T}\n  q: {from: a, write: \"sqlite:d\", table: u}\n",
+            "  o: {from: a, write: \"sqlite:d\", table: t}\n  p: {from: a, write: \"sqlite:./d\", table: T}\n  q: \
+             {from: a, write: \"sqlite:d\", table: u}\n",
         ),
     ];
     insta::assert_snapshot!(transcript(&jobs.each_ref().map(String::as_str)));
@@ -227,7 +242,8 @@ fn yaml_that_is_none() {
         "sources:\n  a: {read: *.csv}\nsinks: {}\n",
         "sources:\n  a:\n    read: @list.txt\n",
         "sources:\n  a:\n    read: {a,b}.csv\n",
-        "sources:\n  a:\n    read: a: b\n  b:\n    read: \"x\n  c:\n    read: [1, 2\nsinks:\n  out: {from: a, write: o}\n",
+        "sources:\n  a:\n    read: a: b\n  b:\n    read: \"x\n  c:\n    read: [1, 2\nsinks:\n  out: {from: a, write: \
+         o}\n",
         "sources:\n  a:\n    read: \"C:\\data\"\n",
         "sources:\n  a: {read: x}\n b: {read: y}\n",
         "sources: {a: {read: x, read: y}}\nsinks: {out: {from: a, write: o}}\nsources: {b: {read: x}}\n",

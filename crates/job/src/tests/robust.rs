@@ -39,7 +39,8 @@ proptest! {
     fn a_mutated_job_is_a_job_or_has_errors(mutations in prop::collection::vec(mutation(), 1..6)) {
         let text = mutated(FULL, &mutations);
         let loaded = loaded(&text);
-        prop_assert_eq!(loaded.job.is_none(), loaded.lints.iter().any(crate::Lint::is_error), "{}", shown(&loaded.lints));
+        let has_errors = loaded.lints.iter().any(crate::Lint::is_error);
+        prop_assert_eq!(loaded.job.is_none(), has_errors, "{}", shown(&loaded.lints));
         for lint in &loaded.lints {
             let length = loaded.text.line(lint.line).chars().count();
             prop_assert!(lint.column <= length + 1, "{}", shown(&loaded.lints));

@@ -199,9 +199,12 @@ fn the_reference_has_every_key() {
 #[test]
 fn what_is_sound_is_kept_apart_from_what_is_broken() {
     let loaded = loaded(
-        "sources: {a: {read: a}, bad: {red: b}}\ntransforms:\n  fine: {sql: SELECT x FROM a}\n  unknown: {sql: SELECT x FROM nothing}\n  \
-         after_bad: {sort: {from: bad, by: x}}\n  after_unknown: {union: [fine, unknown]}\n  ring: {sort: {from: ring, by: x}}\n\
-         sinks: {good: {from: fine, write: o}, worse: {from: after_bad, write: p}, worst: {from: after_unknown, write: q}}\n",
+        "sources: {a: {read: a}, bad: {red: b}}\ntransforms:\n  fine: {sql: SELECT x FROM a}\n  unknown: {sql: SELECT \
+         x FROM nothing}\n  \
+         after_bad: {sort: {from: bad, by: x}}\n  after_unknown: {union: [fine, unknown]}\n  ring: {sort: {from: ring, \
+         by: x}}\n\
+         sinks: {good: {from: fine, write: o}, worse: {from: after_bad, write: p}, worst: {from: after_unknown, write: \
+         q}}\n",
     );
     assert!(loaded.job.is_none());
     let sound = loaded.sound.expect("some is sound");

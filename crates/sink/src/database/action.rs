@@ -1,5 +1,5 @@
-//! What the user wants done before a load and behind it: statements of the database, and commands of this machine. It owns
-//! commands; statements are run by whoever has the connection.
+//! What the user wants done before a load and behind it: statements of the database, and commands of this machine. It
+//! owns commands; statements are run by whoever has the connection.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};

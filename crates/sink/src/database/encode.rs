@@ -1,5 +1,5 @@
-//! Batches into groups of encoded rows. It owns the loop over rows, and what becomes of a row that cannot be encoded; how
-//! a value is written is for the form of the rows: `text.rs`, or PostgreSQL's binary form.
+//! Batches into groups of encoded rows. It owns the loop over rows, and what becomes of a row that cannot be encoded;
+//! how a value is written is for the form of the rows: `text.rs`, or PostgreSQL's binary form.
 
 use std::ops::Range;
 
@@ -32,7 +32,8 @@ pub(crate) struct RowEncoder<F> {
     fields: Vec<FieldRef>,
     /// The columns in which a null is refused, and why.
     not_null: Vec<(usize, Reason)>,
-    /// The columns of times that keep fewer digits than microseconds, and the microseconds that the last of them counts.
+    /// The columns of times that keep fewer digits than microseconds, and the microseconds that the last of them
+    /// counts.
     coarse: Vec<(usize, i64)>,
     most_rows: usize,
 }

@@ -1,15 +1,15 @@
-//! The entry of a load in the ledger, and who owns the load: one run at a time. It owns how a load is begun, taken over from
-//! a run that has it still, and forgotten; the chunks beside the entry are `ledger.rs`'s.
+//! The entry of a load in the ledger, and who owns the load: one run at a time. It owns how a load is begun, taken over
+//! from a run that has it still, and forgotten; the chunks beside the entry are `ledger.rs`'s.
 //!
 //! ```text
 //!  load_key   unit_key   chunk   attempt          note
 //!  digest     0…0        -1      who owns it      the load's name
 //! ```
-//! The run that has a load may be asleep, or cut off from the network, with transactions open that keep others waiting, and
-//! may wake up at any time. So whoever takes its load over **fences** it: first its connections are ended, by which the
-//! server rolls back what they had not committed, then the entry says who owns the load now. Each transaction of a load holds
-//! the entry, and finds its own name there, or stops. No wait for a lock is repeated here, and each that was in vain names
-//! who may hold it.
+//! The run that has a load may be asleep, or cut off from the network, with transactions open that keep others waiting,
+//! and may wake up at any time. So whoever takes its load over **fences** it: first its connections are ended, by which
+//! the server rolls back what they had not committed, then the entry says who owns the load now. Each transaction of a
+//! load holds the entry, and finds its own name there, or stops. No wait for a lock is repeated here, and each that was
+//! in vain names who may hold it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,8 +88,8 @@ impl Entry {
         format!("load_key = '{}' AND unit_key = '{}' AND chunk = -1", self.key, header())
     }
 
-    /// Makes this owner's the load; `false` if there is no ledger, and the user may not make one. What another run has of
-    /// it is ended if `take_over`; otherwise that is waited for, but not for long.
+    /// Makes this owner's the load; `false` if there is no ledger, and the user may not make one. What another run has
+    /// of it is ended if `take_over`; otherwise that is waited for, but not for long.
     pub(crate) async fn enter(&self, session: &mut dyn Session, take_over: bool) -> Result<bool> {
         for tries in 0..=self.spec.retries {
             if !self.make_ledger(session).await? {
@@ -259,7 +259,8 @@ impl Entry {
             return Ok(Vec::new());
         }
         let query = format!(
-            "SELECT MAX(CASE WHEN chunk = -1 THEN note END), COUNT(*) - 1, {}, MAX(CASE WHEN chunk = -1 THEN attempt END), \
+            "SELECT MAX(CASE WHEN chunk = -1 THEN note END), COUNT(*) - 1, {}, MAX(CASE WHEN chunk = -1 THEN attempt \
+             END), \
              MAX(CASE WHEN chunk = 0 AND unit_key = '{}' THEN note END) FROM {} GROUP BY load_key ORDER BY 3, 1",
             self.server.seconds_since("MAX(written_at)"),
             header(),
@@ -362,7 +363,8 @@ fn of_another_user(error: Error) -> Error {
         return error;
     }
     error.hint(format!(
-        "the table {TABLE}, in which is noted what was loaded, is another user's: GRANT SELECT, INSERT, UPDATE, DELETE ON \
+        "the table {TABLE}, in which is noted what was loaded, is another user's: GRANT SELECT, INSERT, UPDATE, DELETE \
+         ON \
          {TABLE} TO this one"
     ))
 }

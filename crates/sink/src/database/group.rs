@@ -82,7 +82,8 @@ impl Group {
         self.ends.is_empty() && self.refused.is_empty()
     }
 
-    /// Whether it is large enough to be sent. Rows that cannot be encoded count, too: they are held as long as the others.
+    /// Whether it is large enough to be sent. Rows that cannot be encoded count, too: they are held as long as the
+    /// others.
     pub(crate) fn is_full(&self, most_rows: usize) -> bool {
         self.bytes.len() + self.refused_bytes >= self.limit || self.ends.len() + self.refused.len() >= most_rows
     }

@@ -1,9 +1,9 @@
-//! Indexes that wait for the rows: dropped before rows come into a table that is there, built again behind them. It owns what
-//! becomes of their definitions meanwhile; how a server writes them is the server's.
+//! Indexes that wait for the rows: dropped before rows come into a table that is there, built again behind them. It
+//! owns what becomes of their definitions meanwhile; how a server writes them is the server's.
 //!
 //! Where tables change inside of a transaction, all of it is one, and there is nothing to keep. Elsewhere (MySQL) the
-//! definitions are in the ledger from before the first is dropped until the last is built, for the table and not for a load: so
-//! whichever load comes next builds what a dead one has left undone.
+//! definitions are in the ledger from before the first is dropped until the last is built, for the table and not for a
+//! load: so whichever load comes next builds what a dead one has left undone.
 //!
 //! ```text
 //!  load_key          unit_key   chunk   attempt   note

@@ -1,5 +1,5 @@
-//! Rows straight into the target, chunk by chunk, with a table beside it that notes in the same transaction which chunks
-//! are there. It owns the protocol:
+//! Rows straight into the target, chunk by chunk, with a table beside it that notes in the same transaction which
+//! chunks are there. It owns the protocol:
 //!
 //! ```text
 //!  BEGIN ─▶ insert the ledger's rows ─▶ bulk statements ─▶ COMMIT ─▶ written
@@ -11,8 +11,8 @@
 //!                                               no conflict ─▶ ROLLBACK: it was not committed
 //! ```
 //! The ledger's unique key makes whoever comes second wait for the end of the first: also ourselves, for a transaction
-//! of ours whose end we do not know. So the second insert does not merely look: it waits until there is an answer. Whose a
-//! load is, is `entry.rs`'s.
+//! of ours whose end we do not know. So the second insert does not merely look: it waits until there is an answer.
+//! Whose a load is, is `entry.rs`'s.
 
 use std::sync::Arc;
 
@@ -64,7 +64,8 @@ struct Book {
     io: Handle,
 }
 
-/// Whether rows may become visible piece by piece: the user's statements, and a key that waits, are for a load as a whole.
+/// Whether rows may become visible piece by piece: the user's statements, and a key that waits, are for a load as a
+/// whole.
 pub(crate) fn may_keep(spec: &DatabaseSpec) -> bool {
     let waits = spec.defer_key || spec.defer_indexes;
     let plain = !spec.atomic && !waits && spec.before.is_empty() && spec.after.is_empty();
@@ -128,10 +129,10 @@ async fn set_up(
     Ok(Some(book))
 }
 
-/// What a load as a whole notes when its rows become visible, in the transaction that does it: number 0 of the entry's unit.
-/// Where a new table is only renamed, which is no part of a transaction, that is noted before as an intention, with the
-/// table's name: once the table is not under this name any more, it is done. So nobody drops it without taking the
-/// intention back.
+/// What a load as a whole notes when its rows become visible, in the transaction that does it: number 0 of the entry's
+/// unit. Where a new table is only renamed, which is no part of a transaction, that is noted before as an intention,
+/// with the table's name: once the table is not under this name any more, it is done. So nobody drops it without taking
+/// the intention back.
 pub(crate) struct Note {
     entry: Entry,
 }
@@ -182,8 +183,8 @@ impl Note {
         Ok(attempt.is_some_and(|attempt| attempt.trim_end() == OVER))
     }
 
-    /// Whether it is noted, asked over another connection than the one that noted it: a transaction of that which has not
-    /// ended holds the entry, and is waited for.
+    /// Whether it is noted, asked over another connection than the one that noted it: a transaction of that which has
+    /// not ended holds the entry, and is waited for.
     pub(crate) async fn is_written(&self, session: &mut dyn Session) -> Result<bool, Failure> {
         self.entry.check_locked(session, "FOR UPDATE").await?;
         is_noted(&self.entry, session).await

@@ -285,8 +285,8 @@ async fn a_noted_commit_without_an_answer_is_found_out(kind: Kind) {
     }
 }
 
-/// In the second group of a delivery a bad row is found, and then a lock is not given in time: what was sent of the group
-/// by then must not be sent twice.
+/// In the second group of a delivery a bad row is found, and then a lock is not given in time: what was sent of the
+/// group by then must not be sent twice.
 async fn a_group_that_is_tried_again_is_taken_back_as_a_whole(kind: Kind) {
     let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(9))");
     let context = LoadContext { schema: people(&[]).schema(), ..context(1) };

@@ -54,8 +54,8 @@ pub(crate) enum Route {
     Staged(Publish),
 }
 
-/// The route of a load; `facts` are those of the target, if it is there. If it `may_refuse` rows, they go straight to the
-/// target, which tells which of them it does not take, wherever that is possible.
+/// The route of a load; `facts` are those of the target, if it is there. If it `may_refuse` rows, they go straight to
+/// the target, which tells which of them it does not take, wherever that is possible.
 pub(crate) fn route(
     spec: &DatabaseSpec,
     connections: usize,
@@ -413,8 +413,8 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     Ok(Arc::new(DatabaseLoad { note, indexes, ..DatabaseLoad::new(shared, control, route, names, facts, context) }))
 }
 
-/// Lets the staging table check what the target does, so that a bad row is told by itself. What it cannot check, since a
-/// column is missing in it, the target does when the rows are moved.
+/// Lets the staging table check what the target does, so that a bad row is told by itself. What it cannot check, since
+/// a column is missing in it, the target does when the rows are moved.
 async fn check_staged(session: &mut dyn Session, staging: &str, facts: &TableFacts) -> Result<()> {
     for check in &facts.checks {
         match session.execute(&format!("ALTER TABLE {staging} ADD {check}")).await {
@@ -462,7 +462,8 @@ fn cannot_make(error: Error, spec: &DatabaseSpec) -> Error {
                          `connections: 1`"
         }
         _ => {
-            "the user may not make tables, which this mode needs: GRANT CREATE (and DROP, ALTER), or use `mode: append` \
+            "the user may not make tables, which this mode needs: GRANT CREATE (and DROP, ALTER), or use `mode: \
+             append` \
               into a table that is there"
         }
     };
@@ -505,8 +506,8 @@ async fn actions(session: &mut dyn Session, actions: &[Action], when: &str) -> R
     Ok(())
 }
 
-/// Runs the user's statements behind the commit. With a note, whoever goes on with a load that dies before their end runs
-/// them again.
+/// Runs the user's statements behind the commit. With a note, whoever goes on with a load that dies before their end
+/// runs them again.
 async fn run_after(session: &mut dyn Session, spec: &DatabaseSpec, note: Option<&Note>) -> Result<()> {
     if spec.after.is_empty() {
         return Ok(());
@@ -606,7 +607,8 @@ impl DatabaseLoad {
         }
     }
 
-    /// The statement that builds the key of the new table, if that was made without it. A copy of the target has its keys.
+    /// The statement that builds the key of the new table, if that was made without it. A copy of the target has its
+    /// keys.
     fn deferred_key(&self) -> Option<String> {
         let Shared { server, spec, .. } = self.shared.as_ref();
         let is_copy = spec.mode == Mode::Truncate && self.exists;
@@ -745,7 +747,8 @@ async fn run_transaction(
 
 /// A row is refused where nobody can tell which one.
 pub(crate) fn moved_together(error: Error) -> Error {
-    let way = "the rows are moved into the table all at once, so it tells of one that breaks a key, and none can be left out: \
+    let way = "the rows are moved into the table all at once, so it tells of one that breaks a key, and none can be \
+               left out: \
                filter such rows out";
     let hint = error.hint_text().map_or_else(|| way.to_owned(), |hint| format!("{hint}; {way}"));
     error.hint(hint)
@@ -1008,7 +1011,8 @@ enum Proof {
     Noted(Arc<Note>),
     /// The staging table has fewer rows than were loaded into it.
     Staged(String, u64),
-    /// The new table is not under its own name any more, once the connection that renames it, and holds this lock, is gone.
+    /// The new table is not under its own name any more, once the connection that renames it, and holds this lock, is
+    /// gone.
     Renamed { lock: String, note: Option<Arc<Note>>, new_name: String },
     /// Nothing does.
     None,

@@ -1,10 +1,10 @@
 //! What the sinks of database servers share: settings, the way of a load, the search for bad rows, the comparison of a
 //! table with the rows, and rows as text. What a kind of server does differently it brings as a [`server::Server`].
 //!
-//! `spec.rs` what the job file may say, `table.rs` whether a table fits,
-//! `cells.rs`, `encode.rs` and `text.rs` from Arrow to bytes, `group.rs` the rows of one statement, `narrow.rs` which of
-//! them are bad, `lanes.rs` connections, `load.rs` from begin to commit, `commit.rs` the wait for its answer, `ledger.rs` rows
-//! chunk by chunk, `entry.rs` whose a load is, `action.rs` what is done before and behind it, `indexes.rs` indexes that wait for the rows.
+//! `spec.rs` what the job file may say, `table.rs` whether a table fits, `cells.rs`, `encode.rs` and `text.rs` from
+//! Arrow to bytes, `group.rs` the rows of one statement, `narrow.rs` which of them are bad, `lanes.rs` connections,
+//! `load.rs` from begin to commit, `commit.rs` the wait for its answer, `ledger.rs` rows chunk by chunk, `entry.rs`
+//! whose a load is, `action.rs` what is done before and behind it, `indexes.rs` indexes that wait for the rows.
 
 pub(crate) mod action;
 pub(crate) mod cells;

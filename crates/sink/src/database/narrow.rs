@@ -4,19 +4,19 @@
 //! ```text
 //!  [··········x·····x··]      refused, and nobody says where: halves
 //!  [··········] [x·····x··]   the first half stays
-//!               [x] [·····x··]   the server names the first bad row: what is before it goes at once, and what is behind it in halves
+//!               [x] [·····x··]   the server names the first bad row; what is before it goes, the rest by halves
 //! ```
-//! Each try stands behind a savepoint, so what was good stays, in the order of the rows: of two rows with one key the second
-//! is the bad one. Savepoints are given up as soon as they are passed: a server that keeps them has only so much room for
-//! those of one transaction.
+//! Each try stands behind a savepoint, so what was good stays, in the order of the rows: of two rows with one key the
+//! second is the bad one. Savepoints are given up as soon as they are passed: a server that keeps them has only so much
+//! room for those of one transaction.
 
 use std::ops::Range;
 
 use super::group::{BadRow, Rows};
 use super::server::{Bulk, Failure, Server, Session};
 
-/// Sets the point to which [`TAKE_BACK`] goes. The search has savepoints of its own, one after the other, so the last of
-/// them is not the beginning of a group.
+/// Sets the point to which [`TAKE_BACK`] goes. The search has savepoints of its own, one after the other, so the last
+/// of them is not the beginning of a group.
 pub(crate) const REMEMBER: &str = "SAVEPOINT millstream_group";
 
 /// Takes back all that was sent of a group, and nothing of those before it.
@@ -75,8 +75,8 @@ pub(crate) async fn load(
     Ok(bad)
 }
 
-/// Adds the parts of a range that are to be sent again, the first of them last; none of them is empty or the whole. The bad row
-/// may be `at`; if it is found it is none of them.
+/// Adds the parts of a range that are to be sent again, the first of them last; none of them is empty or the whole. The
+/// bad row may be `at`; if it is found it is none of them.
 fn split(range: Range<usize>, at: Option<usize>, is_found: bool, ranges: &mut Vec<Range<usize>>) {
     let Range { start, end } = range;
     let halves = |range: Range<usize>| {

@@ -20,8 +20,8 @@ use super::table::{ColumnFacts, Family, TableFacts};
 pub(crate) enum Failure {
     /// The server does not take some of the rows. Nothing of the statement stays once it is rolled back.
     Rows(Refusal),
-    /// Trying again can help: a deadlock, a lock that was not given in time. `undone` says whether the server has rolled
-    /// back the whole transaction, `waited` that it is a lock that somebody holds.
+    /// Trying again can help: a deadlock, a lock that was not given in time. `undone` says whether the server has
+    /// rolled back the whole transaction, `waited` that it is a lock that somebody holds.
     Again { error: Error, undone: bool, waited: bool },
     /// The connection is lost; what it had not committed is rolled back by the server.
     Lost(Error),
@@ -220,8 +220,8 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// What there is to know of the target, if it is there.
     async fn describe(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Option<TableFacts>, Failure>;
 
-    /// Which of `rights` on the target, which is there, the user does not have, in the server's words. Takes no lock that
-    /// could be waited for; what the server cannot tell like this is left out.
+    /// Which of `rights` on the target, which is there, the user does not have, in the server's words. Takes no lock
+    /// that could be waited for; what the server cannot tell like this is left out.
     async fn missing_rights(
         &self,
         session: &mut dyn Session,
@@ -238,7 +238,8 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// The statement that gives a table the key which [`Server::create_table`] has deferred.
     fn add_key(&self, table: &str, spec: &DatabaseSpec) -> String;
 
-    /// The indexes of the target that can wait for rows: those that no row is checked by, and of which the definition says all.
+    /// The indexes of the target that can wait for rows: those that no row is checked by, and of which the definition
+    /// says all.
     async fn indexes(&self, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<Vec<Index>, Failure>;
 
     /// The statement that drops an index of `table`.
@@ -283,8 +284,8 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// The statement that deletes all rows of the target, as a part of the transaction that is open.
     fn empty(&self, target: &str, facts: Option<&TableFacts>) -> String;
 
-    /// The statements that move staged rows into the target, run in one transaction. The number of rows that the last one
-    /// changed is told.
+    /// The statements that move staged rows into the target, run in one transaction. The number of rows that the last
+    /// one changed is told.
     fn publish(
         &self,
         how: Publish,
@@ -295,8 +296,8 @@ pub(crate) trait Server: Debug + Send + Sync {
         facts: Option<&TableFacts>,
     ) -> Vec<String>;
 
-    /// The statements by which a new table takes the target's name. If the server has transactions for them they are part
-    /// of one that is still open.
+    /// The statements by which a new table takes the target's name. If the server has transactions for them they are
+    /// part of one that is still open.
     fn swap(
         &self,
         new: &str,
@@ -310,8 +311,8 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// Whether tables can be made, renamed and dropped inside of a transaction.
     fn transactional_tables(&self) -> bool;
 
-    /// The name of the transaction that is open, by which its end can be asked for over another connection; `None` if the
-    /// server has no such names.
+    /// The name of the transaction that is open, by which its end can be asked for over another connection; `None` if
+    /// the server has no such names.
     async fn transaction(&self, _session: &mut dyn Session) -> Result<Option<String>, Failure> {
         Ok(None)
     }
@@ -321,8 +322,8 @@ pub(crate) trait Server: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// The last statement of a publishing transaction where transactions have no names: it takes one row from the staging
-    /// table, so that their number tells the end.
+    /// The last statement of a publishing transaction where transactions have no names: it takes one row from the
+    /// staging table, so that their number tells the end.
     fn mark_staged(&self, _staging: &str) -> Option<String> {
         None
     }
@@ -347,8 +348,8 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// The connections with the mark of `owner` that the user may see.
     async fn sessions_of(&self, session: &mut dyn Session, owner: &str) -> Result<Vec<SeenSession>, Failure>;
 
-    /// Ends a connection with the mark of `owner`, if it is still there: the server rolls back what it had not committed,
-    /// which may take a moment.
+    /// Ends a connection with the mark of `owner`, if it is still there: the server rolls back what it had not
+    /// committed, which may take a moment.
     async fn end_session(&self, session: &mut dyn Session, owner: &str, id: &str) -> Result<(), Failure>;
 
     /// Which other connections have transactions open that may hold locks of `tables`, as far as the user may see them.
@@ -360,8 +361,8 @@ pub(crate) trait Server: Debug + Send + Sync {
     /// A text as SQL text.
     fn text(&self, text: &str) -> String;
 
-    /// What creates the ledger's table, as one command: `load_key` and `unit_key` of 64 characters, `chunk`, `attempt` of
-    /// 16, `note`, `written_at`; the first three are the key. Its comment is [`crate::ledger_version::mark`].
+    /// What creates the ledger's table, as one command: `load_key` and `unit_key` of 64 characters, `chunk`, `attempt`
+    /// of 16, `note`, `written_at`; the first three are the key. Its comment is [`crate::ledger_version::mark`].
     fn create_ledger(&self, table: &str) -> String;
 
     /// The comment of the table `name` beside the target, empty if it has none; `None` if there is no such table.
@@ -372,7 +373,8 @@ pub(crate) trait Server: Debug + Send + Sync {
         name: &str,
     ) -> Result<Option<String>, Failure>;
 
-    /// What a query ends with that keeps its rows as they are until the transaction ends, but lets others read them so too.
+    /// What a query ends with that keeps its rows as they are until the transaction ends, but lets others read them so
+    /// too.
     fn share_lock(&self) -> &'static str;
 
     /// Statements that keep everyone else from a table, and the one that ends that. They commit what was open.

@@ -19,20 +19,21 @@ pub struct DatabaseSpec {
     /// What happens to the rows that the table has.
     #[serde(default)]
     pub mode: Mode,
-    /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` and `ignore`
-    /// go by.
+    /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` and
+    /// `ignore` go by.
     #[serde(default)]
     pub key: Vec<String>,
     /// Which of several rows with one key stays, for `merge` and `ignore`: the first in this order, such as
     /// `[changed_at desc]`. Without it the last to arrive stays in `merge`, and the first in `ignore`.
     #[serde(default)]
     pub order_by: Vec<String>,
-    /// Whether the primary key of a table that is made is built when all rows are in it. That is quicker where rows come in
-    /// no order; of rows with one key the load then fails at its end, and the database names the key and not the row.
+    /// Whether the primary key of a table that is made is built when all rows are in it. That is quicker where rows
+    /// come in no order; of rows with one key the load then fails at its end, and the database names the key and not
+    /// the row.
     #[serde(default)]
     pub defer_key: bool,
-    /// Whether the indexes of a table that is there wait for the rows: they are dropped, and built again when all rows are in
-    /// it. Keys, and others that no two rows may share, stay. The rows become visible at once then.
+    /// Whether the indexes of a table that is there wait for the rows: they are dropped, and built again when all rows
+    /// are in it. Keys, and others that no two rows may share, stay. The rows become visible at once then.
     #[serde(default)]
     pub defer_indexes: bool,
     /// What happens if the table that is there does not fit the rows.
@@ -52,8 +53,8 @@ pub struct DatabaseSpec {
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub ca: Option<String>,
-    /// Whether all rows appear at once, also with `append`, rather than chunk by chunk, each exactly once. A run that stops
-    /// then has loaded nothing, and `--resume` begins anew.
+    /// Whether all rows appear at once, also with `append`, rather than chunk by chunk, each exactly once. A run that
+    /// stops then has loaded nothing, and `--resume` begins anew.
     #[serde(default)]
     pub atomic: bool,
     /// How many connections load at once, from 1 to 64. By default 1 where rows go straight into a table that is there
@@ -68,8 +69,8 @@ pub struct DatabaseSpec {
     /// About the most bytes in one bulk statement.
     #[serde(default = "batch_bytes")]
     pub batch_bytes: Size,
-    /// SQL statements and commands (`{command: [program, argument]}`) that run before the table is looked at, one after the
-    /// other, each by itself.
+    /// SQL statements and commands (`{command: [program, argument]}`) that run before the table is looked at, one after
+    /// the other, each by itself.
     #[serde(default)]
     pub before: Vec<Action>,
     /// SQL statements and commands that run when the rows have been committed, one after the other, each by itself.
@@ -81,8 +82,8 @@ pub struct DatabaseSpec {
     /// How long to wait for a lock that somebody else holds, each time.
     #[serde(default = "lock_timeout")]
     pub lock_timeout: Duration,
-    /// How often a statement is tried again after a fault that may pass: a deadlock, a lock that was not given in time, a
-    /// server that takes no connection yet.
+    /// How often a statement is tried again after a fault that may pass: a deadlock, a lock that was not given in time,
+    /// a server that takes no connection yet.
     #[serde(default = "retries")]
     #[schemars(range(max = 100))]
     pub retries: u32,

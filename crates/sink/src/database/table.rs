@@ -1,5 +1,5 @@
-//! A table that exists, and how it compares with the rows. It owns the comparison; what a server says of its tables, and
-//! which type a new column has, are the servers'.
+//! A table that exists, and how it compares with the rows. It owns the comparison; what a server says of its tables,
+//! and which type a new column has, are the servers'.
 
 use arrow::datatypes::{DataType, FieldRef, SchemaRef, TimeUnit};
 use millstream_core::Error;

@@ -1,5 +1,5 @@
-//! Files in a bucket: objects that appear as wholes, and a list of them that makes several objects one result, as far as
-//! a store lets that be. How an object is brought over is the store's matter.
+//! Files in a bucket: objects that appear as wholes, and a list of them that makes several objects one result, as far
+//! as a store lets that be. How an object is brought over is the store's matter.
 //!
 //! ```text
 //!  a-000.csv ┐                                   every object is in the store by now, and nobody sees it
@@ -396,8 +396,8 @@ impl Far {
     }
 }
 
-/// Does `work` with all of `items`, some at once. When one has failed no more are begun, but those that are under way are
-/// seen through: nothing goes on behind the back of whoever is told.
+/// Does `work` with all of `items`, some at once. When one has failed no more are begun, but those that are under way
+/// are seen through: nothing goes on behind the back of whoever is told.
 async fn each<T, F: Future<Output = Result<()>>>(items: Vec<T>, mut work: impl FnMut(T) -> F) -> Result<()> {
     let failed = AtomicBool::new(false);
     let begun = items.into_iter().map(|item| {

@@ -1,7 +1,7 @@
 //! The file sink: rows to files that appear under their final names only when all of them are complete.
 //!
-//! `naming.rs` says which file a row goes to, `load.rs` writes, `folder.rs` and `bucket.rs` make the result appear, each
-//! in its kind of `place.rs`; `plan.rs` is the list that stays beside a set of files.
+//! `naming.rs` says which file a row goes to, `load.rs` writes, `folder.rs` and `bucket.rs` make the result appear,
+//! each in its kind of `place.rs`; `plan.rs` is the list that stays beside a set of files.
 
 mod bucket;
 #[cfg(test)]

@@ -81,7 +81,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The files that `text` stands for under the settings, or what is wrong with it. It is a URL if they are in a store.
+    /// The files that `text` stands for under the settings, or what is wrong with it. It is a URL if they are in a
+    /// store.
     pub(crate) fn new(text: &str, spec: &FileSpec, in_store: bool) -> Result<Self, Vec<Fault>> {
         let mut faults = path_faults(text);
         let cut = text.find('{').unwrap_or(text.len());
@@ -615,7 +616,8 @@ mod tests {
         #[test]
         fn no_target_panics(text in "[a{}./\\-shardvlueptäX]{0,40}") {
             for spec in [FileSpec::default(), sharded(), split(), rolled()] {
-                for target in [false, true].into_iter().filter_map(|in_store| Target::new(&text, &spec, in_store).ok()) {
+                let targets = [false, true].map(|in_store| Target::new(&text, &spec, in_store).ok());
+                for target in targets.into_iter().flatten() {
                     let _ = target.shown();
                     for route in [Route::Only, Route::Shard(1), Route::Value(None)] {
                         let _ = target.path(&route, 1);

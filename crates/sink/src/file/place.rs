@@ -37,12 +37,14 @@ impl Wanted {
         Wanted { target, mode, chosen, split: spec.split.clone() }
     }
 
-    /// Whether the list `plan` stays beside a single file until its run, the chain of which began with `first`, has ended.
+    /// Whether the list `plan` stays beside a single file until its run, the chain of which began with `first`, has
+    /// ended.
     pub(crate) fn keeps_until_end(&self, plan: &Plan, first: &str) -> bool {
         self.mode == FileMode::Error && !self.target.is_set() && !plan.unfinished && plan.is_of(first)
     }
 
-    /// Whether it matters which of the files of `plan` are there still: what the user has moved away is in nobody's way.
+    /// Whether it matters which of the files of `plan` are there still: what the user has moved away is in nobody's
+    /// way.
     pub(crate) fn looks_at(&self, plan: &Plan, resumes: Option<&str>) -> bool {
         self.mode == FileMode::Error && !resumes.is_some_and(|first| plan.is_of(first))
     }

@@ -241,7 +241,8 @@ impl Wanted {
         ))
         .cause(format!("{place} is the list of what run {} has committed: {count}", plan.run))
         .hint(
-            "`millstream run` finishes the commit first, and is then refused, as those files stay; with `--resume`, the job \
+            "`millstream run` finishes the commit first, and is then refused, as those files stay; with `--resume`, \
+             the job \
              that was writing them goes on with its last run",
         )
     }

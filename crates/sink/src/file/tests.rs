@@ -444,7 +444,10 @@ async fn a_damaged_list_is_told_and_never_followed_out_of_the_folder() {
     fs_err::create_dir(&out).expect("a folder");
     fs_err::write(folder.path().join("victim"), "mine").expect("a file");
     let list = out.join(".a.csv.millstream.json");
-    let plan = |path: &str| json!({"version": 1, "run": "r", "set": true, "files": [{"staged": 0, "path": path, "rows": 0, "bytes": 0}]});
+    let plan = |path: &str| {
+        let file = json!({"staged": 0, "path": path, "rows": 0, "bytes": 0});
+        json!({"version": 1, "run": "r", "set": true, "files": [file]})
+    };
     let absolute = folder.path().join("victim").display().to_string();
     let bad = [plan("../victim").to_string(), plan(&absolute).to_string(), "{".to_owned()];
     for text in bad {
@@ -495,8 +498,8 @@ fn fill(filler: &Path) {
     }
 }
 
-/// Renames take room too, where a folder must grow for its names. Which name the disk has no room for is its own matter:
-/// where it is that of the list, nothing is committed, and another disk is tried.
+/// Renames take room too, where a folder must grow for its names. Which name the disk has no room for is its own
+/// matter: where it is that of the list, nothing is committed, and another disk is tried.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_is_full_for_the_renames_is_told_and_the_next_run_goes_on() {
     for _ in 0..20 {

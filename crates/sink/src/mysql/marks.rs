@@ -1,5 +1,5 @@
-//! Whose a connection is, and who holds locks. It owns the marks by which others find a connection: locks with names, which
-//! are the connection's as long as it lives, and which any user may ask for.
+//! Whose a connection is, and who holds locks. It owns the marks by which others find a connection: locks with names,
+//! which are the connection's as long as it lives, and which any user may ask for.
 
 use std::time::Duration;
 
@@ -59,7 +59,8 @@ pub(super) async fn holders(session: &mut dyn Session) -> Result<Vec<SeenSession
     let of_database = "p.id <> CONNECTION_ID() AND p.db = DATABASE()";
     let open = format!(
         "SELECT p.id, p.user, p.host, NOW() - INTERVAL p.time SECOND FROM information_schema.innodb_trx t JOIN \
-         information_schema.processlist p ON p.id = t.trx_mysql_thread_id WHERE {of_database} ORDER BY t.trx_started LIMIT \
+         information_schema.processlist p ON p.id = t.trx_mysql_thread_id WHERE {of_database} ORDER BY t.trx_started \
+         LIMIT \
          {SHOWN}"
     );
     if let Ok(rows) = session.query(&open).await {

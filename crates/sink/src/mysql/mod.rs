@@ -1,7 +1,7 @@
 //! The sink of MySQL and MariaDB: rows by `LOAD DATA LOCAL INFILE` from memory, checked after every statement.
 //!
-//! `session.rs` is a connection and its bulk path, `marks.rs` whose it is, `table.rs` knows types and writes the statements,
-//! `message.rs` says what went wrong. How a load goes is `database`'s.
+//! `session.rs` is a connection and its bulk path, `marks.rs` whose it is, `table.rs` knows types and writes the
+//! statements, `message.rs` says what went wrong. How a load goes is `database`'s.
 
 mod marks;
 mod message;
@@ -148,8 +148,8 @@ impl Server for Mysql {
         table::bulk(table, columns, schema, "utf8mb4")
     }
 
-    /// The server reads text character by character, which it need not where it is told of bytes. Texts of these tables are
-    /// UTF-8 as ours are, so nothing is to be converted; it is checked all the same. But JSON is not made of bytes.
+    /// The server reads text character by character, which it need not where it is told of bytes. Texts of these tables
+    /// are UTF-8 as ours are, so nothing is to be converted; it is checked all the same. But JSON is not made of bytes.
     fn bulk_into_own(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
         let has_json = schema.fields().iter().any(|field| table::column_type(field.data_type(), false) == "JSON");
         table::bulk(table, columns, schema, if has_json { "utf8mb4" } else { "binary" })
@@ -234,7 +234,8 @@ impl Server for Mysql {
 
     fn create_ledger(&self, table: &str) -> String {
         format!(
-            "CREATE TABLE {table} (load_key CHAR(64) NOT NULL, unit_key CHAR(64) NOT NULL, chunk BIGINT NOT NULL, attempt \
+            "CREATE TABLE {table} (load_key CHAR(64) NOT NULL, unit_key CHAR(64) NOT NULL, chunk BIGINT NOT NULL, \
+             attempt \
              CHAR(16) NOT NULL, note TEXT NULL, written_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY \
              (load_key, unit_key, chunk)) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT={}",
             table::literal(&ledger_version::mark())

@@ -1,8 +1,9 @@
 //! A connection to MySQL or MariaDB, and its bulk path.
 //!
-//! `LOAD DATA LOCAL` never fails on bad data: what does not fit is changed until it does, and a warning is counted. So a
-//! statement counts as done only if as many rows were written as were sent, none was skipped, and there was no warning.
-//! A stream that breaks off would be taken as complete, so all bytes of a statement are in memory before it begins.
+//! `LOAD DATA LOCAL` never fails on bad data: what does not fit is changed until it does, and a warning is counted. So
+//! a statement counts as done only if as many rows were written as were sent, none was skipped, and there was no
+//! warning. A stream that breaks off would be taken as complete, so all bytes of a statement are in memory before it
+//! begins.
 
 use std::ops::Range;
 
@@ -28,13 +29,15 @@ const PACKET_HEAD: usize = 64;
 const PIECE: usize = 256 << 10;
 
 /// What makes the server refuse rather than change what it is given, where it can refuse; and no surprises: a zero in a
-/// counted column stays a zero, notes are counted as warnings, times have no zone but UTC. A connection may have nothing to
-/// do until all rows have come: it is kept for a week. MariaDB alone has limits for a statement that moves all rows, and for
-/// a transaction that waits for them.
+/// counted column stays a zero, notes are counted as warnings, times have no zone but UTC. A connection may have
+/// nothing to do until all rows have come: it is kept for a week. MariaDB alone has limits for a statement that moves
+/// all rows, and for a transaction that waits for them.
 const SETTINGS: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
                         ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', \
-                        time_zone = '+00:00', sql_notes = 1, autocommit = 1, max_error_count = 100, wait_timeout = 604800 \
-                        /*M!100306 , max_statement_time = 0, idle_transaction_timeout = 0, idle_write_transaction_timeout = 0 */";
+                        time_zone = '+00:00', sql_notes = 1, autocommit = 1, max_error_count = 100, wait_timeout = \
+                        604800 \
+                        /*M!100306 , max_statement_time = 0, idle_transaction_timeout = 0, \
+                        idle_write_transaction_timeout = 0 */";
 
 /// A connection.
 pub(super) struct MysqlSession {

@@ -148,8 +148,8 @@ pub(super) fn staging_statement(table: &str, target: &str, columns: &[String], a
     format!("CREATE TABLE {table} {arrival}ENGINE=InnoDB AS SELECT {} FROM {target} WHERE FALSE", quoted_list(columns))
 }
 
-/// The bulk statement. Bytes travel as hexadecimal digits: a text in UTF-8 is what the server reads, and checks. It is told
-/// that what comes is in `character_set`.
+/// The bulk statement. Bytes travel as hexadecimal digits: a text in UTF-8 is what the server reads, and checks. It is
+/// told that what comes is in `character_set`.
 pub(super) fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef, character_set: &str) -> Bulk {
     let mut names = Vec::new();
     let mut sets = Vec::new();
@@ -166,7 +166,8 @@ pub(super) fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef, ch
     }
     let set = if sets.is_empty() { String::new() } else { format!(" SET {}", sets.join(", ")) };
     let statement = format!(
-        "LOAD DATA LOCAL INFILE 'millstream' INTO TABLE {table} CHARACTER SET {character_set} FIELDS TERMINATED BY '\\t' \
+        "LOAD DATA LOCAL INFILE 'millstream' INTO TABLE {table} CHARACTER SET {character_set} FIELDS TERMINATED BY \
+         '\\t' \
          ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({}){set}",
         names.join(", ")
     );
@@ -209,8 +210,8 @@ pub(super) fn around(family: Family) -> (&'static str, &'static str) {
     }
 }
 
-/// What the user may not do with `table`, which is quoted. The server is asked to explain statements: it checks the rights,
-/// which may be those of roles and of patterns of names, and changes nothing.
+/// What the user may not do with `table`, which is quoted. The server is asked to explain statements: it checks the
+/// rights, which may be those of roles and of patterns of names, and changes nothing.
 pub(super) async fn missing_rights(
     session: &mut dyn Session,
     table: &str,
@@ -250,7 +251,8 @@ pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<O
     let name = literal(table);
     let query = format!(
         "SELECT t.table_type, t.engine, e.transactions FROM information_schema.tables t LEFT JOIN \
-         information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = DATABASE() AND t.table_name = {name}"
+         information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = DATABASE() AND t.table_name = \
+         {name}"
     );
     let Some(row) = session.query(&query).await?.into_iter().next() else { return Ok(None) };
     let mut row = row.into_iter();
@@ -287,12 +289,14 @@ async fn checks(session: &mut dyn Session, name: &str) -> Result<Vec<String>, Fa
     let of_table = match is_mariadb {
         true => format!("c.table_name = {name}"),
         false => format!(
-            "c.constraint_name IN (SELECT t.constraint_name FROM information_schema.table_constraints t WHERE t.table_schema = \
+            "c.constraint_name IN (SELECT t.constraint_name FROM information_schema.table_constraints t WHERE \
+             t.table_schema = \
              DATABASE() AND t.table_name = {name} AND t.constraint_type = 'CHECK')"
         ),
     };
     let query = format!(
-        "SELECT c.constraint_name, c.check_clause FROM information_schema.check_constraints c WHERE c.constraint_schema = DATABASE() AND {of_table}"
+        "SELECT c.constraint_name, c.check_clause FROM information_schema.check_constraints c WHERE \
+         c.constraint_schema = DATABASE() AND {of_table}"
     );
     let check = |row: Vec<Option<String>>| {
         let mut cells = row.into_iter().flatten();
@@ -313,8 +317,10 @@ async fn checks(session: &mut dyn Session, name: &str) -> Result<Vec<String>, Fa
 /// The tables that refer to this one.
 async fn dependents(session: &mut dyn Session, name: &str) -> Result<Vec<String>, Failure> {
     let query = format!(
-        "SELECT DISTINCT IF(constraint_schema = DATABASE(), table_name, CONCAT(constraint_schema, '.', table_name)) FROM \
-         information_schema.referential_constraints WHERE unique_constraint_schema = DATABASE() AND referenced_table_name = \
+        "SELECT DISTINCT IF(constraint_schema = DATABASE(), table_name, CONCAT(constraint_schema, '.', table_name)) \
+         FROM \
+         information_schema.referential_constraints WHERE unique_constraint_schema = DATABASE() AND \
+         referenced_table_name = \
          {name} AND NOT (constraint_schema = DATABASE() AND table_name = {name})"
     );
     let rows = session.query(&query).await?;
@@ -405,7 +411,8 @@ pub(super) fn family(declared: &str) -> Family {
 /// The columns of each unique key that has no prefixes of columns in it.
 async fn unique_keys(session: &mut dyn Session, name: &str) -> Result<Vec<Vec<String>>, Failure> {
     let query = format!(
-        "SELECT index_name, COALESCE(column_name, ''), sub_part FROM information_schema.statistics WHERE table_schema = \
+        "SELECT index_name, COALESCE(column_name, ''), sub_part FROM information_schema.statistics WHERE table_schema \
+         = \
          DATABASE() AND table_name = {name} AND non_unique = 0 ORDER BY index_name, seq_in_index"
     );
     let mut keys: Vec<(String, Vec<String>)> = Vec::new();
@@ -491,9 +498,12 @@ fn one_of_each(from: &str, spec: &DatabaseSpec, columns: &[String]) -> String {
 mod tests {
     #[test]
     fn indexes_are_found_in_what_the_server_declares() {
-        let declared = "CREATE TABLE `t` (\n  `id` bigint(20) NOT NULL,\n  `KEY` int(11) COMMENT 'KEY `x` (`y`)',\n  PRIMARY KEY \
-                        (`id`),\n  UNIQUE KEY `u` (`a`),\n  KEY `plain` (`a`,`b`(10) DESC) USING BTREE,\n  KEY `odd``name` (`c`) \
-                        COMMENT 'a, b',\n  FULLTEXT KEY `words` (`d`),\n  CONSTRAINT `f` FOREIGN KEY (`a`) REFERENCES `o` \
+        let declared = "CREATE TABLE `t` (\n  `id` bigint(20) NOT NULL,\n  `KEY` int(11) COMMENT 'KEY `x` \
+                        (`y`)',\n  PRIMARY KEY \
+                        (`id`),\n  UNIQUE KEY `u` (`a`),\n  KEY `plain` (`a`,`b`(10) DESC) USING BTREE,\n  KEY \
+                        `odd``name` (`c`) \
+                        COMMENT 'a, b',\n  FULLTEXT KEY `words` (`d`),\n  CONSTRAINT `f` FOREIGN KEY (`a`) REFERENCES \
+                        `o` \
                         (`id`)\n) ENGINE=InnoDB";
         let found: Vec<_> =
             super::indexes_in(declared).into_iter().map(|index| (index.name, index.definition)).collect();

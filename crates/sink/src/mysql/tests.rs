@@ -92,7 +92,8 @@ async fn every_type_has_its_column_and_value() {
                          = 't' ORDER BY ordinal_position");
         assert_eq!(
             types.join(" "),
-            "tinyint(1) tinyint(4) bigint(20) unsigned float double decimal(10,2) longtext longtext longblob date time(6) \
+            "tinyint(1) tinyint(4) bigint(20) unsigned float double decimal(10,2) longtext longtext longblob date \
+             time(6) \
              datetime datetime(6) datetime(3) longtext"
         );
         sink.check(batch.schema()).await.expect("its own table fits");
@@ -167,7 +168,8 @@ async fn nothing_is_loaded_that_could_not_be_taken_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_with_more_keeps_it_when_it_is_emptied() {
     let database = database(
-        "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20)); INSERT INTO t VALUES (1, 'old'); CREATE TABLE log (id \
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20)); INSERT INTO t VALUES (1, 'old'); CREATE TABLE log \
+         (id \
          BIGINT); CREATE TRIGGER noted AFTER INSERT ON t FOR EACH ROW INSERT INTO log VALUES (NEW.id)",
     );
     load(&database.sink(json!({"mode": "truncate"})), &[many(5..7)]).await.expect("it loads");
@@ -373,7 +375,8 @@ async fn chunk_by_chunk(database: &Database, batch: &RecordBatch) -> String {
     ledger.summary(2)
 }
 
-/// A server that ends connections which have nothing to do, and statements that take long, does not end those of a load.
+/// A server that ends connections which have nothing to do, and statements that take long, does not end those of a
+/// load.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
     let limits = ["--wait-timeout=1", "--idle-transaction-timeout=1", "--max-statement-time=1"].map(str::to_owned);

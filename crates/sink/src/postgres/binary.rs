@@ -1,6 +1,6 @@
 //! Rows in PostgreSQL's binary form of `COPY`: each value behind its length, numbers with their highest byte first. The
-//! forms are those of the server's own receive functions (`src/backend/utils/adt`); which column has which is told by its
-//! family.
+//! forms are those of the server's own receive functions (`src/backend/utils/adt`); which column has which is told by
+//! its family.
 //!
 //! ```text
 //!  file   signature · flags · length of extension │ row │ row │ … │ -1

@@ -1,5 +1,5 @@
-//! Whose a connection is, and who holds locks. It owns the mark by which others find a connection: its application's name,
-//! which the same user may see.
+//! Whose a connection is, and who holds locks. It owns the mark by which others find a connection: its application's
+//! name, which the same user may see.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::database::server::{Failure, SeenSession, Session};
 const SHOWN: usize = 3;
 
 /// What is told of a connection.
-const SEEN: &str = "a.pid, a.usename, coalesce(host(a.client_addr), 'the server itself'), to_char(a.xact_start AT TIME ZONE \
+const SEEN: &str = "a.pid, a.usename, coalesce(host(a.client_addr), 'the server itself'), to_char(a.xact_start AT TIME \
+                    ZONE \
                     'UTC', 'YYYY-MM-DD HH24:MI:SS')";
 
 fn mark_name(owner: &str) -> String {
@@ -40,11 +41,13 @@ pub(super) async fn end_session(session: &mut dyn Session, owner: &str, id: &str
     session.query(&query).await.map(drop)
 }
 
-/// Who has transactions open that have touched `tables`: locks of rows are not to be seen, but go with one of the table.
+/// Who has transactions open that have touched `tables`: locks of rows are not to be seen, but go with one of the
+/// table.
 pub(super) async fn holders(session: &mut dyn Session, tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
     let tables: Vec<String> = tables.iter().map(|table| format!("to_regclass({})", literal(table))).collect();
     let query = format!(
-        "SELECT DISTINCT {SEEN} FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.granted AND l.locktype = \
+        "SELECT DISTINCT {SEEN} FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.granted AND \
+         l.locktype = \
          'relation' AND l.relation IN ({}) AND l.database = (SELECT oid FROM pg_database WHERE datname = \
          current_database()) AND l.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL ORDER BY 4 LIMIT {SHOWN}",
         tables.join(", ")

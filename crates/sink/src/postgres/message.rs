@@ -65,8 +65,8 @@ fn refusal(told: &DbError, code: &str, reason: String) -> Refusal {
     }
 }
 
-/// Whether a row of a `COPY` is refused for its own values: their form, a null, a condition. A trigger, which may look at
-/// other rows, adds lines to the context.
+/// Whether a row of a `COPY` is refused for its own values: their form, a null, a condition. A trigger, which may look
+/// at other rows, adds lines to the context.
 fn is_of_row_alone(code: &str, context: &str) -> bool {
     let of_values = code.starts_with("22") || ["23502", "23514"].contains(&code);
     of_values && context.starts_with("COPY ") && !context.contains('\n')

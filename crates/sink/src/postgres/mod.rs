@@ -1,7 +1,8 @@
 //! The sink of PostgreSQL: rows by binary `COPY`, or by `COPY` of text where a column's type has no binary form here.
 //!
-//! `session.rs` is a connection and its bulk path, `marks.rs` whose it is, `binary.rs` the rows in binary form, `table.rs`
-//! knows types and writes the statements, `message.rs` says what went wrong. How a load goes is `database`'s.
+//! `session.rs` is a connection and its bulk path, `marks.rs` whose it is, `binary.rs` the rows in binary form,
+//! `table.rs` knows types and writes the statements, `message.rs` says what went wrong. How a load goes is
+//! `database`'s.
 
 mod binary;
 mod marks;
@@ -240,7 +241,8 @@ impl Server for Postgres {
         })
     }
 
-    /// One of the same name would stand inside of the former one, which stays, and the server has room for some thousands.
+    /// One of the same name would stand inside of the former one, which stays, and the server has room for some
+    /// thousands.
     fn next_savepoint(&self) -> &'static str {
         "RELEASE SAVEPOINT millstream; SAVEPOINT millstream"
     }
@@ -288,8 +290,10 @@ impl Server for Postgres {
 
     fn create_ledger(&self, table: &str) -> String {
         format!(
-            "CREATE TABLE {table} (load_key char(64) NOT NULL, unit_key char(64) NOT NULL, chunk bigint NOT NULL, attempt \
-             char(16) NOT NULL, note text, written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (load_key, unit_key, \
+            "CREATE TABLE {table} (load_key char(64) NOT NULL, unit_key char(64) NOT NULL, chunk bigint NOT NULL, \
+             attempt \
+             char(16) NOT NULL, note text, written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (load_key, \
+             unit_key, \
              chunk)); COMMENT ON TABLE {table} IS {}",
             table::literal(&ledger_version::mark())
         )

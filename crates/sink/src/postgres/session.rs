@@ -19,8 +19,8 @@ use crate::database::spec::DatabaseSpec;
 /// Bytes that are handed on at a time.
 const PIECE: usize = 256 << 10;
 
-/// Keeps the server from ending a connection that has nothing to do until all rows have come, and a statement that moves all
-/// of them, whatever it was told to do with other people's. Older servers do not know all of these settings.
+/// Keeps the server from ending a connection that has nothing to do until all rows have come, and a statement that
+/// moves all of them, whatever it was told to do with other people's. Older servers do not know all of these settings.
 const STAY: &str = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('idle_session_timeout', \
                     'idle_in_transaction_session_timeout', 'statement_timeout', 'transaction_timeout')";
 

@@ -151,11 +151,12 @@ pub(super) fn key_statement(table: &str, spec: &DatabaseSpec) -> String {
     format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", quoted_list(&spec.key))
 }
 
-/// The statement that gives the key of a new table the name that it would have had, unless that is another's: of a table that
-/// was renamed, whose key was not.
+/// The statement that gives the key of a new table the name that it would have had, unless that is another's: of a
+/// table that was renamed, whose key was not.
 pub(super) fn rename_key(key: &str, name: &str, beside: &str) -> String {
     format!(
-        "DO $millstream$ BEGIN IF to_regclass({}) IS NULL THEN ALTER INDEX IF EXISTS {key} RENAME TO {}; END IF; END $millstream$",
+        "DO $millstream$ BEGIN IF to_regclass({}) IS NULL THEN ALTER INDEX IF EXISTS {key} RENAME TO {}; END IF; END \
+         $millstream$",
         literal(beside),
         quoted(name)
     )
@@ -238,7 +239,8 @@ pub(super) async fn missing_rights(
             _ => {
                 let names: Vec<String> = columns.iter().map(|name| literal(name)).collect();
                 format!(
-                    "SELECT name FROM unnest(ARRAY[{}]::text[]) name WHERE NOT has_column_privilege({}::regclass, name, \
+                    "SELECT name FROM unnest(ARRAY[{}]::text[]) name WHERE NOT has_column_privilege({}::regclass, \
+                     name, \
                      '{word}')",
                     names.join(", "),
                     literal(table)
@@ -282,7 +284,8 @@ async fn place_for(session: &mut dyn Session, table: &str) -> Result<(), Failure
 /// The conditions on rows, as the server declares them.
 async fn checks(session: &mut dyn Session, oid: &str) -> Result<Vec<String>, Failure> {
     let query = format!(
-        "SELECT format('CONSTRAINT %I %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE conrelid = {oid} AND contype = 'c'"
+        "SELECT format('CONSTRAINT %I %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE conrelid = \
+         {oid} AND contype = 'c'"
     );
     Ok(session.query(&query).await?.into_iter().flatten().flatten().collect())
 }
@@ -292,10 +295,14 @@ async fn checks(session: &mut dyn Session, oid: &str) -> Result<Vec<String>, Fai
 /// quoted, with their schema.
 pub(super) async fn indexes(session: &mut dyn Session, table: &str) -> Result<Vec<Index>, Failure> {
     let query = format!(
-        "SELECT format('%I.%I', n.nspname, x.relname), pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class x ON x.oid = \
-         i.indexrelid JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {} \
-         AND c.relname = {} AND c.relkind = 'r' AND NOT i.indisunique AND i.indisvalid AND NOT i.indisclustered AND NOT \
-         i.indisreplident AND x.reltablespace = 0 AND NOT EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conindid = x.oid) \
+        "SELECT format('%I.%I', n.nspname, x.relname), pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class x \
+         ON x.oid = \
+         i.indexrelid JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE \
+         n.nspname = {} \
+         AND c.relname = {} AND c.relkind = 'r' AND NOT i.indisunique AND i.indisvalid AND NOT i.indisclustered AND \
+         NOT \
+         i.indisreplident AND x.reltablespace = 0 AND NOT EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conindid = \
+         x.oid) \
          AND obj_description(x.oid, 'pg_class') IS NULL AND NOT EXISTS (SELECT 1 FROM pg_inherits h WHERE h.inhrelid = \
          x.oid) ORDER BY 1",
         schema_of(table),
@@ -312,10 +319,13 @@ pub(super) async fn indexes(session: &mut dyn Session, table: &str) -> Result<Ve
 /// What would be lost, or left behind, if the table were dropped.
 async fn dependents(session: &mut dyn Session, oid: &str) -> Result<Vec<String>, Failure> {
     let query = format!(
-        "SELECT DISTINCT 'the view ' || v.relname FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class v ON \
+        "SELECT DISTINCT 'the view ' || v.relname FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class \
+         v ON \
          v.oid = r.ev_class WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND \
-         d.refobjid = {oid} AND v.oid <> {oid} UNION SELECT 'a foreign key of table ' || c.relname FROM pg_constraint k \
-         JOIN pg_class c ON c.oid = k.conrelid WHERE k.contype = 'f' AND k.confrelid = {oid} AND k.conrelid <> {oid} ORDER \
+         d.refobjid = {oid} AND v.oid <> {oid} UNION SELECT 'a foreign key of table ' || c.relname FROM pg_constraint \
+         k \
+         JOIN pg_class c ON c.oid = k.conrelid WHERE k.contype = 'f' AND k.confrelid = {oid} AND k.conrelid <> {oid} \
+         ORDER \
          BY 1"
     );
     Ok(session.query(&query).await?.into_iter().flatten().flatten().collect())
@@ -323,9 +333,12 @@ async fn dependents(session: &mut dyn Session, oid: &str) -> Result<Vec<String>,
 
 async fn columns(session: &mut dyn Session, oid: &str) -> Result<Vec<ColumnFacts>, Failure> {
     let query = format!(
-        "SELECT attname, format_type(atttypid, atttypmod), CASE typtype WHEN 'd' THEN format_type(typbasetype, typtypmod) ELSE \
-         format_type(atttypid, atttypmod) END, attnotnull, atthasdef OR attidentity <> '', attgenerated <> '' OR attidentity = \
-         'a' FROM pg_attribute JOIN pg_type t ON t.oid = atttypid WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped \
+        "SELECT attname, format_type(atttypid, atttypmod), CASE typtype WHEN 'd' THEN format_type(typbasetype, \
+         typtypmod) ELSE \
+         format_type(atttypid, atttypmod) END, attnotnull, atthasdef OR attidentity <> '', attgenerated <> '' OR \
+         attidentity = \
+         'a' FROM pg_attribute JOIN pg_type t ON t.oid = atttypid WHERE attrelid = {oid} AND attnum > 0 AND NOT \
+         attisdropped \
          ORDER BY attnum"
     );
     let rows = session.query(&query).await?;
@@ -353,7 +366,8 @@ async fn columns(session: &mut dyn Session, oid: &str) -> Result<Vec<ColumnFacts
 async fn unique_keys(session: &mut dyn Session, oid: &str) -> Result<Vec<Vec<String>>, Failure> {
     let query = format!(
         "SELECT i.indexrelid, a.attname FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS \
-         k(attribute, place) JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attribute WHERE i.indrelid = \
+         k(attribute, place) JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attribute WHERE \
+         i.indrelid = \
          {oid} AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL AND \
          k.place <= i.indnkeyatts ORDER BY 1, k.place"
     );

@@ -69,8 +69,12 @@ async fn every_type_has_its_column_and_value_in_either_form() {
         assert_eq!(statement.ends_with("(FORMAT binary)"), !with_text, "{statement}");
         load(&sink, std::slice::from_ref(&batch)).await.expect("it loads");
         assert_eq!(
-            database.query("SELECT truth, tiny, middle, large, single, \"double\", exact, word, bytes, day, time FROM t WHERE truth"),
-            ["t\t-7\t-2147483648\t18446744073709551615\t0.1\t-Infinity\t-125.000001\ta\t\\x00ff095c\t1969-12-31\t01:00:00.000001"]
+            database.query(
+                "SELECT truth, tiny, middle, large, single, \"double\", exact, word, bytes, day, time FROM \
+                            t WHERE truth"
+            ),
+            ["t\t-7\t-2147483648\t18446744073709551615\t0.1\t-Infinity\t-125.000001\ta\t\\x00ff095c\t1969-12-31\t\
+                 01:00:00.000001"]
         );
         assert_eq!(
             database.query("SET timezone = 'UTC'; SELECT micro, zoned, list FROM t WHERE truth"),
@@ -84,15 +88,15 @@ async fn every_type_has_its_column_and_value_in_either_form() {
             ["1"]
         );
         let types = database.query(
-            "SELECT string_agg(format_type(atttypid, atttypmod), ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = \
+            "SELECT string_agg(format_type(atttypid, atttypmod), ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid \
+             = \
              't'::regclass AND attnum BETWEEN 1 AND 15",
         );
         assert_eq!(
             types,
-            [
-                "boolean smallint integer numeric(20,0) real double precision numeric(20,6) text text bytea date time without \
-              time zone timestamp without time zone timestamp with time zone jsonb"
-            ]
+            ["boolean smallint integer numeric(20,0) real double precision numeric(20,6) text text bytea date time \
+                 without \
+              time zone timestamp without time zone timestamp with time zone jsonb"]
         );
         sink.check(batch.schema()).await.expect("its own table fits");
         load(&sink, &[batch]).await.expect("it loads again");
@@ -103,7 +107,8 @@ async fn every_type_has_its_column_and_value_in_either_form() {
 #[tokio::test(flavor = "multi_thread")]
 async fn columns_of_other_types_are_read_from_text() {
     let database = database(
-        "CREATE TYPE mood AS ENUM ('glad', 'sad'); CREATE TABLE t (id BIGINT, who UUID, how mood, seen TIMESTAMPTZ, tags \
+        "CREATE TYPE mood AS ENUM ('glad', 'sad'); CREATE TABLE t (id BIGINT, who UUID, how mood, seen TIMESTAMPTZ, \
+         tags \
          TEXT[], address INET)",
     );
     let texts = |name, values: [&str; 2]| (name, Arc::new(StringArray::from(values.to_vec())) as ArrayRef, true);
@@ -216,7 +221,8 @@ async fn a_schema_can_be_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_depends_on_a_table_keeps_it_from_being_replaced() {
     let database = database(
-        "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); CREATE VIEW seen AS SELECT id FROM t; CREATE TABLE child (id \
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); CREATE VIEW seen AS SELECT id FROM t; CREATE TABLE child \
+         (id \
          BIGINT REFERENCES t)",
     );
     let errors = checked(&database.sink(json!({"mode": "replace"})), &people(&[])).await;
@@ -247,8 +253,10 @@ async fn the_key_of_a_table_that_was_renamed_is_in_nobodys_way() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trigger_that_leaves_rows_out_is_noticed() {
     let database = database(
-        "CREATE TABLE t (id BIGINT, name TEXT); CREATE FUNCTION skip() RETURNS trigger AS 'BEGIN IF NEW.id = 2 THEN RETURN \
-         NULL; END IF; RETURN NEW; END' LANGUAGE plpgsql; CREATE TRIGGER skipping BEFORE INSERT ON t FOR EACH ROW EXECUTE \
+        "CREATE TABLE t (id BIGINT, name TEXT); CREATE FUNCTION skip() RETURNS trigger AS 'BEGIN IF NEW.id = 2 THEN \
+         RETURN \
+         NULL; END IF; RETURN NEW; END' LANGUAGE plpgsql; CREATE TRIGGER skipping BEFORE INSERT ON t FOR EACH ROW \
+         EXECUTE \
          FUNCTION skip()",
     );
     let error = load(&database.sink(json!({})), &[many(0..5)]).await.expect_err("2 is missing");
@@ -318,7 +326,8 @@ async fn what_a_dead_load_of_another_user_left_stops_nobody() {
     database.query("CREATE TABLE _millstream_0123456789abcdef_rows (id INT)");
     let user = format!("other{}", database.name);
     database.query(&format!(
-        "CREATE USER {user} PASSWORD '{PASSWORD}'; GRANT ALL ON SCHEMA public TO {user}; GRANT SELECT, INSERT ON t TO {user}"
+        "CREATE USER {user} PASSWORD '{PASSWORD}'; GRANT ALL ON SCHEMA public TO {user}; GRANT SELECT, INSERT ON t TO \
+         {user}"
     ));
     let url = database.url.replace(USER, &user);
     for settings in [json!({}), json!({"connections": 2})] {
@@ -424,12 +433,14 @@ async fn a_deadlock_can_be_tried_again() {
     assert_eq!(database.rows(), ["1\ta", "2\tb"]);
 }
 
-/// A server that ends connections which have nothing to do, and statements that take long, does not end those of a load.
+/// A server that ends connections which have nothing to do, and statements that take long, does not end those of a
+/// load.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
     let database = database("CREATE TABLE t (id BIGINT, name VARCHAR(20))");
     database.query(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.6); RETURN NEW; END'; CREATE \
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.6); RETURN NEW; END'; \
+         CREATE \
          TRIGGER slow BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION slow()",
     );
     for setting in ["idle_session_timeout", "idle_in_transaction_session_timeout", "statement_timeout"] {

@@ -389,7 +389,8 @@ impl Worker {
         move |error| sqlite_error(what, &self.shown, spec, &error)
     }
 
-    /// Opens the database if this is its first load, and makes the load's table ready. Whether its rows are there already.
+    /// Opens the database if this is its first load, and makes the load's table ready. Whether its rows are there
+    /// already.
     fn join(&mut self, load: u64, mut loading: Loading) -> Result<bool> {
         if self.connection.is_none() {
             self.begin(&loading.spec)?;
@@ -621,7 +622,8 @@ fn set_up(connection: &mut Connection, patience: &Patience, budget: &Arc<Budget>
     connection.pragma_update(None, "foreign_keys", false)?;
     let cache = give_cache(connection, budget)?;
     connection.execute_batch("BEGIN IMMEDIATE")?;
-    // Pages that cannot be written out since somebody reads are kept; waiting for that would stop the load at each of them.
+    // Pages that cannot be written out since somebody reads are kept; waiting for that would stop the load at each of
+    // them.
     connection.busy_handler(None::<fn(i32) -> bool>)?;
     Ok(cache)
 }
@@ -815,8 +817,8 @@ pub(super) fn insert_narrowed(
     Ok(all)
 }
 
-/// Inserts the rows of a batch behind the savepoint `part`. The table in which rows are gathered does not check them; so
-/// that is done while they are known one by one.
+/// Inserts the rows of a batch behind the savepoint `part`. The table in which rows are gathered does not check them;
+/// so that is done while they are known one by one.
 fn insert_tried(connection: &Connection, loading: &Loading, shown: &str, batch: &RecordBatch) -> Result<Inserted> {
     if loading.tried {
         insert_batch(connection, loading, shown, batch, Destination::Trial)?;

@@ -1,9 +1,9 @@
-//! The ledger in a SQLite database: rows chunk by chunk, each delivery in one transaction with the notes of its chunks. It
-//! owns that transaction; what a ledger is for stands in [`millstream_core::sink`], how rows are inserted in
+//! The ledger in a SQLite database: rows chunk by chunk, each delivery in one transaction with the notes of its chunks.
+//! It owns that transaction; what a ledger is for stands in [`millstream_core::sink`], how rows are inserted in
 //! `database.rs`.
 //!
-//! One connection writes, one delivery at a time, as SQLite has it. An answer cannot be lost: a commit that was not told
-//! has not returned.
+//! One connection writes, one delivery at a time, as SQLite has it. An answer cannot be lost: a commit that was not
+//! told has not returned.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -186,7 +186,8 @@ fn known_loads(connection: &Connection) -> rusqlite::Result<Vec<KnownLoad>> {
         return Ok(Vec::new());
     }
     let mut query = connection.prepare(
-        "SELECT max(note), count(*) - 1, max(0, unixepoch() - unixepoch(max(written_at))) FROM _millstream_ledger GROUP BY \
+        "SELECT max(note), count(*) - 1, max(0, unixepoch() - unixepoch(max(written_at))) FROM _millstream_ledger \
+         GROUP BY \
          load_key ORDER BY 3, 1",
     )?;
     let rows = query.query_map([], |row| {
@@ -267,7 +268,8 @@ impl Book {
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
 
-    /// Makes the table ready and enters the load, if this is the first delivery; whether the load is still in the ledger.
+    /// Makes the table ready and enters the load, if this is the first delivery; whether the load is still in the
+    /// ledger.
     fn enter(&self, connection: &Connection) -> Result<bool> {
         if !self.ready.load(Ordering::Relaxed) {
             let schema = self.loading.schema();

@@ -1,7 +1,8 @@
 //! The SQLite sink: rows into a table, in one transaction, so that nothing is seen of them before all are there.
 //!
 //! `table.rs` knows the table and writes the statements, `values.rs` turns Arrow values into SQLite's, `database.rs`
-//! holds the connection, `ledger.rs` loads chunk by chunk, `patience.rs` waits for locks, `message.rs` says what went wrong.
+//! holds the connection, `ledger.rs` loads chunk by chunk, `patience.rs` waits for locks, `message.rs` says what went
+//! wrong.
 
 mod database;
 mod ledger;
@@ -190,7 +191,8 @@ impl SqliteSink {
         {
             faults.push(crate::shared::path_error("write to", &self.path, &std::io::Error::from(cause)));
         }
-        // What a killed process has left half written is taken back by whoever reads, who has to be able to write for that.
+        // What a killed process has left half written is taken back by whoever reads, who has to be able to write for
+        // that.
         let mut journal = self.path.clone().into_os_string();
         journal.push("-journal");
         let access = match Path::new(&journal).exists() && faults.is_empty() {

@@ -17,32 +17,32 @@ pub struct SqliteSpec {
     /// What happens to the rows that the table has.
     #[serde(default)]
     pub mode: Mode,
-    /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` and `ignore`
-    /// go by.
+    /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` and
+    /// `ignore` go by.
     #[serde(default)]
     pub key: Vec<String>,
     /// Which of several rows with one key stays, for `merge` and `ignore`: the first in this order, such as
-    /// `[changed_at desc]`. Without it the last to arrive stays in `merge`, and the first in `ignore`. With it, the rows are
-    /// gathered in a table of ours first.
+    /// `[changed_at desc]`. Without it the last to arrive stays in `merge`, and the first in `ignore`. With it, the
+    /// rows are gathered in a table of ours first.
     #[serde(default)]
     pub order_by: Vec<String>,
-    /// Whether the indexes of a table that is there wait for the rows: they are dropped, and built again when all rows are in
-    /// it. Keys, and others that no two rows may share, stay. The rows become visible at once then.
+    /// Whether the indexes of a table that is there wait for the rows: they are dropped, and built again when all rows
+    /// are in it. Keys, and others that no two rows may share, stay. The rows become visible at once then.
     #[serde(default)]
     pub defer_indexes: bool,
-    /// Whether all rows appear at once, also with `append`, rather than chunk by chunk, each exactly once. A run that stops
-    /// then has loaded nothing, and `--resume` begins anew.
+    /// Whether all rows appear at once, also with `append`, rather than chunk by chunk, each exactly once. A run that
+    /// stops then has loaded nothing, and `--resume` begins anew.
     #[serde(default)]
     pub atomic: bool,
     /// What happens if the table that is there lacks columns of the rows.
     #[serde(default)]
     pub schema: SchemaChange,
-    /// SQL statements, in the transaction of the load, and commands (`{command: [program, argument]}`) that run before the table
-    /// is looked at. The rows become visible at once then.
+    /// SQL statements, in the transaction of the load, and commands (`{command: [program, argument]}`) that run before
+    /// the table is looked at. The rows become visible at once then.
     #[serde(default)]
     pub before: Vec<Action>,
-    /// SQL statements, in the transaction of the load, and commands that run when all rows are in the table, before they are
-    /// committed. The rows become visible at once then.
+    /// SQL statements, in the transaction of the load, and commands that run when all rows are in the table, before
+    /// they are committed. The rows become visible at once then.
     #[serde(default)]
     pub after: Vec<Action>,
     /// How long to wait while another process holds the database.

@@ -183,8 +183,8 @@ impl Destination {
     }
 }
 
-/// The statement that inserts `rows` rows. `OR ABORT` outweighs an `ON CONFLICT IGNORE` of the table, which would drop rows
-/// silently.
+/// The statement that inserts `rows` rows. `OR ABORT` outweighs an `ON CONFLICT IGNORE` of the table, which would drop
+/// rows silently.
 pub(super) fn insert_statement(spec: &SqliteSpec, schema: &SchemaRef, rows: usize, into: Destination) -> String {
     let count = schema.fields().len();
     let values = format!("({})", vec!["?"; count].join(", "));
@@ -238,8 +238,8 @@ pub(super) fn gathering_statements(spec: &SqliteSpec, schema: &SchemaRef) -> Vec
     ]
 }
 
-/// The statement that moves gathered rows into the table. They go in the order in which the row that stays is the last to
-/// change one, or the first to be there: so the table itself says what is one key.
+/// The statement that moves gathered rows into the table. They go in the order in which the row that stays is the last
+/// to change one, or the first to be there: so the table itself says what is one key.
 pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String {
     let first_stays = spec.mode == Mode::Ignore;
     let ordered = |order: &Order| {
@@ -278,8 +278,8 @@ pub(super) fn evolving(
     Ok(add.collect())
 }
 
-/// Whether rows that are there already are left out: to ignore them is what was asked for, and a merge has nothing to change
-/// in them if they are nothing but keys.
+/// Whether rows that are there already are left out: to ignore them is what was asked for, and a merge has nothing to
+/// change in them if they are nothing but keys.
 fn drops_rows(spec: &SqliteSpec, schema: &SchemaRef) -> bool {
     match spec.mode {
         Mode::Ignore => true,
@@ -305,7 +305,8 @@ fn is_key(spec: &SqliteSpec, name: &str) -> bool {
 pub(super) fn indexes(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<Vec<(String, String)>> {
     // SQLite keeps the statement's beginning in capitals; what it makes for keys has no statement.
     let mut query = connection.prepare(
-        "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND lower(tbl_name) = lower(?1) AND sql LIKE 'CREATE INDEX %' \
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND lower(tbl_name) = lower(?1) AND sql LIKE 'CREATE \
+         INDEX %' \
          ORDER BY name",
     )?;
     let indexes = query.query_map([&spec.table], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -385,7 +386,8 @@ pub(super) fn watched(connection: &Connection, spec: &SqliteSpec, schema: &Schem
 /// Whether the table checks more in a row than its keys: a null, a condition, a type, a trigger.
 pub(super) fn checks_rows(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<bool> {
     let query = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE lower(tbl_name) = lower(?1) AND (type = 'trigger' OR \
-                 (type = 'table' AND sql LIKE '%CHECK%'))) OR EXISTS (SELECT 1 FROM pragma_table_xinfo(?1) WHERE \"notnull\" \
+                 (type = 'table' AND sql LIKE '%CHECK%'))) OR EXISTS (SELECT 1 FROM pragma_table_xinfo(?1) WHERE \
+                 \"notnull\" \
                  AND pk = 0) OR EXISTS (SELECT 1 FROM pragma_table_list(?1) WHERE strict)";
     connection.query_row(query, [&spec.table], |row| row.get(0))
 }

@@ -209,7 +209,8 @@ async fn an_order_says_which_of_the_rows_with_one_key_stays() {
     for (mode, id_of_two) in [("merge", "Integer(9)"), ("ignore", "Integer(0)")] {
         // The table itself says what is one key.
         let (_folder, path) = database(
-            "CREATE TABLE t (name TEXT COLLATE NOCASE PRIMARY KEY, id INT, note TEXT); INSERT INTO t VALUES ('two', 0, 'kept')",
+            "CREATE TABLE t (name TEXT COLLATE NOCASE PRIMARY KEY, id INT, note TEXT); INSERT INTO t VALUES ('two', 0, \
+             'kept')",
         );
         let settings = json!({"table": "t", "mode": mode, "key": ["name"], "order_by": ["id desc"]});
         let sink = sink(&path, settings);
@@ -802,11 +803,13 @@ fn explain_shows_the_statements() {
     );
     assert_eq!(
         describe(json!({"table": "t", "mode": "ignore", "key": ["id"], "order_by": ["name desc"]})),
-        "INSERT OR ABORT INTO \"t\" (\"id\", \"name\") SELECT \"id\", \"name\" FROM \"_millstream_rows_t\" WHERE true ORDER \
+        "INSERT OR ABORT INTO \"t\" (\"id\", \"name\") SELECT \"id\", \"name\" FROM \"_millstream_rows_t\" WHERE true \
+         ORDER \
          BY \"name\" IS NULL, \"name\" DESC, rowid ON CONFLICT (\"id\") DO NOTHING"
     );
     assert_eq!(
         describe(json!({"table": "t", "mode": "merge", "key": ["id"]})),
-        "INSERT OR ABORT INTO \"t\" (\"id\", \"name\") VALUES (?, ?) ON CONFLICT (\"id\") DO UPDATE SET \"name\" = excluded.\"name\""
+        "INSERT OR ABORT INTO \"t\" (\"id\", \"name\") VALUES (?, ?) ON CONFLICT (\"id\") DO UPDATE SET \"name\" = \
+         excluded.\"name\""
     );
 }

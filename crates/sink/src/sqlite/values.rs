@@ -266,8 +266,8 @@ fn formatted(values: &ArrayFormatter, row: usize, column: &str) -> Result<String
     text.map_err(|error| Error::data("a value cannot be written as text").column(column).cause(error))
 }
 
-/// Timestamps. Arrow's own way to write them, which reads its pattern anew for each, takes a third of what SQLite needs for
-/// the whole row.
+/// Timestamps. Arrow's own way to write them, which reads its pattern anew for each, takes a third of what SQLite needs
+/// for the whole row.
 struct Times<'a> {
     values: ScalarBuffer<i64>,
     per_second: i64,

@@ -4,8 +4,9 @@
 //!  list   the key's least and greatest value ─▶ ranges of it, one a unit; and one view of the data for all of them
 //!  read   SELECT the columns that are used … WHERE the range ─▶ batches
 //! ```
-//! `kind.rs` is what the kinds of databases have in common, `query.rs` what is read as SQL, `parts.rs` cuts the key, `rows.rs` gathers values into batches, `postgres.rs`,
-//! `mysql.rs` and `sqlite.rs` are the kinds of databases. Where a server is and who logs in is `millstream-database`'s.
+//! `kind.rs` is what the kinds of databases have in common, `query.rs` what is read as SQL, `parts.rs` cuts the key,
+//! `rows.rs` gathers values into batches, `postgres.rs`, `mysql.rs` and `sqlite.rs` are the kinds of databases. Where a
+//! server is and who logs in is `millstream-database`'s.
 
 mod kind;
 mod mysql;

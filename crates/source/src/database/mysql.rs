@@ -1,9 +1,9 @@
-//! Reading from MySQL and MariaDB: prepared statements, whose answers come row by row in binary form, so that floats keep
-//! all their digits.
+//! Reading from MySQL and MariaDB: prepared statements, whose answers come row by row in binary form, so that floats
+//! keep all their digits.
 //!
-//! These servers cannot hand a snapshot on. So the connections begin theirs while nobody can write: for a table while it is
-//! locked for reading, which takes a moment; for a query, whose tables are not known, while all tables are. Where the user
-//! may not lock, all rows come over one connection, which has one snapshot by itself.
+//! These servers cannot hand a snapshot on. So the connections begin theirs while nobody can write: for a table while
+//! it is locked for reading, which takes a moment; for a query, whose tables are not known, while all tables are. Where
+//! the user may not lock, all rows come over one connection, which has one snapshot by itself.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,8 +29,8 @@ use super::query::{Query, list};
 use super::rows::{Cell, Gathering, decimal};
 use super::spec::ServerRead;
 
-/// Times have no zone but UTC, a query may take its time to be read (MariaDB and MySQL call its limit by different names), and
-/// a lock that is not given soon is done without: whoever waits for one keeps others waiting.
+/// Times have no zone but UTC, a query may take its time to be read (MariaDB and MySQL call its limit by different
+/// names), and a lock that is not given soon is done without: whoever waits for one keeps others waiting.
 const SETTINGS: [&str; 2] = [
     "SET SESSION time_zone = '+00:00', net_write_timeout = 3600, wait_timeout = 604800, lock_wait_timeout = 10 \
      /*M!100101 , max_statement_time = 0 */ /*!50708 , max_execution_time = 0 */",
@@ -271,7 +271,8 @@ fn told(place: &Place, fault: mysql_async::Error) -> Error {
     }
 }
 
-/// A connection for one part. It goes back to the others that have the same view when the part has been read to its end.
+/// A connection for one part. It goes back to the others that have the same view when the part has been read to its
+/// end.
 struct Lent {
     session: Option<Session>,
     view: Option<Arc<View>>,

@@ -83,8 +83,8 @@ fn cannot_be_cut(name: &str) -> Error {
         .hint("`split_by` names a number, a date or a time; without it all rows come over one connection")
 }
 
-/// The conditions by which the rows of `query` are cut as `spec` says, as `session` finds them; `None` if there is no key to
-/// cut them by.
+/// The conditions by which the rows of `query` are cut as `spec` says, as `session` finds them; `None` if there is no
+/// key to cut them by.
 pub(super) async fn of_query(session: &mut impl Keys, spec: &ServerRead, query: &Query) -> Result<Option<Vec<String>>> {
     let name = match (&spec.split_by, query.table()) {
         (Some(name), _) => Some(name.clone()),
@@ -103,8 +103,8 @@ pub(super) async fn of_query(session: &mut impl Keys, spec: &ServerRead, query: 
 }
 
 /// The conditions by which the rows are cut into parts, from the key's least and greatest value. All rows meet exactly
-/// one of them: the first and the last range are open, and rows without a key are in the first. None if the rows are one
-/// part.
+/// one of them: the first and the last range are open, and rows without a key are in the first. None if the rows are
+/// one part.
 fn conditions(name: &str, key: Key, least: &str, greatest: &str, connections: usize) -> Vec<String> {
     let (Some(least), Some(greatest)) = (key.number(least), key.number(greatest)) else { return Vec::new() };
     let width = greatest.saturating_sub(least);

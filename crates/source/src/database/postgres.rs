@@ -1,7 +1,8 @@
 //! Reading from PostgreSQL: `COPY … TO STDOUT` in binary form, all parts as of one snapshot.
 //!
-//! The first connection exports its snapshot and stays as long as the source; those that read take it over. Each column is
-//! cast to the type that its Arrow type stands for, so that the bytes are of a form that is known; what has none is text.
+//! The first connection exports its snapshot and stays as long as the source; those that read take it over. Each column
+//! is cast to the type that its Arrow type stands for, so that the bytes are of a form that is known; what has none is
+//! text.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -78,10 +79,12 @@ async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Se
     let (client, mover) = connect(&place, spec.connect_timeout).await?;
     let session = Session { client, mover, place };
     let take = snapshot.map(|name| format!("; SET TRANSACTION SNAPSHOT '{name}'")).unwrap_or_default();
-    // Whatever limits there are for other people's statements (older servers do not know all of them), but for a lock that this
-    // job itself may hold.
-    let settings = "SET TimeZone = 'UTC'; SET lock_timeout = '10min'; SET datestyle = 'ISO'; SET client_min_messages = 'warning'; SELECT set_config(name, \
-                    '0', false) FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout', 'statement_timeout', \
+    // Whatever limits there are for other people's statements (older servers do not know all of them), but for a lock
+    // that this job itself may hold.
+    let settings = "SET TimeZone = 'UTC'; SET lock_timeout = '10min'; SET datestyle = 'ISO'; SET client_min_messages = \
+                    'warning'; SELECT set_config(name, \
+                    '0', false) FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout', \
+                    'statement_timeout', \
                     'transaction_timeout')";
     session.query(settings).await?;
     let begin = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{take}");

@@ -15,9 +15,9 @@ pub struct ServerRead {
     /// A query, instead of a table.
     #[schemars(length(min = 1))]
     pub query: Option<String>,
-    /// The column by whose values the rows are cut into parts that several connections read: a number, a date or a time.
-    /// By default it is the primary key of the table, if that is one such column. Without one, all rows come over one
-    /// connection.
+    /// The column by whose values the rows are cut into parts that several connections read: a number, a date or a
+    /// time. By default it is the primary key of the table, if that is one such column. Without one, all rows come over
+    /// one connection.
     #[schemars(length(min = 1))]
     pub split_by: Option<String>,
     /// How many connections read at once, from 1 to 64.

@@ -1,7 +1,8 @@
 //! Reading from SQLite: one statement on a thread that may block, which hands its batches on.
 //!
-//! SQLite's columns have no types, only its values do. So the first rows are looked at, and what they hold is the column's
-//! type: whole numbers, numbers with a fraction, text or bytes. A later value of another kind is an error with its row.
+//! SQLite's columns have no types, only its values do. So the first rows are looked at, and what they hold is the
+//! column's type: whole numbers, numbers with a fraction, text or bytes. A later value of another kind is an error with
+//! its row.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -157,7 +157,8 @@ fn mysql_types_are_exact() {
             -123456789.125, 999.99, -12345678901234567890123456789012345.5, 2155, '1000-01-01', '23:59:59.999999', \
             '9999-12-31 23:59:59.000001', '2005-06-01 12:00:00.25', 'a\\tb\\né', 'x', x'00ff', \
             'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{\"a\": [1]}', 'bad', b'100000000001'), \
-            (NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL)",
+            (NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,\
+            NULL)",
     );
     let seen = seen(&server.url(&database), json!({"table": "t"})).expect("rows");
     assert_eq!(
@@ -426,7 +427,8 @@ fn a_user_who_may_not_lock_reads_by_one_connection() {
         &database,
         &format!(
             "CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t SELECT seq FROM seq_1_to_5000; \
-             CREATE USER 'reader_{database}'@'%' IDENTIFIED BY 'r'; GRANT SELECT ON {database}.* TO 'reader_{database}'@'%'"
+             CREATE USER 'reader_{database}'@'%' IDENTIFIED BY 'r'; GRANT SELECT ON {database}.* TO \
+             'reader_{database}'@'%'"
         ),
     );
     let url = server.url(&database).replace(&format!("{USER}:{PASSWORD}"), &format!("reader_{database}:r"));

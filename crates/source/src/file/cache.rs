@@ -1,8 +1,8 @@
 //! The page cache: how much of a file is in it, and letting go of what only we wanted there.
 //!
 //! Whoever streams more than fits into memory pushes everybody else's pages out, its own too, and gains nothing by it.
-//! So a file that was not in the cache at all is let go behind the reader, once the run has brought in more than half of
-//! the memory that was free. Less than that stays, for the next run.
+//! So a file that was not in the cache at all is let go behind the reader, once the run has brought in more than half
+//! of the memory that was free. Less than that stays, for the next run.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -13,8 +13,8 @@ use fs_err::File;
 use millstream_core::source::SourceContext;
 use rustix::fs::Advice;
 
-/// Counts `range` of `file`, which is about to be read, as bytes of the cache and of the disk; says whether nothing of it
-/// is in the cache. On a system that cannot tell nothing is counted.
+/// Counts `range` of `file`, which is about to be read, as bytes of the cache and of the disk; says whether nothing of
+/// it is in the cache. On a system that cannot tell nothing is counted.
 pub(crate) fn look(context: &SourceContext, file: &File, range: &Range<u64>) -> bool {
     let length = range.end - range.start;
     let Some(cached) = cached_bytes(file, range) else { return false };

@@ -85,8 +85,8 @@ pub(crate) struct Target {
 type Clients = Mutex<HashMap<(Id, String), Weak<Client>>>;
 
 impl Client {
-    /// The client for these settings, which the job file has in `block`; sources with the same ones share it. Blocks: it
-    /// reads certificates.
+    /// The client for these settings, which the job file has in `block`; sources with the same ones share it. Blocks:
+    /// it reads certificates.
     pub(crate) fn shared(spec: &HttpSpec, block: &'static str, io: &Handle) -> Result<Arc<Self>> {
         static CLIENTS: OnceLock<Clients> = OnceLock::new();
         let settings = serde_json::to_string(&(block, spec))
@@ -185,7 +185,8 @@ impl Client {
         self.ask(Question { method, url, headers, elsewhere, body, secrets }).await
     }
 
-    /// Asks, follows redirects (where nothing is changed by asking), and returns the answer if its status is 2xx or 416.
+    /// Asks, follows redirects (where nothing is changed by asking), and returns the answer if its status is 2xx or
+    /// 416.
     pub(crate) async fn ask(&self, question: Question) -> Result<Answer, Fault> {
         let mut url = question.url.clone();
         let mut seen = Vec::new();

@@ -311,7 +311,10 @@ fn redirects_are_followed_but_not_for_ever() {
 #[test]
 fn secrets_do_not_follow_to_another_host() {
     let tree = TempTree::new();
-    let secret = |name: &str| serde_json::json!({"secret": format!("file:{}", tree.file(name, format!("{name}-value\n")).display())});
+    let secret = |name: &str| {
+        let file = tree.file(name, format!("{name}-value\n"));
+        serde_json::json!({"secret": format!("file:{}", file.display())})
+    };
     let settings = serde_json::json!({
         "headers": {"x-api-key": secret("key"), "x-plain": "plain", "accept": "text/csv"},
         "auth": {"bearer": {"token": secret("token")}},

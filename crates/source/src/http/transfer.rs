@@ -281,8 +281,8 @@ impl Transfer {
         Some(Part { first: self.at, end: self.end, version })
     }
 
-    /// Compares the answer with what is known, and returns how many bytes at the beginning of its body are not
-    /// wanted, and where it ends, as far as that is told. `None` if the server serves no ranges and one was asked of it.
+    /// Compares the answer with what is known, and returns how many bytes at the beginning of its body are not wanted,
+    /// and where it ends, as far as that is told. `None` if the server serves no ranges and one was asked of it.
     fn accept(&mut self, response: &Answer) -> Result<Option<(u64, Option<u64>)>, Fault> {
         if let Some(packing) = header(response.headers(), &CONTENT_ENCODING).and_then(unknown_packing) {
             return Err(Fault::permanent(format!("the server sends it packed as `{packing}`, which is not read"))

@@ -1,9 +1,9 @@
 //! HTTP/1.1 without encryption, over connections that are kept: what many small objects come by.
 //!
-//! Their price is not their bytes but what surrounds them. The library's client gives each connection a task of its own,
-//! which is handed every request and hands back every answer and every piece of its body. Here a connection moves while
-//! whoever wants something of it waits, in that very task. The protocol itself is hyper's. Everything else (encryption,
-//! HTTP/2, proxies, bodies that are sent) is the library's client's.
+//! Their price is not their bytes but what surrounds them. The library's client gives each connection a task of its
+//! own, which is handed every request and hands back every answer and every piece of its body. Here a connection moves
+//! while whoever wants something of it waits, in that very task. The protocol itself is hyper's. Everything else
+//! (encryption, HTTP/2, proxies, bodies that are sent) is the library's client's.
 
 use std::collections::VecDeque;
 use std::fmt;

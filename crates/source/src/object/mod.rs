@@ -55,7 +55,8 @@ pub const S3: SourceEntry = SourceEntry {
     build: |settings| Ok(Arc::new(ObjectSource::<S3Spec>::new(crate::settings(settings)?))),
 };
 
-/// The most folders of a bucket that are listed at once: each answer has a thousand names, and objects are read meanwhile.
+/// The most folders of a bucket that are listed at once: each answer has a thousand names, and objects are read
+/// meanwhile.
 const LISTED_AT_ONCE: usize = 16;
 
 /// The source `gs`.
@@ -173,7 +174,8 @@ impl<K: Kind> Source for ObjectSource<K> {
         true
     }
 
-    /// A pattern is listed; the name of one object is a unit without asking, since its opening tells whether it is there.
+    /// A pattern is listed; the name of one object is a unit without asking, since its opening tells whether it is
+    /// there.
     fn list(&self, context: &SourceContext, pattern: &str) -> BoxStream<'static, Result<Unit>> {
         let (opener, context, pattern) = (self.opener(), context.clone(), pattern.to_owned());
         let lanes = self.connections().min(LISTED_AT_ONCE);

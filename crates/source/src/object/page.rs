@@ -205,7 +205,8 @@ mod tests {
         let xml = "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults ContainerName=\"c\"><Blobs>\
             <Blob><Name>a b</Name><Properties><Last-Modified>Wed, 09 Sep 2009 09:20:02 GMT</Last-Modified>\
             <Etag>0x8CBFF45D8A29A19</Etag><Content-Length>100</Content-Length><ResourceType>file</ResourceType>\
-            </Properties></Blob><Blob><Name>d</Name><Properties><ResourceType>directory</ResourceType></Properties></Blob>\
+            </Properties></Blob><Blob><Name>d</Name><Properties><ResourceType>directory</ResourceType></Properties>\
+            </Blob>\
             <BlobPrefix><Name>d/</Name></BlobPrefix></Blobs><NextMarker /></EnumerationResults>";
         let page = page(&Bytes::from_static(xml.as_bytes())).expect("a page");
         assert_eq!((page.objects.len(), page.next.as_deref()), (1, None));

@@ -22,8 +22,8 @@ macro_rules! store {
             /// The path of a PEM file with certificates of authorities to trust besides the system's.
             #[schemars(length(min = 1))]
             pub ca: Option<String>,
-            /// The most objects that are fetched at once, from 1 to 256. It begins with eight, and more follow while more comes
-            /// in by them.
+            /// The most objects that are fetched at once, from 1 to 256. It begins with eight, and more follow while
+            /// more comes in by them.
             #[schemars(range(min = 1, max = 256))]
             pub connections: usize,
             /// How long a connection may take to be made.
@@ -100,8 +100,8 @@ store! {
         secret_access_key: Option<Secret>,
         /// A reference to the token that belongs to a temporary key.
         session_token: Option<Secret>,
-        /// The bucket is named in the host (`https://bucket.host/key`) instead of in the path (`https://host/bucket/key`).
-        /// Some servers want it so.
+        /// The bucket is named in the host (`https://bucket.host/key`) instead of in the path
+        /// (`https://host/bucket/key`). Some servers want it so.
         virtual_hosted: bool,
         /// Whoever reads pays, for buckets that want it so.
         requester_pays: bool,

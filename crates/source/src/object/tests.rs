@@ -822,7 +822,8 @@ fn has_parts(root: &TempTree) -> bool {
     })
 }
 
-/// Google's uploads in parts are those of S3, and its emulator has none: so an S3 server answers, who lets in everybody.
+/// Google's uploads in parts are those of S3, and its emulator has none: so an S3 server answers, who lets in
+/// everybody.
 #[test]
 fn objects_are_written_to_google_whole_or_not_at_all() {
     let tree = TempTree::new();

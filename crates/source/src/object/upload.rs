@@ -49,8 +49,8 @@ const ALL_LANES: usize = 16;
 /// How long parts that are on their way may take when their upload is given up.
 const LAST_PARTS: Duration = Duration::from_secs(2);
 
-/// Ends the parts that are on their way. They come to their own end if that is `soon`: of a request that breaks off the store
-/// may keep what it has got, and so have a part of an upload that was given up meanwhile.
+/// Ends the parts that are on their way. They come to their own end if that is `soon`: of a request that breaks off the
+/// store may keep what it has got, and so have a part of an upload that was given up meanwhile.
 async fn end(mut parts: JoinSet<Result<(usize, PartId)>>, soon: Duration) {
     let arrival = async { while parts.join_next().await.is_some() {} };
     // What has not arrived by then is ended below.
@@ -138,8 +138,8 @@ impl Place {
         .await
     }
 
-    /// Makes the object of `bytes` bytes appear that `ticket` stands for, in place of one of `replaced` bytes; `false` if
-    /// the store has nothing of it any more.
+    /// Makes the object of `bytes` bytes appear that `ticket` stands for, in place of one of `replaced` bytes; `false`
+    /// if the store has nothing of it any more.
     pub(crate) async fn complete(&self, ticket: Ticket, bytes: u64, replaced: Option<u64>) -> Result<bool> {
         let telling = (replaced != Some(bytes)).then_some(bytes);
         let mut asked = false;

@@ -189,8 +189,8 @@ impl Expected {
         kinds
     }
 
-    /// Whether it is worth to ask for a key of another kind when one is not the right one: a fingerprint does not say of
-    /// which kind it is.
+    /// Whether it is worth to ask for a key of another kind when one is not the right one: a fingerprint does not say
+    /// of which kind it is.
     pub(super) fn has_no_kind(&self) -> bool {
         self.fingerprint.is_some()
     }
@@ -312,7 +312,8 @@ mod tests {
     fn known_kinds_of_keys_are_asked_for_first() {
         let hosts = Hosts::Files(vec![File::new("known", format!("host {FIRST}").as_bytes())]);
         assert_eq!(hosts.expected("host", 22).algorithms(&[]), ALGORITHMS);
-        let rsa = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQC2MF7S3kPEjRCX1j4vHdwBSFLlPf+zdEpZ4Xk/bAm6yZbm1DyW3VqzfR6B1LZ8q5Qe\
+        let rsa = "ssh-rsa \
+                   AAAAB3NzaC1yc2EAAAADAQABAAAAgQC2MF7S3kPEjRCX1j4vHdwBSFLlPf+zdEpZ4Xk/bAm6yZbm1DyW3VqzfR6B1LZ8q5Qe\
                    VgQv7s7n9WvE3hKZ8n0l9o0a2Jd0m0Y8f9q5o8w2m3n4b5v6c7x8z9a0s1d2f3g4h5j6k7l8";
         // Whether that is a key or not, nothing is lost.
         let hosts = Hosts::Files(vec![File::new("known", format!("host {rsa}").as_bytes())]);

@@ -15,13 +15,13 @@ pub struct SftpSpec {
     pub user: Option<TextOrSecret>,
     /// A reference to the password; one in the URL goes before.
     pub password: Option<Secret>,
-    /// A reference to the private key, as text: `{secret: file:/home/etl/.ssh/id_ed25519}`. The forms of OpenSSH, PKCS#8
-    /// and PuTTY are known.
+    /// A reference to the private key, as text: `{secret: file:/home/etl/.ssh/id_ed25519}`. The forms of OpenSSH,
+    /// PKCS#8 and PuTTY are known.
     pub key: Option<Secret>,
     /// A reference to the passphrase of `key`.
     pub passphrase: Option<Secret>,
-    /// Whether the keys of the agent at `SSH_AUTH_SOCK` are tried. By default they are if there is neither a password nor
-    /// a `key`; so are then the keys `id_ed25519`, `id_ecdsa` and `id_rsa` in `~/.ssh` that have no passphrase.
+    /// Whether the keys of the agent at `SSH_AUTH_SOCK` are tried. By default they are if there is neither a password
+    /// nor a `key`; so are then the keys `id_ed25519`, `id_ecdsa` and `id_rsa` in `~/.ssh` that have no passphrase.
     pub agent: Option<bool>,
     /// The path of the file that says which host has which key, instead of `~/.ssh/known_hosts` and
     /// `/etc/ssh/ssh_known_hosts`. A host that is not in it is refused.
@@ -66,7 +66,8 @@ impl Default for SftpSpec {
 
 impl Spec for SftpSpec {
     const NAME: &'static str = "sftp";
-    const SUMMARY: &'static str = "Files on SSH servers: folders are listed, connections are kept, host keys are checked, \
+    const SUMMARY: &'static str = "Files on SSH servers: folders are listed, connections are kept, host keys are \
+                                   checked, \
                                    faults that may pass are tried again, broken files go on where they broke.";
     const EXAMPLE: &'static str = "read: sftp://files.example.com/srv/daily/**/*.csv.gz\n\
                                    sftp:\n  \

@@ -148,8 +148,8 @@ fn short_answers_and_answers_in_another_order_are_put_together() {
     });
 }
 
-/// Stands between sshd and OpenSSH's own sftp-server: reads bring 20,000 bytes at most, and answers that come within a few
-/// milliseconds go on in the opposite order.
+/// Stands between sshd and OpenSSH's own sftp-server: reads bring 20,000 bytes at most, and answers that come within a
+/// few milliseconds go on in the opposite order.
 const UNHELPFUL: &str = r#"
 import os, struct, subprocess, sys, threading
 server = subprocess.Popen(["/usr/lib/openssh/sftp-server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
