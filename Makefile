@@ -19,6 +19,7 @@ test:
 	PROGRAMS=$(CARGO_TARGET_DIR)/debug python3 -m unittest discover -s benches/tests
 
 check:
+	@scripts/install-test-packages.sh
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
