@@ -17,13 +17,11 @@ use serde_json::json;
 use crate::arguments::{Global, Rejects};
 use crate::commands::{machine, sound_job, watched};
 use crate::output::{Output, Role};
+use crate::runs::unknown;
 use crate::words;
 
 /// How many examples stand below a reason.
 const EXAMPLES: usize = 3;
-
-/// How many runs are named where there is none of the name that was asked for.
-pub const NAMED: usize = 10;
 
 /// So much of a raw record is shown.
 const SHOWN: usize = 100;
@@ -88,12 +86,9 @@ fn told(run: &RunRecord, done: &Replayed) -> String {
 fn find(book: &RunBook, name: &str) -> Result<RunRecord> {
     let runs = book.list(None, u64::MAX)?;
     let found = runs.iter().find(|run| name == "last" || run.run == name);
-    found.cloned().ok_or_else(|| {
-        if runs.is_empty() {
-            return Error::job("there are no runs yet");
-        }
-        let names: Vec<&str> = runs.iter().take(NAMED).map(|run| run.run.as_str()).collect();
-        Error::job(format!("there is no run `{name}`")).hint(millstream_core::hint::did_you_mean(name, "runs", &names))
+    found.cloned().ok_or_else(|| match runs.is_empty() {
+        true => Error::job("there are no runs yet"),
+        false => unknown(name, &runs),
     })
 }
 

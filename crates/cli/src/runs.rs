@@ -15,6 +15,9 @@ use crate::output::Output;
 use crate::table::table;
 use crate::words;
 
+/// How many runs are named where there is none of the name that was asked for.
+const NAMED: usize = 10;
+
 /// Shows what is asked for.
 pub fn show(global: &Global, output: Output, asked: &Runs) -> Result<(), Failure> {
     let folder = machine(global)?.state.or_else(default_folder);
@@ -113,15 +116,19 @@ fn one(output: Output, book: &RunBook, asked: &Runs, name: &str) -> Result<()> {
     let runs = book.list(job_path(asked).as_deref(), u64::MAX)?;
     let found = runs.iter().find(|run| name == "last" || run.run == name);
     let Some(run) = found else {
-        let names: Vec<&str> = runs.iter().take(crate::rejects::NAMED).map(|run| run.run.as_str()).collect();
-        return Err(Error::job(format!("there is no run `{name}`"))
-            .hint(millstream_core::hint::did_you_mean(name, "runs", &names)));
+        return Err(unknown(name, &runs));
     };
     let before = book.done_before(run)?;
     if output.json {
         return output.json(&json!({"run": to_show(run), "before": before.as_ref().map(to_show)}));
     }
     output.result(&described(run, before.as_ref()))
+}
+
+/// None of `runs`, the newest first, has that name.
+pub fn unknown(name: &str, runs: &[RunRecord]) -> Error {
+    let names: Vec<&str> = runs.iter().take(NAMED).map(|run| run.run.as_str()).collect();
+    Error::job(format!("there is no run `{name}`")).hint(millstream_core::hint::did_you_mean(name, "runs", &names))
 }
 
 /// A run and, if there is one, the last that was done before it.

@@ -1,7 +1,7 @@
 //! Places where tests end or stop the process. Nothing of it is in a release build.
 //!
 //! `MILLSTREAM_FAIL_AT=NAME:N` kills the process (as `kill -9` does) when it comes to the place NAME for the Nth time,
-//! `MILLSTREAM_STOP_AT` stops it there (as `kill -STOP` does), until it is told to go on. The places stand in the code
+//! `MILLSTREAM_STOP_AT` stops it there (as `kill -STOP` does), until it gets SIGCONT. The places stand in the code
 //! that makes rows durable, before and after each step whose loss would matter.
 
 /// Comes to the place `name`.

@@ -145,8 +145,8 @@ pub trait Source: Debug + Send + Sync {
     /// stream is final. If the unit names an etag and the object has changed, that is an error.
     async fn open(&self, context: &SourceContext, unit: &Unit) -> Result<ByteStream>;
 
-    /// As [`Source::open`], with what that has told of the unit: whoever sees that it is large may want only parts of
-    /// it. Without an implementation of its own, a place says that it has no ranges.
+    /// As [`Source::open`], with what that has found out about the unit: the caller of a large one may want only parts
+    /// of it. By default a place says that it has no ranges.
     async fn open_known(&self, context: &SourceContext, unit: &Unit) -> Result<OpenedUnit> {
         let content = self.open(context, unit).await?.into();
         Ok(OpenedUnit { unit: unit.clone(), ranges: false, content })

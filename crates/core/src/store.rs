@@ -102,7 +102,7 @@ pub struct Brought {
     pub bytes: u64,
     /// What the store knows it by, in words of its own; `None` if it has no bytes.
     pub ticket: Option<String>,
-    /// The size of the object that it replaces, as far as whoever completes it knows that. Where an answer was lost,
-    /// the new object is told from the old one by its size.
+    /// The size of the object that it replaces, if that is known. After a lost answer the size shows whether the new
+    /// object or the old one is there.
     pub replaced: Option<u64>,
 }

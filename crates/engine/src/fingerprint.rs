@@ -336,10 +336,12 @@ fn columns(schema: Option<SchemaRef>) -> Value {
 /// The columns of a transform. One that its SQL does not name has a name of DataFusion's (`s.id + Int64(1)`), which may
 /// change: its place and its type stand for it.
 fn computed_columns(schema: Option<SchemaRef>) -> Value {
-    let is_word = |name: &str| name.chars().all(|one| one.is_alphanumeric() || one == '_');
-    let Some(schema) = schema else { return Value::Null };
-    let name = |name: &str| if is_word(name) { json!(name) } else { Value::Null };
-    schema.fields().iter().map(|field| json!([name(field.name()), type_word(field.data_type())])).collect()
+    let is_named =
+        |name: &Value| name.as_str().is_some_and(|name| name.chars().all(|one| one.is_alphanumeric() || one == '_'));
+    let mut columns = columns(schema);
+    let names = columns.as_array_mut().into_iter().flatten().map(|column| &mut column[0]);
+    names.filter(|name| !is_named(name)).for_each(|name| *name = Value::Null);
+    columns
 }
 
 /// The name of a type. It must never change. Types that hold the same values in different layouts have the same name.

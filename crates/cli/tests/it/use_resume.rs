@@ -976,8 +976,8 @@ fn killed_when_all_was_loaded(lab: &Lab, target: &Target, text: &str, more: &str
     assert_eq!(status.signal(), Some(9));
 }
 
-/// Everything is loaded chunk by chunk, and its run died before it could say so: whoever goes on, with its book or
-/// without, finds that, also after a run that failed early.
+/// Everything was loaded chunk by chunk, and the run died before it could note that. A resumed run finds it, with the
+/// run history or without, also after a run that failed early.
 #[test]
 fn what_is_complete_is_not_loaded_again() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
@@ -999,8 +999,7 @@ fn what_is_complete_is_not_loaded_again() {
     }
 }
 
-/// A run that has loaded everything, and died before it could say so: who begins anew is told, and adds no row a second
-/// time.
+/// A run has loaded everything, and died before it could note that: a plain run is refused, and adds no row twice.
 #[test]
 fn what_is_complete_is_not_loaded_once_more_without_a_word() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {

@@ -1,5 +1,5 @@
 //! Sorting through the real binary, in the least memory there is: every order is right, nothing is lost, and scratch
-//! that is too small is told.
+//! that is too small is an error.
 
 use std::fmt::Write as _;
 

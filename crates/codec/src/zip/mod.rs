@@ -13,8 +13,7 @@
 //! less, see `directory`. What a member's name may be, and that it is never a path, is told in `names`.
 //!
 //! Where the place has ranges, a large archive is not read in passing: `ending` finds its directory, `plan` makes a
-//! plan of it, and each part of the plan is walked as above, by whoever has time; `part` compares it with the
-//! directory.
+//! plan of it, and idle tasks walk each part of the plan as above; `part` compares it with the directory.
 //!
 //! Supported: stored, deflate, bzip2, zstd and xz; zip64. Refused: encryption, split archives, a program or a text
 //! before the first member (`unpack/hidden.rs`). Folders are skipped.

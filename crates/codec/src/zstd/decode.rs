@@ -19,7 +19,7 @@ use crate::room;
 const WINDOW_LIMIT: u64 = 128 << 20;
 
 /// libzstd gets no more bytes at a time than up to the next multiple of this in a frame. It does not say where in them
-/// it has found a fault: so the place that is told depends on the frame alone, not on how its bytes came.
+/// it has found a fault: so the reported place depends on the frame alone, not on how its bytes came.
 const STEP: u64 = 128 << 10;
 
 /// Magic (4), descriptor (1), window (1), dictionary (4), content size (8).
