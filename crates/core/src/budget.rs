@@ -1,9 +1,13 @@
-//! The one memory budget of the process.
+//! The one memory budget of the process, and the shares that runs have in it.
 //!
-//! Whoever holds memory that grows with the data reserves it here first: fetched bytes that wait, sort buffers,
+//! Code that holds memory that grows with the data reserves it here first: fetched bytes that wait, sort buffers,
 //! batches that wait between steps. A refusal means: spill, wait, or fail with a hint, never grow. A reservation is
-//! given back when it is dropped. The limit can move while the run goes on: a governor lowers it when the process
-//! holds more than what was declared.
+//! given back when it is dropped. The limit can move during a run: a governor lowers it when the process holds more
+//! than what was declared.
+//!
+//! Several runs at once have equal shares. A share is a budget of its own, whose bytes count in the whole budget too;
+//! its limit is the limit of the whole divided by the number of open shares. So one run alone may use everything, and
+//! when a second begins, the first reserves no more until it is within its half.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,8 +27,38 @@ pub struct Budget {
     used: AtomicUsize,
     peak: AtomicUsize,
     refusals: AtomicUsize,
+    /// Common to a budget and its shares: bytes that one gives back may be what another waits for.
+    signals: Arc<Signals>,
+    /// How many shares are open.
+    shares: AtomicUsize,
+    /// The budget that this one is a share of.
+    whole: Option<Arc<Budget>>,
+}
+
+#[derive(Debug, Default)]
+struct Signals {
     held_back: AtomicBool,
     freed: Notify,
+}
+
+/// An open share of a budget: it counts as a share until this is dropped.
+#[derive(Debug)]
+pub struct Share(Arc<Budget>);
+
+impl Share {
+    /// The share as a budget.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.0
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(whole) = &self.0.whole {
+            whole.shares.fetch_sub(1, Ordering::Relaxed);
+            whole.signals.freed.notify_waiters();
+        }
+    }
 }
 
 impl Budget {
@@ -41,9 +75,25 @@ impl Budget {
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
-            held_back: AtomicBool::new(false),
-            freed: Notify::new(),
+            signals: Arc::default(),
+            shares: AtomicUsize::new(0),
+            whole: None,
         })
+    }
+
+    /// Opens a share, equal to all other open shares.
+    pub fn share(self: &Arc<Self>) -> Share {
+        self.shares.fetch_add(1, Ordering::Relaxed);
+        Share(Arc::new(Budget {
+            process: self.process,
+            limit: AtomicUsize::new(usize::MAX),
+            used: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            refusals: AtomicUsize::new(0),
+            signals: Arc::clone(&self.signals),
+            shares: AtomicUsize::new(0),
+            whole: Some(Arc::clone(self)),
+        }))
     }
 
     /// Bytes that the process may hold. They do not move with the limit.
@@ -53,13 +103,15 @@ impl Budget {
 
     /// The limit in bytes, as it stands now.
     pub fn limit(&self) -> usize {
-        self.limit.load(Ordering::Relaxed)
+        let own = self.limit.load(Ordering::Relaxed);
+        let of_whole = |whole: &Arc<Budget>| whole.limit() / whole.shares.load(Ordering::Relaxed).max(1);
+        self.whole.as_ref().map_or(own, |whole| own.min(of_whole(whole)))
     }
 
     /// Moves the limit. What is already reserved stays, even if it is more.
     pub fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::Relaxed);
-        self.freed.notify_waiters();
+        self.signals.freed.notify_waiters();
     }
 
     /// Bytes reserved now.
@@ -79,22 +131,25 @@ impl Budget {
 
     /// Takes `bytes` if they are free; otherwise a refusal is counted.
     pub fn try_take(&self, bytes: usize) -> bool {
-        let taken = self.take_if(|used| used.checked_add(bytes).filter(|total| *total <= self.limit()));
+        let taken = self.take_if(bytes, false);
         if !taken {
             self.refuse();
         }
         taken
     }
 
-    /// Moves what is reserved to what `next` makes of it, if it makes anything.
-    fn take_if(&self, next: impl Fn(usize) -> Option<usize>) -> bool {
-        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, &next) {
-            Ok(before) => {
-                self.peak.fetch_max(next(before).unwrap_or(before), Ordering::Relaxed);
-                true
-            }
-            Err(_) => false,
+    /// Takes `bytes` if they fit, here and in the whole budget. With `alone` they fit also where nothing else is taken,
+    /// however many they are.
+    fn take_if(&self, bytes: usize, alone: bool) -> bool {
+        let limit = self.limit();
+        let fits = |used: usize| used.checked_add(bytes).filter(|total| (alone && used == 0) || *total <= limit);
+        let Ok(before) = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) else { return false };
+        if self.whole.as_ref().is_some_and(|whole| !whole.take_if(bytes, alone)) {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
         }
+        self.peak.fetch_max(before + bytes, Ordering::Relaxed);
+        true
     }
 
     /// Counts a refusal that a holder's own share, not the whole limit, gave the reason for.
@@ -106,13 +161,17 @@ impl Budget {
     pub fn take(&self, bytes: usize) {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         self.peak.fetch_max(before + bytes, Ordering::Relaxed);
+        if let Some(whole) = &self.whole {
+            whole.take(bytes);
+        }
     }
 
     /// Gives `bytes` back.
     pub fn give_back(&self, bytes: usize) {
         if bytes > 0 {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
-            self.freed.notify_waiters();
+            self.whole.iter().for_each(|whole| whole.give_back(bytes));
+            self.signals.freed.notify_waiters();
         }
     }
 
@@ -121,24 +180,37 @@ impl Budget {
         if self.try_take(bytes) {
             return Ok(Reservation { budget: Arc::clone(self), bytes });
         }
+        let full = self.full_for(bytes);
         Err(Error::new(
             ErrorKind::Memory,
-            format!("{holder} needs {bytes} more bytes of memory, and {} of {} are taken", self.used(), self.limit()),
+            format!("{holder} needs {bytes} more bytes of memory, and {} of {} are taken", full.used(), full.limit()),
         )
         .hint("raise `--memory`"))
+    }
+
+    /// The budget that has no room for `bytes`: this share, or the whole.
+    fn full_for(&self, bytes: usize) -> &Budget {
+        match &self.whole {
+            Some(whole) if self.used().saturating_add(bytes) <= self.limit() => whole,
+            _ => self,
+        }
+    }
+
+    /// Bytes that are reserved of the whole budget.
+    fn used_of_whole(&self) -> usize {
+        self.whole.as_ref().map_or_else(|| self.used(), |whole| whole.used())
     }
 
     /// Reserves `bytes`, waiting until they are free. A first reservation that is larger than the whole limit is
     /// granted as soon as nothing else is reserved, so that one large unit cannot wait for ever. However often it is
     /// tried again, waiting counts as one refusal.
     pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
-        let fits = |used: usize| used.checked_add(bytes).filter(|total| used == 0 || *total <= self.limit());
         let mut refused = false;
         loop {
-            let freed = self.freed.notified();
+            let freed = self.signals.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            if self.take_if(fits) {
+            if self.take_if(bytes, true) {
                 break;
             }
             if !std::mem::replace(&mut refused, true) {
@@ -160,9 +232,9 @@ impl Budget {
         if patience.is_zero() || Handle::try_current().is_err() {
             return None;
         }
-        let (mut used, mut since) = (self.used(), Instant::now());
+        let (mut used, mut since) = (self.used_of_whole(), Instant::now());
         loop {
-            let freed = self.freed.notified();
+            let freed = self.signals.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
             if let Some(reserved) = self.reserve_now(bytes) {
@@ -170,8 +242,8 @@ impl Budget {
             }
             let in_time = tokio::time::timeout_at(since + patience, freed).await.is_ok();
             // A limit that moves wakes up, too, and frees nothing.
-            if self.used() != used {
-                (used, since) = (self.used(), Instant::now());
+            if self.used_of_whole() != used {
+                (used, since) = (self.used_of_whole(), Instant::now());
             } else if !in_time {
                 return None;
             }
@@ -180,8 +252,7 @@ impl Budget {
 
     /// Reserves `bytes` if they are free. It counts no refusal.
     fn reserve_now(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
-        let fits = |used: usize| used.checked_add(bytes).filter(|total| *total <= self.limit());
-        self.take_if(fits).then(|| Reservation { budget: Arc::clone(self), bytes })
+        self.take_if(bytes, false).then(|| Reservation { budget: Arc::clone(self), bytes })
     }
 
     /// [`Budget::reserve_within`] for code that cannot be suspended: the thread waits. Outside of a runtime that has
@@ -200,19 +271,19 @@ impl Budget {
 
     /// Holds the readers back (`true`) or lets them go on.
     pub fn hold_back(&self, hold: bool) {
-        self.held_back.store(hold, Ordering::Relaxed);
+        self.signals.held_back.store(hold, Ordering::Relaxed);
         if !hold {
-            self.freed.notify_waiters();
+            self.signals.freed.notify_waiters();
         }
     }
 
     /// Waits while the readers are held back. Call it before taking the next unit or chunk.
     pub async fn admitted(&self) {
         loop {
-            let freed = self.freed.notified();
+            let freed = self.signals.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            if !self.held_back.load(Ordering::Relaxed) {
+            if !self.signals.held_back.load(Ordering::Relaxed) {
                 return;
             }
             freed.await;
@@ -282,6 +353,33 @@ mod tests {
         drop(first);
         assert_eq!(budget.try_reserve("b", 60).expect("60 of 100").bytes(), 60);
         assert_eq!((budget.peak(), budget.refusals(), budget.used()), (60, 1, 0));
+    }
+
+    #[tokio::test]
+    async fn shares_are_equal_and_all_of_them_are_within_the_whole() {
+        let whole = Budget::new(100);
+        let first = whole.share();
+        let mut held = first.budget().try_reserve("a", 90).expect("alone it may have everything");
+        let second = whole.share();
+        assert_eq!((first.budget().limit(), second.budget().limit(), whole.used()), (50, 50, 90));
+        assert!(!held.try_grow(1), "more than its half already");
+        assert!(second.budget().try_reserve("b", 20).is_err(), "the first still holds it");
+        let waiting = tokio::spawn({
+            let budget = Arc::clone(second.budget());
+            async move { budget.reserve(40).await }
+        });
+        tokio::task::yield_now().await;
+        held.shrink(60);
+        let taken = waiting.await.expect("no panic");
+        assert_eq!((taken.bytes(), whole.used(), whole.peak()), (40, 70, 90));
+        assert!(second.budget().try_reserve("b", 20).is_err(), "60 of 50");
+        drop(first);
+        assert_eq!(second.budget().limit(), 100);
+        assert!(second.budget().try_reserve("b", 40).is_err(), "what a closed share still holds is taken");
+        drop(held);
+        assert_eq!(second.budget().try_reserve("b", 40).expect("free now").bytes(), 40);
+        drop(taken);
+        assert_eq!((whole.used(), second.budget().used()), (0, 0));
     }
 
     #[tokio::test]
