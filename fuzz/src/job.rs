@@ -1,19 +1,22 @@
 //! Any text as a job file: no panic, bounded memory, and either a job or errors, whose places are in the file.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use millstream_core::Registry;
 use millstream_job::{Lint, LoadOptions, SqlFault, Transform, load};
 
 use crate::memory;
 
-const REGISTRY: Registry = Registry {
-    sources: millstream_source::SOURCES,
-    codecs: millstream_codec::CODECS,
-    formats: millstream_format::FORMATS,
-    sinks: millstream_sink::SINKS,
-    stores: millstream_source::STORES,
-};
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    Registry::of(
+        millstream_source::SOURCES,
+        millstream_codec::CODECS,
+        millstream_format::FORMATS,
+        millstream_sink::SINKS,
+        millstream_source::STORES,
+    )
+});
 
 /// The most memory that loading may hold: the schema of all components (about 1 MB), and for each byte of the file a
 /// node, its places and a lint with the whole line it stands in.
@@ -30,8 +33,13 @@ pub fn run(data: &[u8]) {
     };
     let (loaded, held) = memory::peak_of(|| {
         let environment = |name: &str| (name == "DAY").then(|| "${DAY}: {x".to_owned());
-        let options =
-            LoadOptions { set: &BTreeMap::new(), environment: &environment, references: &tables, running: false };
+        let options = LoadOptions {
+            set: &BTreeMap::new(),
+            environment: &environment,
+            references: &tables,
+            only_set: false,
+            running: false,
+        };
         load("job.yaml", text, &REGISTRY, &options)
     });
     assert!(held < MEMORY_LIMIT, "{held} bytes held for {} of text", text.len());

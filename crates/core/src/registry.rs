@@ -1,10 +1,16 @@
-//! The registry of components: handed to the job crate by the engine, the only one who names them all.
+//! The registry of components. The engine makes one with all components of the build; a program that embeds the engine
+//! may add its own.
+//!
+//! Entries live as long as the process: those of the build are constants, and one that a program adds is kept for good.
+//! So add a component once, not for each job.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::codec::Codec;
+use crate::error::Error;
 use crate::format::Format;
 use crate::sink::{Sink, SinkParts};
 use crate::source::Source;
@@ -14,8 +20,11 @@ use crate::store::Store;
 /// A component, or all faults of its settings.
 pub type Built<T> = Result<Arc<T>, Vec<Fault>>;
 
+/// Makes a component from its settings.
+pub type Build<T> = &'static (dyn Fn(&Value) -> Built<T> + Send + Sync);
+
 /// A kind of source.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct SourceEntry {
     /// Its settings, under their own key of a source's entry.
     pub spec: SpecInfo,
@@ -23,22 +32,22 @@ pub struct SourceEntry {
     pub schemes: &'static [&'static str],
     /// What is wrong with a path or URL pattern of one of these schemes, braces and wildcards included, as far as it
     /// can be told without looking at the world. Its place and text are the caller's to add.
-    pub check: fn(&str) -> Result<(), Fault>,
+    pub check: &'static (dyn Fn(&str) -> Result<(), Fault> + Send + Sync),
     /// Whether it gives rows, and no bytes.
     pub rows: bool,
     /// Makes the source. Does no I/O.
-    pub build: fn(&Value) -> Built<dyn Source>,
+    pub build: Build<dyn Source>,
 }
 
 /// A kind of store: a place for objects that appear as a whole.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct StoreEntry {
     /// Its settings, which are those of the source of the same name.
     pub spec: SpecInfo,
     /// The URL schemes that it writes, without `://`.
     pub schemes: &'static [&'static str],
     /// Makes the store. Does no I/O.
-    pub build: fn(&Value) -> Built<dyn Store>,
+    pub build: Build<dyn Store>,
 }
 
 /// A codec.
@@ -53,20 +62,20 @@ pub struct CodecEntry {
 }
 
 /// A kind of format.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct FormatEntry {
     /// Its settings, under their own key of a source's or a file sink's entry.
     pub spec: SpecInfo,
     /// The endings of file names that suggest it, with the dot.
     pub extensions: &'static [&'static str],
     /// Settings that an extension suggests (a `.tsv` has tabs), under the given ending.
-    pub suggested: fn(&str) -> Value,
+    pub suggested: &'static (dyn Fn(&str) -> Value + Send + Sync),
     /// Makes the format. Does no I/O.
-    pub build: fn(&Value) -> Built<dyn Format>,
+    pub build: Build<dyn Format>,
 }
 
 /// A kind of sink.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct SinkEntry {
     /// Its settings, beside `from` and `write` in a sink's entry.
     pub spec: SpecInfo,
@@ -77,29 +86,92 @@ pub struct SinkEntry {
     /// Whether the entry may have a format block and `compress`.
     pub formats: bool,
     /// Makes the sink. Does no I/O.
-    pub build: fn(&Value, SinkParts) -> Built<dyn Sink>,
+    pub build: &'static (dyn Fn(&Value, SinkParts) -> Built<dyn Sink> + Send + Sync),
 }
 
+macro_rules! shown_by_name {
+    ($($entry:ty),*) => {
+        $(impl fmt::Debug for $entry {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($entry)).field(&self.spec.name).finish()
+            }
+        })*
+    };
+}
+
+shown_by_name!(SourceEntry, StoreEntry, FormatEntry, SinkEntry);
+
 /// All components.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub struct Registry {
     /// Places to read from.
-    pub sources: &'static [SourceEntry],
+    pub sources: Vec<&'static SourceEntry>,
     /// Compressions.
-    pub codecs: &'static [CodecEntry],
+    pub codecs: Vec<&'static CodecEntry>,
     /// Formats.
-    pub formats: &'static [FormatEntry],
+    pub formats: Vec<&'static FormatEntry>,
     /// Places to write to.
-    pub sinks: &'static [SinkEntry],
+    pub sinks: Vec<&'static SinkEntry>,
     /// Places for objects, which sinks of files write to.
-    pub stores: &'static [StoreEntry],
+    pub stores: Vec<&'static StoreEntry>,
 }
 
 impl Registry {
+    /// The registry of these components.
+    pub fn of(
+        sources: &'static [SourceEntry],
+        codecs: &'static [CodecEntry],
+        formats: &'static [FormatEntry],
+        sinks: &'static [SinkEntry],
+        stores: &'static [StoreEntry],
+    ) -> Self {
+        Registry {
+            sources: sources.iter().collect(),
+            codecs: codecs.iter().collect(),
+            formats: formats.iter().collect(),
+            sinks: sinks.iter().collect(),
+            stores: stores.iter().collect(),
+        }
+    }
+
+    /// Adds a kind of source.
+    ///
+    /// # Errors
+    /// If there is one of that name, or one that reads one of its schemes.
+    pub fn add_source(&mut self, entry: SourceEntry) -> Result<(), Error> {
+        let others = self.sources.iter().map(|other| (&other.spec, other.schemes));
+        is_new("source", &entry.spec, entry.schemes, others)?;
+        self.sources.push(Box::leak(Box::new(entry)));
+        Ok(())
+    }
+
+    /// Adds a kind of sink.
+    ///
+    /// # Errors
+    /// If there is one of that name, or one that writes one of its schemes.
+    pub fn add_sink(&mut self, entry: SinkEntry) -> Result<(), Error> {
+        let others = self.sinks.iter().map(|other| (&other.spec, other.schemes));
+        let stores = self.stores.iter().map(|store| (&store.spec, store.schemes));
+        is_new("sink", &entry.spec, entry.schemes, others.chain(stores))?;
+        self.sinks.push(Box::leak(Box::new(entry)));
+        Ok(())
+    }
+
+    /// Adds a format.
+    ///
+    /// # Errors
+    /// If there is one of that name, or one of files with one of its endings.
+    pub fn add_format(&mut self, entry: FormatEntry) -> Result<(), Error> {
+        let others = self.formats.iter().map(|other| (&other.spec, other.extensions));
+        is_new("format", &entry.spec, entry.extensions, others)?;
+        self.formats.push(Box::leak(Box::new(entry)));
+        Ok(())
+    }
+
     /// The source that reads `url` (a path, a URL or `-`).
     pub fn source_for(&self, url: &str) -> Option<&'static SourceEntry> {
         let scheme = self.source_scheme(url);
-        self.sources.iter().find(|entry| entry.schemes.contains(&scheme))
+        self.sources.iter().copied().find(|entry| entry.schemes.contains(&scheme))
     }
 
     /// The scheme of `url` as the sources have it: `-` for standard input, nothing for a path.
@@ -110,38 +182,39 @@ impl Registry {
     /// The store that `target` is in, if it is in one.
     pub fn store_for(&self, target: &str) -> Option<&'static StoreEntry> {
         let scheme = scheme_of(target, self.stores.iter().flat_map(|entry| entry.schemes));
-        self.stores.iter().find(|entry| entry.schemes.contains(&scheme))
+        self.stores.iter().copied().find(|entry| entry.schemes.contains(&scheme))
     }
 
     /// What `write` may begin with for a sink of this kind, as in [`SinkEntry::schemes`].
     pub fn sink_schemes(&self, entry: &SinkEntry) -> impl Iterator<Item = &'static str> + use<> {
-        let stores = if entry.stores { self.stores } else { &[] };
-        entry.schemes.iter().chain(stores.iter().flat_map(|store| store.schemes)).copied()
+        let stores: &[&StoreEntry] = if entry.stores { &self.stores } else { &[] };
+        let stores: Vec<&'static str> = stores.iter().flat_map(|store| store.schemes).copied().collect();
+        entry.schemes.iter().copied().chain(stores)
     }
 
     /// The sink that writes `target` (a path, `scheme:…` or `-`).
     pub fn sink_for(&self, target: &str) -> Option<&'static SinkEntry> {
         if self.store_for(target).is_some() {
-            return self.sinks.iter().find(|entry| entry.stores);
+            return self.sinks.iter().copied().find(|entry| entry.stores);
         }
         let scheme = scheme_of(target, self.sinks.iter().flat_map(|entry| entry.schemes));
-        self.sinks.iter().find(|entry| entry.schemes.contains(&scheme))
+        self.sinks.iter().copied().find(|entry| entry.schemes.contains(&scheme))
     }
 
     /// The codec of that name.
     pub fn codec(&self, name: &str) -> Option<&'static CodecEntry> {
-        self.codecs.iter().find(|entry| entry.name == name)
+        self.codecs.iter().copied().find(|entry| entry.name == name)
     }
 
     /// The codec and the format that a file's name suggests: `a.csv.gz` is gzip and csv. The last text is the
     /// format's ending.
     pub fn by_name(&self, path: &str) -> (Option<&'static CodecEntry>, Option<(&'static FormatEntry, &'static str)>) {
         let path = crate::unit::path_of(path).to_ascii_lowercase();
-        let codec = self.codecs.iter().find_map(|entry| {
+        let codec = self.codecs.iter().copied().find_map(|entry| {
             entry.extensions.iter().find(|ending| path.ends_with(*ending)).map(|ending| (entry, *ending))
         });
         let stem = codec.map_or(path.as_str(), |(_, ending)| &path[..path.len() - ending.len()]);
-        let format = self.formats.iter().find_map(|entry| {
+        let format = self.formats.iter().copied().find_map(|entry| {
             entry.extensions.iter().find(|ending| stem.ends_with(*ending)).map(|ending| (entry, *ending))
         });
         (codec.map(|(entry, _)| entry), format)
@@ -152,16 +225,35 @@ impl Registry {
     pub fn by_content_type(&self, value: &str) -> Option<(&'static FormatEntry, &'static str)> {
         let kind = value.split(';').next().unwrap_or_default().trim();
         let (_, ending) = CONTENT_TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(kind))?;
-        self.formats.iter().find(|entry| entry.extensions.contains(ending)).map(|entry| (entry, *ending))
+        self.formats.iter().copied().find(|entry| entry.extensions.contains(ending)).map(|entry| (entry, *ending))
     }
 
     /// The format of a sink without a format block, and the ending it is known by: what the target's name suggests,
     /// or csv for standard output, which has no name.
     pub fn sink_format(&self, target: &str) -> Option<(&'static FormatEntry, &'static str)> {
         match target {
-            "-" => self.formats.iter().find(|entry| entry.spec.name == "csv").map(|entry| (entry, ".csv")),
+            "-" => self.formats.iter().copied().find(|entry| entry.spec.name == "csv").map(|entry| (entry, ".csv")),
             name => self.by_name(name).1,
         }
+    }
+}
+
+/// Whether no other entry has the name or one of the `marks` (schemes or endings) of what is added.
+fn is_new<'a>(
+    kind: &str,
+    spec: &SpecInfo,
+    marks: &[&str],
+    mut others: impl Iterator<Item = (&'a SpecInfo, &'a [&'a str])>,
+) -> Result<(), Error> {
+    let clash =
+        |(other, its): &(&SpecInfo, &[&str])| other.name == spec.name || its.iter().any(|one| marks.contains(one));
+    match others.find(clash) {
+        None => Ok(()),
+        Some((other, _)) => Err(Error::job(format!("the {kind} `{}` cannot be added", spec.name)).cause(format!(
+            "`{}` has its name, or one of {}",
+            other.name,
+            marks.join(", ")
+        ))),
     }
 }
 

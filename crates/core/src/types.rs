@@ -1,8 +1,38 @@
-//! The names of types: what a job file calls what Arrow calls otherwise. How a name is read is the formats'.
+//! Types: their names in a job file, where Arrow calls them otherwise (how a name is read is the formats'), and which
+//! of them leave Millstream.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, FieldRef, Schema};
+
+/// The schema with the same types without views: what leaves Millstream has none, as hardly any other program computes
+/// with them.
+pub fn without_views(schema: &Schema) -> Schema {
+    Schema::new_with_metadata(
+        schema.fields().iter().map(field_without_views).collect::<Vec<_>>(),
+        schema.metadata().clone(),
+    )
+}
+
+fn field_without_views(field: &FieldRef) -> FieldRef {
+    Arc::new(field.as_ref().clone().with_data_type(type_without_views(field.data_type())))
+}
+
+fn type_without_views(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::List(item) | DataType::ListView(item) => DataType::List(field_without_views(item)),
+        DataType::LargeList(item) | DataType::LargeListView(item) => DataType::LargeList(field_without_views(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(field_without_views(item), *size),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field_without_views).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(field_without_views(entries), *sorted),
+        DataType::Dictionary(keys, values) => DataType::Dictionary(keys.clone(), Box::new(type_without_views(values))),
+        DataType::RunEndEncoded(ends, values) => DataType::RunEndEncoded(Arc::clone(ends), field_without_views(values)),
+        other => other.clone(),
+    }
+}
 
 /// The job file's name of an Arrow type. Types that a job file cannot declare (they come from parquet files) get the
 /// name of the nearest type that it can, or Arrow's own name.

@@ -173,7 +173,7 @@ impl<'a> Builder<'a> {
         let registry = self.registry;
         let is_list = read.iter().any(|pattern| pattern.value.starts_with('@'));
         let mut places = Vec::new();
-        for kind in registry.sources {
+        for kind in registry.sources.iter().copied() {
             let name = kind.spec.name;
             let is_used =
                 read.iter().any(|pattern| registry.source_for(&pattern.value).is_some_and(|one| one.spec.name == name));
@@ -258,7 +258,9 @@ impl<'a> Builder<'a> {
             .value
             .entries()
             .iter()
-            .filter_map(|block| registry.formats.iter().find(|one| one.spec.name == block.key).map(|one| (block, one)))
+            .filter_map(|block| {
+                registry.formats.iter().copied().find(|one| one.spec.name == block.key).map(|one| (block, one))
+            })
             .collect();
         for (second, _) in blocks.iter().skip(1) {
             let first = &blocks[0].0.key;

@@ -1,6 +1,6 @@
 //! The typed result of loading a job file: what the engine plans and runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use millstream_core::codec::Limits;
@@ -27,6 +27,8 @@ pub struct Job {
     pub transforms: Vec<TransformStep>,
     /// Where they go, in file order.
     pub sinks: Vec<SinkStep>,
+    /// The variables that had a value when the file was parsed, defaults not counted.
+    pub variables: BTreeMap<String, String>,
 }
 
 impl Job {

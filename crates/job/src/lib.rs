@@ -50,6 +50,8 @@ pub struct LoadOptions<'a> {
     pub set: &'a BTreeMap<String, String>,
     /// The environment.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether variables have their values from `set` alone, so that only secrets come from the environment.
+    pub only_set: bool,
     /// The tables that a SQL query names (as SQL reads them: folded to lower case unless quoted), or why it is no
     /// query.
     pub references: &'a References<'a>,
@@ -116,13 +118,15 @@ impl Loader<'_> {
             );
         }
         let root = root.as_mut()?;
-        let variables = variables::Variables { set: self.options.set, environment: self.options.environment };
-        self.lints.extend(variables::fill(root, self.text, &variables));
+        let environment = if self.options.only_set { &|_: &str| None } else { self.options.environment };
+        let variables = variables::Variables { set: self.options.set, environment };
+        let filled = variables::fill(root, self.text, &variables);
+        self.lints.extend(filled.lints);
         let schema = schema(self.registry);
         let none = Map::new();
         let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
         settle_sources(root, definitions);
-        let job = self.root(root, definitions);
+        let job = self.root(root, definitions).map(|job| Job { variables: filled.values, ..job });
         exposed::hide_passwords(&mut self.lints);
         job
     }
@@ -231,7 +235,7 @@ impl Loader<'_> {
                 uses: links.uses.remove(&entry.key).unwrap_or_default(),
             })
             .collect();
-        let mut job = Job { text: self.text.clone(), transforms, sources, sinks };
+        let mut job = Job { text: self.text.clone(), transforms, sources, sinks, variables: BTreeMap::new() };
         job.keep_sound();
         Some(job)
     }

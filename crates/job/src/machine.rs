@@ -184,7 +184,8 @@ pub fn load(
     let (root, mut lints) = tree::parse(&job_text, text);
     let mut root = root.filter(|root| !root.is_null());
     if let Some(root) = &mut root {
-        lints.extend(variables::fill(root, &job_text, &Variables { set: &BTreeMap::new(), environment }));
+        let filled = variables::fill(root, &job_text, &Variables { set: &BTreeMap::new(), environment });
+        lints.extend(filled.lints);
         let schema = schema();
         let none = Map::new();
         let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);

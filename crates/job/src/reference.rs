@@ -76,12 +76,12 @@ impl Writer<'_> {
         self.line(
             "At most one format block says how the files are read; without one their names or a sample decide.\n",
         );
-        for entry in registry.sources {
+        for entry in &registry.sources {
             self.component("Source", &entry.spec);
         }
         self.line("## Formats\n");
         self.line("A format block stands in a source or in a sink that writes files.\n");
-        for entry in registry.formats {
+        for entry in &registry.formats {
             self.component("Format", &entry.spec);
         }
         self.line("## Transforms\n");
@@ -90,7 +90,7 @@ impl Writer<'_> {
         self.transforms();
         self.line("## Sinks\n");
         self.line("What `write` begins with says which kind of sink it is.\n");
-        for entry in registry.sinks {
+        for entry in &registry.sinks {
             let formats = registry.formats.iter().map(|format| format.spec.name);
             let others: Vec<&str> = formats.chain(registry.stores.iter().map(|store| store.spec.name)).collect();
             self.heading("Sink", &entry.spec);
@@ -303,7 +303,7 @@ impl Writer<'_> {
         self.line("A codec is known by its first bytes when reading, and by the ending of the name when writing.\n");
         self.line("| codec | endings | |\n|---|---|---|");
         let writes = crate::schema::compressions(registry);
-        for entry in registry.codecs {
+        for entry in &registry.codecs {
             let endings: Vec<String> = entry.extensions.iter().map(|ending| format!("`{ending}`")).collect();
             let direction = if writes.contains(&entry.name) { "reads and writes" } else { "reads" };
             let _ = writeln!(self.output, "| `{}` | {} | {direction} |", entry.name, endings.join(", "));

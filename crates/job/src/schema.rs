@@ -114,11 +114,11 @@ fn source_schema(registry: &Registry, generator: &mut SchemaGenerator) -> Value 
         let reference = on_drift.remove("$ref").unwrap_or_default();
         on_drift.insert("anyOf".to_owned(), json!([{"$ref": reference}, {"type": "null"}]));
     }
-    for entry in registry.sources {
+    for entry in &registry.sources {
         let block = (entry.spec.schema)(generator).to_value();
         properties.insert(entry.spec.name.to_owned(), optional_block(block, entry.spec.summary));
     }
-    add_formats(&mut properties, registry.formats, generator);
+    add_formats(&mut properties, &registry.formats, generator);
     let mut schema = json!({
         "description": "Rows from files, objects or streams.",
         "type": "object",
@@ -126,7 +126,7 @@ fn source_schema(registry: &Registry, generator: &mut SchemaGenerator) -> Value 
         "required": ["read"],
         "additionalProperties": false,
     });
-    exclude_pairs(&mut schema, registry.formats);
+    exclude_pairs(&mut schema, &registry.formats);
     schema
 }
 
@@ -151,7 +151,7 @@ fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGen
                 "enum": compressions(registry),
             }),
         );
-        add_formats(&mut properties, registry.formats, generator);
+        add_formats(&mut properties, &registry.formats, generator);
     }
     for store in registry.stores.iter().filter(|_| entry.stores) {
         let block = (store.spec.schema)(generator).to_value();
@@ -165,7 +165,7 @@ fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGen
         "additionalProperties": false,
     });
     if entry.formats {
-        exclude_pairs(&mut schema, registry.formats);
+        exclude_pairs(&mut schema, &registry.formats);
     }
     schema
 }
@@ -178,10 +178,10 @@ fn sink_choice(registry: &Registry) -> Value {
             schemes.map(|scheme| if scheme == "-" { "^-$".to_owned() } else { format!("^{scheme}:") }).collect();
         (!patterns.is_empty()).then(|| patterns.join("|"))
     };
-    let others: Vec<String> = registry.sinks.iter().filter_map(pattern_of).collect();
+    let others: Vec<String> = registry.sinks.iter().copied().filter_map(pattern_of).collect();
     let paths = json!({"not": {"pattern": if others.is_empty() { "^$".to_owned() } else { others.join("|") }}});
     let mut choices = Vec::new();
-    for entry in registry.sinks {
+    for entry in &registry.sinks {
         let mut conditions: Vec<Value> = pattern_of(entry).iter().map(|pattern| json!({"pattern": pattern})).collect();
         if entry.schemes.contains(&"") {
             conditions.push(paths.clone());
@@ -194,7 +194,7 @@ fn sink_choice(registry: &Registry) -> Value {
     json!({"type": "object", "required": ["from", "write"], "allOf": choices})
 }
 
-fn add_formats(properties: &mut Map<String, Value>, formats: &[FormatEntry], generator: &mut SchemaGenerator) {
+fn add_formats(properties: &mut Map<String, Value>, formats: &[&FormatEntry], generator: &mut SchemaGenerator) {
     for entry in formats {
         let block = (entry.spec.schema)(generator).to_value();
         properties.insert(entry.spec.name.to_owned(), optional_block(block, entry.spec.summary));
@@ -207,7 +207,7 @@ fn optional_block(block: Value, summary: &str) -> Value {
 }
 
 /// At most one format block.
-fn exclude_pairs(schema: &mut Value, formats: &[FormatEntry]) {
+fn exclude_pairs(schema: &mut Value, formats: &[&FormatEntry]) {
     let mut pairs = Vec::new();
     for (index, first) in formats.iter().enumerate() {
         for second in &formats[index + 1..] {

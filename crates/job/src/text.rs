@@ -57,6 +57,11 @@ impl JobText {
         &self.path
     }
 
+    /// The whole text, with LF as the only line end.
+    pub fn whole(&self) -> String {
+        self.lines.join("\n")
+    }
+
     /// The line (from 1) without its end; empty if there is no such line.
     pub fn line(&self, line: usize) -> &str {
         line.checked_sub(1).and_then(|index| self.lines.get(index)).map_or("", String::as_str)

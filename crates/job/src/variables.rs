@@ -20,10 +20,18 @@ pub struct Variables<'a> {
     pub environment: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Fills every scalar below `node`. The lints tell what is missing or not well-formed, and which `--set` named
-/// nothing.
-pub fn fill(node: &mut Node, text: &JobText, variables: &Variables<'_>) -> Vec<Lint> {
-    let mut filler = Filler { text, variables, lints: Vec::new(), used: BTreeSet::new() };
+/// What filling has come to.
+pub struct Filled {
+    /// What is missing or not well-formed, and which `--set` named nothing.
+    pub lints: Vec<Lint>,
+    /// The variables that had a value, defaults not counted.
+    pub values: BTreeMap<String, String>,
+}
+
+/// Fills every scalar below `node`.
+pub fn fill(node: &mut Node, text: &JobText, variables: &Variables<'_>) -> Filled {
+    let (lints, used, values) = Default::default();
+    let mut filler = Filler { text, variables, lints, used, values };
     filler.node(node);
     let used = std::mem::take(&mut filler.used);
     let unused = variables.set.keys().filter(|name| !used.contains(*name));
@@ -33,7 +41,7 @@ pub fn fill(node: &mut Node, text: &JobText, variables: &Variables<'_>) -> Vec<L
         lint.text = name.clone();
         filler.lints.push(lint.hint(hint::did_you_mean(name, "variables of this job", &names)));
     }
-    filler.lints
+    Filled { lints: filler.lints, values: filler.values }
 }
 
 struct Filler<'a> {
@@ -41,6 +49,7 @@ struct Filler<'a> {
     variables: &'a Variables<'a>,
     lints: Vec<Lint>,
     used: BTreeSet<String>,
+    values: BTreeMap<String, String>,
 }
 
 /// A piece of a scalar.
@@ -129,7 +138,11 @@ impl Filler<'_> {
         }
         self.used.insert(name.to_owned());
         let set = self.variables.set.get(name).cloned();
-        let value = set.or_else(|| (self.variables.environment)(name)).or_else(|| default.map(str::to_owned));
+        let value = set.or_else(|| (self.variables.environment)(name));
+        if let Some(value) = &value {
+            self.values.insert(name.to_owned(), value.clone());
+        }
+        let value = value.or_else(|| default.map(str::to_owned));
         if value.is_none() {
             self.fault(place, span, length, format!("the variable {name} is not set")).hint = Some(format!(
                 "give it with `--set {name}=…`, set it in the environment, or write a default: `${{{name}:-…}}`"

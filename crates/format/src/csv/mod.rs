@@ -57,12 +57,12 @@ pub(crate) use build::Texts;
 pub const ENTRY: FormatEntry = FormatEntry {
     spec: SpecInfo::of::<CsvSpec>(),
     extensions: &[".csv", ".tsv", ".tab", ".psv"],
-    suggested: |ending| match ending {
+    suggested: &|ending| match ending {
         ".tsv" | ".tab" => json!({"delimiter": "\t"}),
         ".psv" => json!({"delimiter": "|"}),
         _ => json!({}),
     },
-    build: |settings| build_format(settings),
+    build: &|settings| build_format(settings),
 };
 
 fn build_format(settings: &Value) -> Built<dyn Format> {

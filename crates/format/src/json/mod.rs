@@ -38,8 +38,8 @@ use crate::split::LineSplitter;
 pub const ENTRY: FormatEntry = FormatEntry {
     spec: SpecInfo::of::<JsonSpec>(),
     extensions: &[".json", ".jsonl", ".ndjson"],
-    suggested: |_| Value::Object(serde_json::Map::new()),
-    build: |settings| {
+    suggested: &|_| Value::Object(serde_json::Map::new()),
+    build: &|settings| {
         let spec: JsonSpec = core_spec::parse(settings)?;
         let built: Built<dyn Format> = Ok(Arc::new(JsonFormat::new(spec)?));
         built

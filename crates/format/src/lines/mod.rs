@@ -33,8 +33,8 @@ pub const LINE: &str = "line";
 pub const ENTRY: FormatEntry = FormatEntry {
     spec: SpecInfo::of::<LinesSpec>(),
     extensions: &[".txt", ".log", ".lines"],
-    suggested: |_| json!({}),
-    build: |settings| build_format(settings),
+    suggested: &|_| json!({}),
+    build: &|settings| build_format(settings),
 };
 
 fn build_format(settings: &Value) -> Built<dyn Format> {

@@ -43,8 +43,8 @@ use crate::drift::{Types, merge};
 pub const ENTRY: FormatEntry = FormatEntry {
     spec: SpecInfo::of::<ParquetSpec>(),
     extensions: &[".parquet"],
-    suggested: |_| Value::Object(serde_json::Map::new()),
-    build: |settings| {
+    suggested: &|_| Value::Object(serde_json::Map::new()),
+    build: &|settings| {
         let spec: ParquetSpec = core_spec::parse(settings)?;
         let built: Built<dyn Format> = Ok(Arc::new(ParquetFormat::new(spec)));
         built

@@ -3,11 +3,10 @@
 //! Rows gather in a row group until it is full; only then bytes come out. The group in progress is in memory, encoded
 //! and compressed as far as whole pages go.
 
-use std::sync::Arc;
-
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, FieldRef, IntervalUnit, Schema, SchemaRef};
+use arrow::datatypes::{DataType, IntervalUnit, SchemaRef};
 use millstream_core::format::RowEncoder;
+use millstream_core::types::without_views;
 use millstream_core::{Error, Result};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::arrow::{ARROW_SCHEMA_META_KEY, ArrowWriter, encode_arrow_schema};
@@ -48,34 +47,6 @@ impl ParquetEncoder {
 }
 
 const CONVERT: &str = "convert the column in SQL before it is written: CAST(… AS VARCHAR)";
-
-/// The schema as other readers take it from the file's metadata: the same types without views, which hardly any of them
-/// computes with. The values are stored the same.
-fn without_views(schema: &Schema) -> Schema {
-    Schema::new_with_metadata(
-        schema.fields().iter().map(field_without_views).collect::<Vec<_>>(),
-        schema.metadata().clone(),
-    )
-}
-
-fn field_without_views(field: &FieldRef) -> FieldRef {
-    Arc::new(field.as_ref().clone().with_data_type(type_without_views(field.data_type())))
-}
-
-fn type_without_views(data_type: &DataType) -> DataType {
-    match data_type {
-        DataType::Utf8View => DataType::Utf8,
-        DataType::BinaryView => DataType::Binary,
-        DataType::List(item) | DataType::ListView(item) => DataType::List(field_without_views(item)),
-        DataType::LargeList(item) | DataType::LargeListView(item) => DataType::LargeList(field_without_views(item)),
-        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(field_without_views(item), *size),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field_without_views).collect()),
-        DataType::Map(entries, sorted) => DataType::Map(field_without_views(entries), *sorted),
-        DataType::Dictionary(keys, values) => DataType::Dictionary(keys.clone(), Box::new(type_without_views(values))),
-        DataType::RunEndEncoded(ends, values) => DataType::RunEndEncoded(Arc::clone(ends), field_without_views(values)),
-        other => other.clone(),
-    }
-}
 
 /// An error for the types that the parquet crate refuses too late: at the first row, or with a panic.
 fn check_type(data_type: &DataType) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -21,67 +21,87 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// All test components.
-pub const REGISTRY: Registry = Registry {
-    sources: &[
-        SourceEntry {
-            spec: SpecInfo::of::<FileSpec>(),
-            schemes: &["", "-"],
-            check: braces,
-            rows: false,
-            build: |value| place::<FileSpec>(value),
+pub static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    Registry::of(
+        const {
+            &[
+                SourceEntry {
+                    spec: SpecInfo::of::<FileSpec>(),
+                    schemes: &["", "-"],
+                    check: &braces,
+                    rows: false,
+                    build: &|value| place::<FileSpec>(value),
+                },
+                SourceEntry {
+                    spec: SpecInfo::of::<HttpSpec>(),
+                    schemes: &["http", "https"],
+                    check: &|pattern| {
+                        if pattern.contains(' ') { Err(Fault::new("", "a URL has no spaces")) } else { Ok(()) }
+                    },
+                    rows: false,
+                    build: &|value| place::<HttpSpec>(value),
+                },
+            ]
         },
-        SourceEntry {
-            spec: SpecInfo::of::<HttpSpec>(),
-            schemes: &["http", "https"],
-            check: |pattern| if pattern.contains(' ') { Err(Fault::new("", "a URL has no spaces")) } else { Ok(()) },
-            rows: false,
-            build: |value| place::<HttpSpec>(value),
+        const {
+            &[
+                CodecEntry {
+                    name: "gzip",
+                    extensions: &[".gz"],
+                    build: || Arc::new(Squeeze { name: "gzip", writes: true }),
+                },
+                CodecEntry {
+                    name: "bzip2",
+                    extensions: &[".bz2"],
+                    build: || Arc::new(Squeeze { name: "bzip2", writes: false }),
+                },
+            ]
         },
-    ],
-    codecs: &[
-        CodecEntry { name: "gzip", extensions: &[".gz"], build: || Arc::new(Squeeze { name: "gzip", writes: true }) },
-        CodecEntry {
-            name: "bzip2",
-            extensions: &[".bz2"],
-            build: || Arc::new(Squeeze { name: "bzip2", writes: false }),
+        const {
+            &[
+                FormatEntry {
+                    spec: SpecInfo::of::<CsvSpec>(),
+                    extensions: &[".csv", ".tsv"],
+                    suggested: &|ending| if ending == ".tsv" { json!({"delimiter": "\t"}) } else { json!({}) },
+                    build: &|value| parse::<CsvSpec>(value).map(|spec| Arc::new(Rows("csv", format!("{spec:?}"))) as _),
+                },
+                FormatEntry {
+                    spec: SpecInfo::of::<JsonSpec>(),
+                    extensions: &[".jsonl"],
+                    suggested: &|_| json!({}),
+                    build: &|value| {
+                        parse::<JsonSpec>(value).map(|spec| Arc::new(Rows("json", format!("{spec:?}"))) as _)
+                    },
+                },
+            ]
         },
-    ],
-    formats: &[
-        FormatEntry {
-            spec: SpecInfo::of::<CsvSpec>(),
-            extensions: &[".csv", ".tsv"],
-            suggested: |ending| if ending == ".tsv" { json!({"delimiter": "\t"}) } else { json!({}) },
-            build: |value| parse::<CsvSpec>(value).map(|spec| Arc::new(Rows("csv", format!("{spec:?}"))) as _),
+        const {
+            &[
+                SinkEntry {
+                    spec: SpecInfo::of::<FilesSpec>(),
+                    schemes: &["", "-"],
+                    stores: true,
+                    formats: true,
+                    build: &target::<FilesSpec>,
+                },
+                SinkEntry {
+                    spec: SpecInfo::of::<TableSpec>(),
+                    schemes: &["sqlite"],
+                    stores: false,
+                    formats: false,
+                    build: &target::<TableSpec>,
+                },
+            ]
         },
-        FormatEntry {
-            spec: SpecInfo::of::<JsonSpec>(),
-            extensions: &[".jsonl"],
-            suggested: |_| json!({}),
-            build: |value| parse::<JsonSpec>(value).map(|spec| Arc::new(Rows("json", format!("{spec:?}"))) as _),
+        const {
+            &[StoreEntry {
+                spec: SpecInfo::of::<VaultSpec>(),
+                schemes: &["vault"],
+                build: &|value| parse::<VaultSpec>(value).map(|_| Arc::new(Vault) as _),
+            }]
         },
-    ],
-    sinks: &[
-        SinkEntry {
-            spec: SpecInfo::of::<FilesSpec>(),
-            schemes: &["", "-"],
-            stores: true,
-            formats: true,
-            build: target::<FilesSpec>,
-        },
-        SinkEntry {
-            spec: SpecInfo::of::<TableSpec>(),
-            schemes: &["sqlite"],
-            stores: false,
-            formats: false,
-            build: target::<TableSpec>,
-        },
-    ],
-    stores: &[StoreEntry {
-        spec: SpecInfo::of::<VaultSpec>(),
-        schemes: &["vault"],
-        build: |value| parse::<VaultSpec>(value).map(|_| Arc::new(Vault) as _),
-    }],
-};
+    )
+});
 
 /// Files have no settings.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]

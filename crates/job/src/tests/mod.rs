@@ -26,7 +26,12 @@ fn loaded_with(yaml: &str, set: &BTreeMap<String, String>, running: bool) -> Loa
         "PASSWORD" => Some("hunter2".to_owned()),
         _ => None,
     };
-    load("job.yaml", yaml, &REGISTRY, &LoadOptions { set, environment: &environment, references: &tables, running })
+    load(
+        "job.yaml",
+        yaml,
+        &REGISTRY,
+        &LoadOptions { set, environment: &environment, references: &tables, only_set: false, running },
+    )
 }
 
 /// The tables behind FROM and JOIN, folded as SQL folds them. Parentheses must match: that is the fault we need.

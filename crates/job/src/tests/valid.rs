@@ -186,7 +186,7 @@ fn every_example_of_a_component_is_a_good_entry() {
     for entry in REGISTRY.sources.iter().map(|one| one.spec).chain(REGISTRY.formats.iter().map(|one| one.spec)) {
         job(&format!("sources:\n  a:\n{}sinks: {{o: {{from: a, write: out}}}}\n", indent(entry.example)));
     }
-    for entry in REGISTRY.sinks {
+    for entry in &REGISTRY.sinks {
         job(&format!("sources: {{a: {{read: a}}}}\nsinks:\n  o:\n{}", indent(entry.spec.example)));
     }
 }

@@ -41,7 +41,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &["mysql", "mariadb"],
     stores: false,
     formats: false,
-    build,
+    build: &build,
 };
 
 fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {

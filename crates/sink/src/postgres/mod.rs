@@ -44,7 +44,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &["postgres", "postgresql"],
     stores: false,
     formats: false,
-    build,
+    build: &build,
 };
 
 /// How often a lock is tried for, and with which pause.

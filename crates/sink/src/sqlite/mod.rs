@@ -40,8 +40,13 @@ use crate::database::spec::Mode;
 use crate::shared::{Charge, counted, folder_fault};
 
 /// The registry's entry.
-pub const ENTRY: SinkEntry =
-    SinkEntry { spec: SpecInfo::of::<SqliteSpec>(), schemes: &["sqlite"], stores: false, formats: false, build };
+pub const ENTRY: SinkEntry = SinkEntry {
+    spec: SpecInfo::of::<SqliteSpec>(),
+    schemes: &["sqlite"],
+    stores: false,
+    formats: false,
+    build: &build,
+};
 
 fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let spec = parse::<SqliteSpec>(settings);

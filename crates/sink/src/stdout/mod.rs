@@ -31,7 +31,7 @@ use crate::shared::{Charge, blocking, counted};
 
 /// The registry's entry.
 pub const ENTRY: SinkEntry =
-    SinkEntry { spec: SpecInfo::of::<StdoutSpec>(), schemes: &["-"], stores: false, formats: true, build };
+    SinkEntry { spec: SpecInfo::of::<StdoutSpec>(), schemes: &["-"], stores: false, formats: true, build: &build };
 
 /// Text of one writer that is written at once.
 const PIECE_BYTES: usize = 256 << 10;

@@ -47,9 +47,9 @@ const PART: char = '#';
 pub const MYSQL: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<MysqlRead>(),
     schemes: &["mysql", "mariadb"],
-    check,
+    check: &check,
     rows: true,
-    build: |settings| {
+    build: &|settings| {
         let MysqlRead(spec) = crate::settings(settings)?;
         built(Query::new(&spec.table, &spec.query), mysql::Mysql::new(spec))
     },
@@ -59,9 +59,9 @@ pub const MYSQL: SourceEntry = SourceEntry {
 pub const POSTGRES: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<PostgresRead>(),
     schemes: &["postgres", "postgresql"],
-    check,
+    check: &check,
     rows: true,
-    build: |settings| {
+    build: &|settings| {
         let PostgresRead(spec) = crate::settings(settings)?;
         built(Query::new(&spec.table, &spec.query), postgres::Postgres::new(spec))
     },
@@ -71,9 +71,9 @@ pub const POSTGRES: SourceEntry = SourceEntry {
 pub const SQLITE: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<SqliteRead>(),
     schemes: &["sqlite"],
-    check,
+    check: &check,
     rows: true,
-    build: |settings: &Value| {
+    build: &|settings: &Value| {
         let spec: SqliteRead = crate::settings(settings)?;
         built(Query::new(&spec.table, &spec.query), sqlite::Sqlite::new(spec))
     },

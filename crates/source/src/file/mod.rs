@@ -40,9 +40,9 @@ use spec::FileSpec;
 pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<FileSpec>(),
     schemes: &["", "file"],
-    check: crate::pattern::check,
+    check: &crate::pattern::check,
     rows: false,
-    build: |settings| {
+    build: &|settings| {
         let FileSpec {} = crate::settings(settings)?;
         Ok(Arc::new(FileSource))
     },

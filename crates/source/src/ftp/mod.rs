@@ -29,9 +29,9 @@ use spec::FtpSpec;
 pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<FtpSpec>(),
     schemes: &["ftp", "ftps"],
-    check: crate::remote::check::<Ftp>,
+    check: &crate::remote::check::<Ftp>,
     rows: false,
-    build: |settings| Ok(Arc::new(Remote::<Ftp>::new(crate::settings(settings)?))),
+    build: &|settings| Ok(Arc::new(Remote::<Ftp>::new(crate::settings(settings)?))),
 };
 
 /// What is read from a data connection at once.

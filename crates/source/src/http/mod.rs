@@ -39,9 +39,9 @@ use transfer::{Part, Remote};
 pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<HttpSpec>(),
     schemes: &["http", "https"],
-    check: crate::pattern::check_url,
+    check: &crate::pattern::check_url,
     rows: false,
-    build: |settings| Ok(Arc::new(HttpSource::new(crate::settings(settings)?))),
+    build: &|settings| Ok(Arc::new(HttpSource::new(crate::settings(settings)?))),
 };
 
 /// Objects on the web, read with one set of settings.

@@ -50,9 +50,9 @@ use upload::{Place, Ticket, Traffic, Writing};
 pub const S3: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<S3Spec>(),
     schemes: &["s3"],
-    check: check::<S3Spec>,
+    check: &check::<S3Spec>,
     rows: false,
-    build: |settings| Ok(Arc::new(ObjectSource::<S3Spec>::new(crate::settings(settings)?))),
+    build: &|settings| Ok(Arc::new(ObjectSource::<S3Spec>::new(crate::settings(settings)?))),
 };
 
 /// The most folders of a bucket that are listed at once: each answer has a thousand names, and objects are read
@@ -63,39 +63,39 @@ const LISTED_AT_ONCE: usize = 16;
 pub const GCS: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<GcsSpec>(),
     schemes: &["gs"],
-    check: check::<GcsSpec>,
+    check: &check::<GcsSpec>,
     rows: false,
-    build: |settings| Ok(Arc::new(ObjectSource::<GcsSpec>::new(crate::settings(settings)?))),
+    build: &|settings| Ok(Arc::new(ObjectSource::<GcsSpec>::new(crate::settings(settings)?))),
 };
 
 /// The source `az`.
 pub const AZURE: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<AzureSpec>(),
     schemes: &["az"],
-    check: check::<AzureSpec>,
+    check: &check::<AzureSpec>,
     rows: false,
-    build: |settings| Ok(Arc::new(ObjectSource::<AzureSpec>::new(crate::settings(settings)?))),
+    build: &|settings| Ok(Arc::new(ObjectSource::<AzureSpec>::new(crate::settings(settings)?))),
 };
 
 /// S3, to write to.
 pub const S3_STORE: StoreEntry = StoreEntry {
     spec: S3.spec,
     schemes: S3.schemes,
-    build: |settings| Ok(Arc::new(ObjectSource::<S3Spec>::new(crate::settings(settings)?))),
+    build: &|settings| Ok(Arc::new(ObjectSource::<S3Spec>::new(crate::settings(settings)?))),
 };
 
 /// Google Cloud Storage, to write to.
 pub const GCS_STORE: StoreEntry = StoreEntry {
     spec: GCS.spec,
     schemes: GCS.schemes,
-    build: |settings| Ok(Arc::new(ObjectSource::<GcsSpec>::new(crate::settings(settings)?))),
+    build: &|settings| Ok(Arc::new(ObjectSource::<GcsSpec>::new(crate::settings(settings)?))),
 };
 
 /// Azure Blob Storage, to write to.
 pub const AZURE_STORE: StoreEntry = StoreEntry {
     spec: AZURE.spec,
     schemes: AZURE.schemes,
-    build: |settings| Ok(Arc::new(ObjectSource::<AzureSpec>::new(crate::settings(settings)?))),
+    build: &|settings| Ok(Arc::new(ObjectSource::<AzureSpec>::new(crate::settings(settings)?))),
 };
 
 /// Buckets by name, and by the runtime that their connections live on.

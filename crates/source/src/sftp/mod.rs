@@ -31,9 +31,9 @@ use spec::SftpSpec;
 pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<SftpSpec>(),
     schemes: &["sftp"],
-    check: crate::remote::check::<Sftp>,
+    check: &crate::remote::check::<Sftp>,
     rows: false,
-    build: |settings| Ok(Arc::new(Remote::<Sftp>::new(crate::settings(settings)?))),
+    build: &|settings| Ok(Arc::new(Remote::<Sftp>::new(crate::settings(settings)?))),
 };
 
 /// SFTP, with the secrets of one set of settings.

@@ -28,9 +28,9 @@ use spec::StdinSpec;
 pub const ENTRY: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<StdinSpec>(),
     schemes: &["-"],
-    check: crate::pattern::check,
+    check: &crate::pattern::check,
     rows: false,
-    build: |settings| {
+    build: &|settings| {
         let StdinSpec {} = crate::settings(settings)?;
         Ok(Arc::new(StdinSource { taken: &TAKEN, descriptor: || io::stdin().as_fd().try_clone_to_owned() }))
     },
