@@ -6,7 +6,7 @@ export CARGO_TARGET_DIR
 
 demo:
 	@scripts/install-test-packages.sh
-	cargo build --locked --profile demo -p millstream
+	cargo build --locked --profile demo -p millstream-cli
 	@mkdir -p out
 	$(CARGO_TARGET_DIR)/demo/millstream run examples/geonames/job.yaml
 	@echo
@@ -28,6 +28,6 @@ check:
 
 # Written from the specs of the components; a test tells when it is out of date.
 reference:
-	cargo build --locked -p millstream
+	cargo build --locked -p millstream-cli
 	$(CARGO_TARGET_DIR)/debug/millstream reference > docs/reference/job-file.md
 	$(CARGO_TARGET_DIR)/debug/millstream reference --of-machine > docs/reference/machine-file.md

@@ -1,8 +1,6 @@
 //! The commands: each turns arguments into one call of the engine, and what comes back into text and an exit code.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -10,14 +8,15 @@ use arrow::datatypes::{DataType, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use arrow_json::writer::{JsonArray, WriterBuilder};
 use clap::CommandFactory;
-use millstream_core::{Error, ErrorKind, Result};
-use millstream_engine::fault::without_job;
-use millstream_engine::options::{Interrupt, RunOptions, Watch};
-use millstream_engine::rejects::LeftOut;
-use millstream_engine::report::Report;
-use millstream_engine::urls::Urls;
-use millstream_engine::{Asked, Base, Failure, Machine, Variables};
-use millstream_job::{Lint, Loaded, lint::tidy};
+use futures::executor::block_on;
+use millstream::files::{Urls, without_job};
+use millstream::machine::{Asked, Machine};
+use millstream::parse::tidy;
+use millstream::rejects::LeftOut;
+use millstream::report::Report;
+use millstream::text::unreadable;
+use millstream::{Cancel, Engine, Event, Failure, Job, Lint, ParseOptions, Parsed, RunOptions, Running};
+use millstream::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
 use crate::arguments::{self, Arguments, Command, Global};
@@ -47,8 +46,8 @@ pub fn run(arguments: Arguments) -> u8 {
         Command::Man { folder } => man(output, folder.as_deref()),
         Command::Reference { of_machine } => {
             let reference = match of_machine {
-                true => millstream_job::machine_reference(),
-                false => millstream_job::reference(&millstream_engine::registry()),
+                true => millstream::parse::machine_reference(),
+                false => millstream::parse::reference(&millstream::component::registry()),
             };
             output.result(&reference).map_err(Failure::from)
         }
@@ -105,68 +104,41 @@ pub fn machine(global: &Global) -> Result<Machine, Failure> {
     let (cores, memory) = (global.cores, global.memory.map(|size| size.0));
     let asked = Asked { cores, memory, scratch: global.scratch.clone(), state: global.state.clone() };
     let Some(path) = &global.machine else { return Ok(Machine::detect(asked)?) };
-    let bytes = read_text(path, "the machine file", "`--machine` and MILLSTREAM_MACHINE name it")?;
-    let text = millstream_job::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
-    let node = global.node.clone().unwrap_or_else(millstream_engine::machine::host_name);
-    let file = millstream_job::machine::load(path, text, &node, &|name| std::env::var(name).ok());
+    let named = "`--machine` and MILLSTREAM_MACHINE name it";
+    let bytes = fs_err::read(path).map_err(|cause| unreadable("the machine file", path, &cause, named))?;
+    let text = millstream::parse::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
+    let node = global.node.clone().unwrap_or_else(millstream::machine::host_name);
+    let file = millstream::machine::load(path, text, &node, &|name| std::env::var(name).ok());
     let file = file.map_err(|lints| Failure { lints, errors: Vec::new() })?;
     Machine::of_file(&file, asked)
 }
 
-/// The bytes of the file at `path`, which is `what`; what to do if there is none is `absent`.
-fn read_text(path: &str, what: &str, absent: &str) -> Result<Vec<u8>, Failure> {
-    let failed = |cause: std::io::Error| {
-        let error = Error::job(format!("{what} {path} cannot be read"));
-        match cause.kind() {
-            std::io::ErrorKind::NotFound => error.cause("there is no such file").hint(absent),
-            std::io::ErrorKind::IsADirectory => error.cause("it is a folder"),
-            std::io::ErrorKind::PermissionDenied => error.cause("you have no rights to read it"),
-            _ => error.cause(cause),
-        }
-    };
-    fs_err::read(path).map_err(|cause| failed(cause).into())
+/// The engine, which has this process to itself.
+pub fn engine(global: &Global) -> Result<Engine, Failure> {
+    Ok(Engine::builder().machine(machine(global)?).own_process().build()?)
 }
 
-/// The job at `path` with the lints that need no engine.
-fn load(global: &Global, path: &str, running: bool) -> Result<Loaded, Failure> {
-    let bytes = read_text(path, "the job file", "`millstream guess URL > job.yaml` writes a first one")?;
-    let text = millstream_job::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
-    let set: BTreeMap<String, String> = global.set.iter().cloned().collect();
-    let variables = Variables { set: &set, environment: &|name| std::env::var(name).ok() };
-    Ok(millstream_engine::load(path, text, variables, running))
+/// The job at `path`, if it has no errors. Warnings are told.
+pub fn sound_job(
+    global: &Global,
+    engine: &Engine,
+    output: Output,
+    path: &str,
+    needs_secrets: bool,
+) -> Result<Arc<Job>, Failure> {
+    let Parsed { job, warnings } = parsed(global, engine, path, needs_secrets)?;
+    tell_lints(output, &warnings);
+    Ok(job)
 }
 
-/// The job at `path`, if it has no errors. Warnings are told; with errors, those of SQL come along as far as they can
-/// be found while other entries are broken.
-pub fn sound_job(global: &Global, output: Output, path: &str, running: bool) -> Result<millstream_job::Job, Failure> {
-    let loaded = load(global, path, running)?;
-    match loaded.job {
-        Some(job) => {
-            tell_lints(output, &loaded.lints);
-            Ok(job)
-        }
-        None => Err(all_faults(loaded, machine(global)?)),
-    }
-}
-
-/// The lints of a job that has errors, and what is wrong with its sound entries as far as that is known without a
-/// network.
-fn all_faults(loaded: Loaded, machine: Machine) -> Failure {
-    let mut all = Failure { lints: loaded.lints, errors: Vec::new() };
-    if let Some(sound) = &loaded.sound
-        && let Err(more) = millstream_engine::check(sound, machine, true)
-    {
-        all.lints.extend(more.lints);
-        let is_new = |error: &Error| all.lints.iter().all(|lint| lint.what != error.what());
-        all.errors.extend(more.errors.into_iter().filter(is_new));
-        tidy(&mut all.lints);
-    }
-    all
+fn parsed(global: &Global, engine: &Engine, path: &str, needs_secrets: bool) -> Result<Parsed, Failure> {
+    let options = ParseOptions { set: global.set.iter().cloned().collect(), needs_secrets };
+    block_on(engine.read_job(path, &options))
 }
 
 fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), Failure> {
-    let machine = machine(global)?;
-    let job = sound_job(global, output, &run.job.path, true)?;
+    let engine = engine(global)?;
+    let job = sound_job(global, &engine, output, &run.job.path, true)?;
     if output.json
         && let Some(sink) = job.sinks.iter().find(|sink| sink.write.value == "-")
     {
@@ -175,31 +147,39 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), 
             .hint("leave out `--json`, or write the rows to a file")
             .into());
     }
-    watched(output, |watch| {
+    follow(output, |cancel| {
         let options = RunOptions {
             resume: run.resume,
             restart: run.restart,
             accept_changed: run.accept_changed,
-            replay: None,
             variables: global.set.clone(),
+            cancel,
         };
-        millstream_engine::run::run(&job, machine, &options, watch)
+        engine.start(job, options)
     })
     .and_then(|done| Ok(tell_done(output, &done, run.verbose)?))
 }
 
-/// Does `work`, which is watched on the terminal and can be interrupted.
-pub fn watched<T>(
+/// Shows what `start` starts on the terminal until it ends. Ctrl-C cancels it.
+pub fn follow<T: Send + 'static>(
     output: Output,
-    work: impl FnOnce(Watch<'_>) -> std::result::Result<T, Failure>,
+    start: impl FnOnce(Cancel) -> Result<Running<T>>,
 ) -> Result<T, Failure> {
     let display = Arc::new(Display::new(output));
-    let asked = Arc::new(Interrupt::default());
+    let cancel = Cancel::default();
     let teller = Arc::clone(&display);
-    interrupt::watch(Arc::clone(&asked), move |text| teller.tell(text))?;
-    let warn = |lints: &[Lint]| display.hide_while(|| tell_lints(output, lints));
-    let watch = Watch { progress: &|progress| display.show(progress), warn: &warn, interrupt: &asked };
-    let ended = work(watch);
+    interrupt::watch(cancel.clone(), move |text| teller.tell(text))?;
+    let mut running = start(cancel)?;
+    let ended = block_on(async {
+        while let Some(event) = running.next_event().await {
+            match event {
+                Event::Progress(progress) => display.show(&progress),
+                Event::Warnings(lints) => display.hide_while(|| tell_lints(output, &lints)),
+                _ => {}
+            }
+        }
+        running.finish().await
+    });
     display.end();
     ended
 }
@@ -215,16 +195,15 @@ fn tell_done(output: Output, done: &Report, verbose: bool) -> Result<()> {
 
 fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Result<(), Failure> {
     if check.schema {
-        let schema = millstream_job::schema(&millstream_engine::registry());
+        let schema = millstream::parse::schema(&millstream::component::registry());
         let text = serde_json::to_string_pretty(&schema)
             .map_err(|cause| Error::internal("the schema cannot be written as JSON").cause(cause))?;
         return Ok(output.result(&format!("{text}\n"))?);
     }
-    let machine = machine(global)?;
-    let loaded = load(global, check.path.as_deref().unwrap_or_default(), false)?;
-    let Some(job) = &loaded.job else { return Err(all_faults(loaded, machine)) };
-    let mut lints = loaded.lints;
-    let checked = match millstream_engine::check(job, machine, check.offline) {
+    let engine = engine(global)?;
+    let path = check.path.as_deref().unwrap_or_default();
+    let Parsed { job, warnings: mut lints } = parsed(global, &engine, path, false)?;
+    let checked = match block_on(engine.check(Arc::clone(&job), check.offline)) {
         Ok(checked) => checked,
         Err(mut failure) => {
             failure.lints.extend(lints);
@@ -243,12 +222,12 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
         output.chat(&format!("not checked offline, because their columns are not known: {names}\n"));
     }
     output.chat(&format!("{} can run\n", job.path()));
-    output.chat(&left_out(job));
+    output.chat(&left_out(&job));
     Ok(())
 }
 
 /// What the entries of a job may leave out; nothing if the first bad record ends the run.
-fn left_out(job: &millstream_job::Job) -> String {
+fn left_out(job: &Job) -> String {
     let sources = job.sources.iter().map(|source| (source.name.value.clone(), source.max_rejects));
     let steps = job.transforms.iter().map(|step| (step.name.value.clone(), step.max_rejects));
     let sinks = job.sinks.iter().map(|sink| (format!("the sink {}", sink.name.value), sink.max_rejects));
@@ -261,21 +240,22 @@ fn left_out(job: &millstream_job::Job) -> String {
 }
 
 fn explain(global: &Global, output: Output, path: &str) -> Result<(), Failure> {
-    let machine = machine(global)?;
-    let job = sound_job(global, output, path, false)?;
-    let text = millstream_engine::explain(&job, machine, &|lints| tell_lints(output, lints))?;
+    let engine = engine(global)?;
+    let job = sound_job(global, &engine, output, path, false)?;
+    let plan = block_on(engine.plan(job))?;
+    tell_lints(output, plan.warnings());
     match output.json {
-        true => output.json(&json!({"plan": text}))?,
-        false => output.result(&text)?,
+        true => output.json(plan.explain())?,
+        false => output.result(&crate::explain::explanation(plan.explain()))?,
     }
     Ok(())
 }
 
 fn show_rows(global: &Global, output: Output, preview: &arguments::Preview) -> Result<(), Failure> {
-    let machine = machine(global)?;
-    let job = sound_job(global, output, &preview.path, true)?;
-    let warn = |lints: &[Lint]| tell_lints(output, lints);
-    let shown = millstream_engine::preview(&job, preview.step.as_deref(), preview.rows, machine, &warn)?;
+    let engine = engine(global)?;
+    let job = sound_job(global, &engine, output, &preview.path, true)?;
+    let shown = block_on(engine.preview(job, preview.step.clone(), preview.rows))?;
+    tell_lints(output, &shown.warnings);
     let text = if output.json { rows_as_json(&shown.batches)? } else { rows_as_table(&shown.schema, &shown.batches)? };
     output.result(&text)?;
     for LeftOut { entry, count, first } in &shown.left_out {
@@ -347,8 +327,7 @@ fn cell(text: &str) -> String {
 }
 
 fn guess_job(global: &Global, output: Output, url: &str) -> Result<(), Failure> {
-    let base = Base::new(machine(global)?)?;
-    let job = millstream_engine::guess::guess(&base, url).map_err(without_job)?;
+    let job = block_on(engine(global)?.guess(url.to_owned())).map_err(all_without_job)?;
     match output.json {
         true => output.json(&json!({"job": job}))?,
         false => output.result(&job)?,
@@ -365,8 +344,7 @@ fn all_without_job(failure: Failure) -> Failure {
 }
 
 fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Result<(), Failure> {
-    let base = Base::new(machine(global)?)?;
-    let counted = millstream_engine::urls::count(&base, &urls(&count.urls), count.by_unit);
+    let counted = block_on(engine(global)?.count(urls(&count.urls), count.by_unit));
     let mut counts = counted.map_err(all_without_job)?;
     counts.units.sort_by(|a, b| a.unit.cmp(&b.unit));
     let lines = counts.lines;
@@ -389,12 +367,7 @@ fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Res
 }
 
 fn cat(global: &Global, arguments: &arguments::Urls) -> Result<(), Failure> {
-    let base = Base::new(machine(global)?)?;
-    let mut stdout = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-    let ended = millstream_engine::urls::cat(&base, &urls(arguments), &mut stdout).map_err(all_without_job);
-    // What was decoded before a fault is worth having; a fault of the last write is told only if nothing else is.
-    let flushed = stdout.flush().map_err(|cause| Error::io("standard output cannot be written", &cause));
-    ended.and(flushed.map_err(Failure::from))
+    block_on(engine(global)?.cat(urls(arguments), std::io::stdout())).map_err(all_without_job)
 }
 
 fn completions(output: Output, shell: clap_complete::Shell) -> Result<(), Failure> {
@@ -451,7 +424,7 @@ mod tests {
     #[test]
     fn the_reference_in_the_docs_is_that_of_the_specs() {
         let written = include_str!("../../../docs/reference/job-file.md");
-        let generated = millstream_job::reference(&millstream_engine::registry());
+        let generated = millstream::parse::reference(&millstream::component::registry());
         assert!(written == generated, "docs/reference/job-file.md is out of date: run `make reference`");
     }
 
@@ -459,7 +432,7 @@ mod tests {
     fn the_reference_of_the_machine_file_is_that_of_its_specs() {
         let written = include_str!("../../../docs/reference/machine-file.md");
         assert!(
-            written == millstream_job::machine_reference(),
+            written == millstream::parse::machine_reference(),
             "docs/reference/machine-file.md is out of date: run `make reference`"
         );
     }

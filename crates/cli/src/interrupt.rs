@@ -1,16 +1,14 @@
 //! Ctrl-C, `kill`, and a terminal that goes away: the first asks the run to end cleanly, the second ends it at once.
 
-use std::sync::Arc;
-
-use millstream_core::{Error, Result};
-use millstream_engine::options::Interrupt;
+use millstream::Cancel;
+use millstream::{Error, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The exit code of a process that was interrupted.
 const INTERRUPTED: i32 = 130;
 
-/// Hands signals to `interrupt`; `tell` says what a second one would do.
-pub fn watch(interrupt: Arc<Interrupt>, tell: impl Fn(&str) + Send + 'static) -> Result<()> {
+/// Cancels on a signal; `tell` says what a second one would do.
+pub fn watch(cancel: Cancel, tell: impl Fn(&str) + Send + 'static) -> Result<()> {
     let failed = |cause: std::io::Error| Error::io("signals cannot be waited for", &cause);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
     let _inside = runtime.enter();
@@ -29,10 +27,10 @@ pub fn watch(interrupt: Arc<Interrupt>, tell: impl Fn(&str) + Send + 'static) ->
                     _ = terminations.recv() => {}
                     () = hung_up(&mut hangups) => {}
                 }
-                if interrupt.is_asked() {
+                if cancel.is_cancelled() {
                     std::process::exit(INTERRUPTED);
                 }
-                interrupt.ask();
+                cancel.cancel();
                 tell("stopping, and taking back what is not complete; a second Ctrl-C ends at once\n");
             }
         });

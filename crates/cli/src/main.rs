@@ -4,6 +4,7 @@
 mod allocator;
 mod arguments;
 mod commands;
+mod explain;
 mod interrupt;
 mod message;
 mod output;

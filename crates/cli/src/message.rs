@@ -2,8 +2,8 @@
 
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
-use millstream_core::Error;
-use millstream_job::{Lint, Severity};
+use millstream::Error;
+use millstream::{Lint, Severity};
 use serde_json::{Value, json};
 
 use crate::output::{Output, Role};

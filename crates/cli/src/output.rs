@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
-use millstream_core::{Error, Result};
+use millstream::{Error, Result};
 
 use crate::arguments::{Color, Global};
 
@@ -59,7 +59,7 @@ impl Output {
         format!("{style}{text}{style:#}")
     }
 
-    /// Writes a result. A reader who has left is [`millstream_core::ErrorKind::OutputClosed`].
+    /// Writes a result. A reader who has left is [`millstream::ErrorKind::OutputClosed`].
     pub fn result(&self, text: &str) -> Result<()> {
         let mut stdout = std::io::stdout().lock();
         stdout

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use millstream_engine::report::{Phase, Progress};
+use millstream::report::{Phase, Progress};
 
 use crate::output::Output;
 use crate::words;
@@ -116,7 +116,7 @@ fn line(progress: &Progress) -> String {
 
 #[cfg(test)]
 mod tests {
-    use millstream_engine::report::Totals;
+    use millstream::report::Totals;
 
     use super::*;
 

@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use millstream_core::error::printable;
-use millstream_core::reject::Rejected;
-use millstream_core::{Error, RejectKind, Result};
-use millstream_engine::Failure;
-use millstream_engine::rejects::log::{self, Kept};
-use millstream_engine::rejects::place_of;
-use millstream_engine::replay::{self, Replayed};
-use millstream_engine::runs::{RunBook, RunRecord, default_folder};
+use millstream::Failure;
+use millstream::RunOptions;
+use millstream::history::{RunBook, RunRecord, default_folder};
+use millstream::rejects::RejectKind;
+use millstream::rejects::Rejected;
+use millstream::rejects::Replayed;
+use millstream::rejects::place_of;
+use millstream::rejects::{self, Kept};
+use millstream::text::printable;
+use millstream::{Error, Result};
 use serde_json::json;
 
 use crate::arguments::{Global, Rejects};
-use crate::commands::{machine, sound_job, watched};
+use crate::commands::{engine, follow, machine, sound_job};
 use crate::output::{Output, Role};
 use crate::runs::unknown;
 use crate::words;
@@ -37,7 +39,7 @@ pub fn show(global: &Global, output: Output, asked: &Rejects) -> Result<(), Fail
     if asked.replay {
         return replay(global, output, &folder, &run);
     }
-    let kept = log::of_run(&folder, &run.logical)?;
+    let kept = rejects::of_run(&folder, &run.logical)?;
     if output.json {
         return Ok(output.json(&json!({"run": run.run, "job": run.job, "rejects": kept}))?);
     }
@@ -52,9 +54,12 @@ fn replay(global: &Global, output: Output, folder: &Path, run: &RunRecord) -> Re
     let variables = of_run.clone();
     // What is said now comes after what was said then.
     global.set = of_run.into_iter().chain(global.set).collect();
-    let machine = machine(&global)?;
-    let job = sound_job(&global, output, &run.job, true)?;
-    let done = watched(output, |watch| replay::replay(&job, &machine, folder, &run.logical, &variables, watch))?;
+    let engine = engine(&global)?;
+    let job = sound_job(&global, &engine, output, &run.job, true)?;
+    let done = follow(output, |cancel| {
+        let options = RunOptions { variables, cancel, ..RunOptions::default() };
+        engine.replay(job, folder.to_owned(), run.logical.clone(), options)
+    })?;
     match output.json {
         true => output.json(&json!({"run": run.run, "job": run.job, "replayed": done}))?,
         false => output.result(&told(run, &done))?,
@@ -155,7 +160,7 @@ fn example(rejected: &Rejected) -> String {
     let place = place_of(&Rejected { column: None, ..rejected.clone() });
     let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
     let mut text = format!("  {place}{}\n", printable(rejected.message.as_bytes()));
-    let raw = rejected.raw.as_ref().and_then(millstream_core::reject::RawText::bytes);
+    let raw = rejected.raw.as_ref().and_then(millstream::rejects::RawText::bytes);
     let row = rejected.row.as_ref().map(|row| row.as_str().map_or_else(|| row.to_string(), str::to_owned));
     if let Some(shown) = raw.map(|raw| printable(&raw)).or(row) {
         let cut: String = shown.chars().take(SHOWN).collect();
@@ -167,9 +172,9 @@ fn example(rejected: &Rejected) -> String {
 
 #[cfg(test)]
 mod tests {
-    use millstream_core::reject::RawText;
-    use millstream_engine::rejects::line;
-    use millstream_engine::runs::Outcome;
+    use millstream::history::Outcome;
+    use millstream::rejects::RawText;
+    use millstream::rejects::line;
 
     use super::*;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use millstream_core::StepKind;
-use millstream_core::sink::Removed;
-use millstream_core::step::StepSnapshot;
-use millstream_engine::report::{MissingColumn, Report};
+use millstream::report::Removed;
+use millstream::report::StepKind;
+use millstream::report::StepSnapshot;
+use millstream::report::{MissingColumn, Report};
 
 use crate::output::{Output, Role};
 use crate::table::table;
@@ -189,7 +189,7 @@ fn steps(steps: &[&StepSnapshot]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use millstream_core::Step;
+    use millstream::report::Step;
 
     use super::*;
 

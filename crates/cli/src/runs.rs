@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use chrono::{DateTime, Local};
-use millstream_core::{Error, Result};
-use millstream_engine::Failure;
-use millstream_engine::runs::{Outcome, RunBook, RunRecord, default_folder};
+use millstream::Failure;
+use millstream::history::{Outcome, RunBook, RunRecord, default_folder};
+use millstream::{Error, Result};
 use serde_json::{Value, json};
 
 use crate::arguments::{Global, Runs};
@@ -128,7 +128,7 @@ fn one(output: Output, book: &RunBook, asked: &Runs, name: &str) -> Result<()> {
 /// None of `runs`, the newest first, has that name.
 pub fn unknown(name: &str, runs: &[RunRecord]) -> Error {
     let names: Vec<&str> = runs.iter().take(NAMED).map(|run| run.run.as_str()).collect();
-    Error::job(format!("there is no run `{name}`")).hint(millstream_core::hint::did_you_mean(name, "runs", &names))
+    Error::job(format!("there is no run `{name}`")).hint(millstream::text::did_you_mean(name, "runs", &names))
 }
 
 /// A run and, if there is one, the last that was done before it.

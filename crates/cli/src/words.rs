@@ -17,7 +17,7 @@ pub fn count(number: u64) -> String {
 
 /// A size: `12.3 MB`.
 pub fn size(bytes: u64) -> String {
-    millstream_core::spec::Size(bytes).to_string()
+    millstream::text::Size(bytes).to_string()
 }
 
 /// A length of time: `0.42 s`, `12.3 s`, `4 min 05 s`, `2 h 03 min`.

@@ -1,165 +1,28 @@
-//! The commands that look at a job without running it: load, check, explain, preview.
+//! Looking at jobs and files without running anything: plan, preview, guess, count, cat.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::io::Write;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::physical_plan::{ExecutionPlan, displayable};
+use arrow::datatypes::SchemaRef;
 use futures::StreamExt;
-use millstream_core::reject::MaxRejects;
-use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
+use serde_json::Value;
 
+use crate::context::RunContext;
+use crate::engine::Engine;
+use crate::explain::{
+    Explanation, MachineSummary, SharedStep, SinkSummary, SourceSummary, TransformSummary, Visibility, columns,
+    operators,
+};
 use crate::failure::Failure;
-use crate::machine::Machine;
-use crate::options::Warn;
-use crate::prepare::{Asked, Base, Reach, prepare, prepare_with_sinks};
+use crate::job_plan::{JobPlan, KnownSources, WrittenPlan};
+use crate::prepare::{Prepared, Reach, prepare};
 use crate::rejects::{Entry, LeftOut};
-use crate::{fault, ledgers, overlap, sql};
-
-/// Variables for a job: those of the command line, then those of the environment.
-pub struct Variables<'a> {
-    /// The command line's.
-    pub set: &'a BTreeMap<String, String>,
-    /// The environment's.
-    pub environment: &'a dyn Fn(&str) -> Option<String>,
-}
-
-/// Loads the job file `text` that was read from `path`, with all lints that need no data. `running` makes a missing
-/// secret an error.
-pub fn load(path: &str, text: &str, variables: Variables<'_>, running: bool) -> Loaded {
-    let options = LoadOptions {
-        set: variables.set,
-        environment: variables.environment,
-        references: &|query| sql::references(query),
-        running,
-    };
-    let mut loaded = millstream_job::load(path, text, &crate::registry(), &options);
-    let job = loaded.job.as_ref().or(loaded.sound.as_ref());
-    loaded.lints.extend(job.into_iter().flat_map(|job| overlap::lints(job).into_iter().chain(ledgers::lints(job))));
-    millstream_job::lint::tidy(&mut loaded.lints);
-    if loaded.lints.iter().any(Lint::is_error) {
-        loaded.sound = loaded.job.take().or(loaded.sound);
-    }
-    loaded
-}
-
-/// What a check found out.
-#[derive(Debug, Default)]
-pub struct Checked {
-    /// Sources and transforms whose columns could not be known offline.
-    pub unknown: Vec<String>,
-    /// What is strange and no error.
-    pub warnings: Vec<Lint>,
-}
-
-/// Checks `job` as far as it can be checked without running it: columns of the sources, SQL, targets. Offline it asks
-/// neither network nor database.
-pub fn check(job: &Job, machine: Machine, offline: bool) -> Result<Checked, Failure> {
-    let base = Base::new(machine)?;
-    let reach = if offline { Reach::Offline } else { Reach::Online };
-    base.runtimes.workers().block_on(async {
-        let prepared = prepare_with_sinks(&base, job, reach, Asked::Check).await?;
-        Failure::of(prepared.unopened())?;
-        if prepared.unknown.is_empty() {
-            ledgers::ways(job, &prepared.plan_sinks(job).await?)?;
-        }
-        Ok(Checked { unknown: prepared.unknown, warnings: prepared.warnings })
-    })
-}
-
-/// How `job` would run: sources, plans, targets, memory. `warn` is told what is strange and no error.
-pub fn explain(job: &Job, machine: Machine, warn: &Warn) -> Result<String, Failure> {
-    let base = Base::new(machine)?;
-    base.runtimes.workers().block_on(async {
-        let prepared = prepare(&base, job, Reach::Online).await?;
-        warn(&prepared.warnings);
-        let physical = prepared.plan_sinks(job).await?;
-        let mut text = String::new();
-        let machine = &base.machine;
-        let _ = writeln!(
-            text,
-            "machine: {} cores, {} of memory ({} for sorts, joins and reading ahead), scratch in {}",
-            machine.cores,
-            Size(machine.memory),
-            Size(base.budget.limit() as u64),
-            machine.scratch
-        );
-        for reader in &prepared.readers {
-            let _ = write!(text, "\nsource {}: {}", reader.name, reader.format.name());
-            let patterns: Vec<String> =
-                reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect();
-            let _ = writeln!(text, " from {}, {} at once", patterns.join(", "), reader.open_ahead());
-            if let Some(columns) = prepared.columns(&reader.name) {
-                let _ = writeln!(text, "  columns: {}", columns_text(&columns));
-            }
-            text.push_str(&left_out(&base, &Entry::Step(reader.name.clone()), "records that cannot be read"));
-        }
-        for step in &job.transforms {
-            let told = left_out(&base, &Entry::Step(step.name.value.clone()), "rows that cannot be computed");
-            if !told.is_empty() {
-                let _ = write!(text, "\nstep {}:\n{told}", step.name.value);
-            }
-        }
-        for tee in &physical.tees {
-            let _ = writeln!(text, "\nstep {} has several users and runs once:", tee.name());
-            plan_text(&mut text, tee.input());
-        }
-        let ways = ledgers::ways(job, &physical)?;
-        for ((sink, root), way) in job.sinks.iter().zip(&physical.roots).zip(ways) {
-            let _ = writeln!(text, "\nsink {}: {} {}", sink.name.value, sink.sink.name(), sink.sink.target());
-            if let Some(columns) = prepared.sink_columns(sink) {
-                for line in sink.sink.describe(columns).lines() {
-                    let _ = writeln!(text, "  {line}");
-                }
-            }
-            let visible = match way {
-                Ok(_) => "chunk by chunk, each of them once: `run --resume` goes on with what is missing".to_owned(),
-                Err(why) => format!("all at once, since {why}"),
-            };
-            let _ = writeln!(text, "  rows become visible {visible}");
-            text.push_str(&left_out(&base, &Entry::Sink(sink.name.value.clone()), "rows that the table does not take"));
-            plan_text(&mut text, &root.plan);
-        }
-        Ok(text)
-    })
-}
-
-/// What an entry leaves out, in a line; nothing if the first such record ends the run.
-fn left_out(base: &Base, entry: &Entry, what: &str) -> String {
-    match base.rejects.of(entry).map(|limit| limit.most()) {
-        Some(MaxRejects::Count(count)) => format!("  up to {count} {what} are left out\n"),
-        Some(share) => format!("  up to {share} of all: {what} are left out\n"),
-        None => String::new(),
-    }
-}
-
-/// The plan without the nodes that say nothing: meters, and what only yields to other tasks now and then.
-fn plan_text(text: &mut String, plan: &Arc<dyn ExecutionPlan>) {
-    let mut meters: Vec<usize> = Vec::new();
-    for line in displayable(plan.as_ref()).indent(false).to_string().lines() {
-        let depth = line.len() - line.trim_start().len();
-        meters.retain(|meter| *meter < depth);
-        if ["MeterExec", "CooperativeExec"].contains(&line.trim()) {
-            meters.push(depth);
-            continue;
-        }
-        let _ = writeln!(text, "  {}{}", " ".repeat(depth - 2 * meters.len()), line.trim_start());
-    }
-}
-
-/// Columns and their types in one line.
-pub fn columns_text(schema: &Schema) -> String {
-    let columns: Vec<String> = schema
-        .fields()
-        .iter()
-        .map(|field| format!("{} {}", field.name(), millstream_format::columns::type_name(field.data_type())))
-        .collect();
-    columns.join(", ")
-}
+use crate::urls::{Counts, Urls};
+use crate::{fault, guess, ledgers, sql, urls};
 
 /// The first rows of a step.
 #[derive(Debug)]
@@ -170,37 +33,155 @@ pub struct FirstRows {
     pub batches: Vec<RecordBatch>,
     /// What was left out of what was read for them, since `max_rejects` allows it.
     pub left_out: Vec<LeftOut>,
+    /// What is strange about the job and no error.
+    pub warnings: Vec<Lint>,
 }
 
-/// The first `rows` rows of the step `name`; of what the first sink writes, if none is named. `warn` is told what is
-/// strange and no error. As in a run, `max_rejects` says what may be left out; nothing is kept of it.
-pub fn preview(
-    job: &Job,
-    name: Option<&str>,
-    rows: usize,
-    machine: Machine,
-    warn: &Warn,
-) -> Result<FirstRows, Failure> {
-    let base = Base::new(machine)?;
-    base.rejects.only_count();
-    let _governor = base.govern()?;
-    base.runtimes.workers().block_on(async {
-        let prepared = prepare(&base, job, Reach::Online).await?;
-        warn(&prepared.warnings);
-        let name = match name.or_else(|| job.sinks.first().map(|sink| sink.from.value.as_str())) {
-            Some(name) => name.to_owned(),
-            None => return Err(Error::job("the job has no step to show").into()),
+impl Engine {
+    /// Looks at the sources of `job` and plans its steps. Targets are not asked: see [`Engine::check`].
+    pub async fn plan(&self, job: Arc<Job>) -> Result<JobPlan, Failure> {
+        self.with_context(async move |context: &RunContext| {
+            let prepared = prepare(context, &job, None, Reach::Online).await?;
+            match explanation(context, &job, &prepared).await {
+                Ok(explanation) => Ok(job_plan(job, prepared, explanation)),
+                Err(failure) => Err(failure.beside(prepared.warnings)),
+            }
+        })
+        .await
+    }
+
+    /// The plan that [`JobPlan::to_json`] wrote, perhaps on another machine.
+    ///
+    /// # Errors
+    /// If `json` is no plan, or one of a newer version; if this engine lacks a component or a secret that the job names.
+    pub fn restore(&self, json: &Value) -> Result<JobPlan, Failure> {
+        let written = WrittenPlan::read(json)?;
+        let options = LoadOptions {
+            set: &written.variables,
+            environment: &|name| std::env::var(name).ok(),
+            only_set: true,
+            references: &|query| sql::references(query),
+            running: true,
         };
-        let physical = prepared.plan_first_rows(&name, rows).await?;
-        let root = physical.roots.first().ok_or_else(|| Error::internal("the step has no plan"))?;
-        let schema = root.plan.schema();
-        let mut stream = datafusion::physical_plan::execute_stream(Arc::clone(&root.plan), base.session.task_ctx())
-            .map_err(fault::unwrap)?;
-        let mut batches = Vec::new();
-        while let Some(batch) = stream.next().await {
-            batches.push(batch.map_err(fault::unwrap)?);
+        let Loaded { job, lints, .. } = self.parse_with(&written.path, &written.text, &options);
+        let job = job.ok_or(Failure { lints, errors: Vec::new() })?;
+        Ok(written.plan(job)?)
+    }
+
+    /// The first `rows` rows of the step `name`; of what the first sink writes, if none is named. As in a run,
+    /// `max_rejects` says what may be left out; nothing is kept of it.
+    pub async fn preview(&self, job: Arc<Job>, name: Option<String>, rows: usize) -> Result<FirstRows, Failure> {
+        self.with_context(async move |context: &RunContext| {
+            context.rejects.only_count();
+            let _governing = context.govern()?;
+            let prepared = prepare(context, &job, None, Reach::Online).await?;
+            match first_rows(context, &job, &prepared, name, rows).await {
+                Ok((schema, batches)) => {
+                    let (left_out, warnings) = (context.rejects.left_out(), prepared.warnings);
+                    Ok(FirstRows { schema, batches, left_out, warnings })
+                }
+                Err(failure) => Err(failure.beside(prepared.warnings)),
+            }
+        })
+        .await
+    }
+
+    /// A job file that reads `url` (a path, glob, URL or list) and prints its rows.
+    pub async fn guess(&self, url: String) -> Result<String, Failure> {
+        self.with_context(async move |context: &RunContext| Ok(guess::guess(context, &url).await?)).await
+    }
+
+    /// Counts the lines of all units; `by_unit` keeps those of each.
+    pub async fn count(&self, urls: Urls, by_unit: bool) -> Result<Counts, Failure> {
+        self.with_context(async move |context: &RunContext| urls::count(context, &urls, by_unit).await).await
+    }
+
+    /// Writes the decoded bytes of all units to `output`, in the order of the listing.
+    pub async fn cat(&self, urls: Urls, output: impl Write + Send + 'static) -> Result<(), Failure> {
+        self.with_context(async move |context: &RunContext| urls::cat(context, &urls, output).await).await
+    }
+}
+
+/// The first rows of a step, and their columns.
+async fn first_rows(
+    context: &RunContext,
+    job: &Job,
+    prepared: &Prepared<'_>,
+    name: Option<String>,
+    rows: usize,
+) -> Result<(SchemaRef, Vec<RecordBatch>), Failure> {
+    let name = name.or_else(|| job.sinks.first().map(|sink| sink.from.value.clone()));
+    let name = name.ok_or_else(|| Error::job("the job has no step to show"))?;
+    let physical = prepared.plan_first_rows(&name, Some(rows)).await?;
+    let root = physical.roots.first().ok_or_else(|| Error::internal("the step has no plan"))?;
+    let (plan, task) = (Arc::clone(&root.plan), context.session.task_ctx());
+    let mut stream = datafusion::physical_plan::execute_stream(plan, task).map_err(fault::unwrap)?;
+    let mut batches = Vec::new();
+    while let Some(batch) = stream.next().await {
+        batches.push(batch.map_err(fault::unwrap)?);
+    }
+    Failure::of(prepared.unopened())?;
+    Ok((root.plan.schema(), batches))
+}
+
+fn job_plan(job: Arc<Job>, prepared: Prepared<'_>, explanation: Explanation) -> JobPlan {
+    let entry = |name: &str| Some((name.to_owned(), prepared.columns(name)?));
+    let columns: BTreeMap<_, _> = prepared.step_names().into_iter().filter_map(entry).collect();
+    let mut known = KnownSources::default();
+    for reader in &prepared.readers {
+        known.columns.extend(prepared.source_columns(&reader.name).map(|columns| (reader.name.clone(), columns)));
+        // There may be other files when a run begins.
+        reader.opened.forget_units();
+        known.opened.insert(reader.name.clone(), Arc::clone(&reader.opened));
+    }
+    JobPlan { job, sources: Arc::new(known), columns, warnings: prepared.warnings, explanation }
+}
+
+/// How `job` would run: sources, plans, targets, memory.
+async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -> Result<Explanation, Failure> {
+    let physical = prepared.plan_sinks(job).await?;
+    let machine = context.machine();
+    let max_rejects = |entry: Entry| context.rejects.of(&entry).map(|limit| limit.most().to_string());
+    let of_step = |name: &str| max_rejects(Entry::Step(name.to_owned()));
+    let columns_of = |name: &str| prepared.columns(name).map_or_else(Vec::new, |schema| columns(&schema));
+    let sources = prepared.readers.iter().map(|reader| SourceSummary {
+        name: reader.name.clone(),
+        format: reader.format.name().to_owned(),
+        read: reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect(),
+        connections: reader.open_ahead(),
+        columns: columns_of(&reader.name),
+        max_rejects: of_step(&reader.name),
+    });
+    let transforms = job.transforms.iter().map(|step| TransformSummary {
+        name: step.name.value.clone(),
+        columns: columns_of(&step.name.value),
+        max_rejects: of_step(&step.name.value),
+    });
+    let shared =
+        physical.tees.iter().map(|tee| SharedStep { name: tee.name().to_owned(), plan: operators(tee.input()) });
+    let ways = ledgers::ways(job, &physical)?;
+    let sinks = job.sinks.iter().zip(&physical.roots).zip(ways).map(|((sink, root), way)| {
+        let details = prepared.sink_columns(sink).map(|columns| sink.sink.describe(columns)).unwrap_or_default();
+        SinkSummary {
+            name: sink.name.value.clone(),
+            kind: sink.sink.name().to_owned(),
+            target: sink.sink.target(),
+            details: details.lines().map(str::to_owned).collect(),
+            visibility: way.map_or_else(Visibility::AtOnce, |_| Visibility::ByChunk),
+            max_rejects: max_rejects(Entry::Sink(sink.name.value.clone())),
+            plan: operators(&root.plan),
         }
-        Failure::of(prepared.unopened())?;
-        Ok(FirstRows { schema, batches, left_out: base.rejects.left_out() })
+    });
+    Ok(Explanation {
+        machine: MachineSummary {
+            cores: machine.cores,
+            memory_bytes: machine.memory,
+            pool_bytes: context.budget.limit() as u64,
+            scratch: machine.scratch.to_string(),
+        },
+        sources: sources.collect(),
+        transforms: transforms.collect(),
+        shared: shared.collect(),
+        sinks: sinks.collect(),
     })
 }

@@ -1,5 +1,7 @@
 //! Why a job does not run.
 
+use std::fmt;
+
 use millstream_core::Error;
 use millstream_job::Lint;
 
@@ -24,6 +26,12 @@ impl Failure {
         Failure { lints: Vec::new(), errors }.none()
     }
 
+    /// The failure, with the warnings that were found before it.
+    pub fn beside(mut self, warnings: Vec<Lint>) -> Self {
+        self.lints.extend(warnings);
+        self
+    }
+
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         self.lints.is_empty() && self.errors.is_empty()
@@ -34,6 +42,26 @@ impl Failure {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }
 }
+
+/// The first error in one line, and how many there are more.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errors = self.lints.iter().filter(|lint| lint.is_error());
+        let (lints, more) = (errors.clone().count(), self.errors.len());
+        match (errors.into_iter().next(), self.errors.first()) {
+            (Some(lint), _) => write!(f, "{}:{}:{}: {}", lint.path, lint.line, lint.column, lint.what)?,
+            (None, Some(error)) => write!(f, "{error}")?,
+            (None, None) => f.write_str("the job does not run")?,
+        }
+        match (lints + more).saturating_sub(1) {
+            0 => Ok(()),
+            1 => f.write_str(" (and 1 more error)"),
+            more => write!(f, " (and {more} more errors)"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {

@@ -408,11 +408,13 @@ mod tests {
     use arrow::datatypes::{Field, Schema};
 
     use super::*;
-    use crate::Variables;
+    use crate::Engine;
+    use crate::parse::Variables;
 
     fn job(text: &str) -> Job {
         let (set, environment) = (BTreeMap::new(), |_: &str| None);
-        let loaded = crate::load("job.yaml", text, Variables { set: &set, environment: &environment }, false);
+        let engine = Engine::builder().build().expect("an engine");
+        let loaded = engine.parse("job.yaml", text, Variables { set: &set, environment: &environment }, false);
         // What cannot run for other reasons has a normal form all the same.
         loaded.job.or(loaded.sound).unwrap_or_else(|| panic!("{text}: {:?}", loaded.lints))
     }

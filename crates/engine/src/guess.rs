@@ -7,8 +7,8 @@ use millstream_core::format::Reading;
 use millstream_core::{Result, Unit};
 use serde_json::Value;
 
+use crate::context::RunContext;
 use crate::job_text::{block_of, in_comment, scalar};
-use crate::prepare::Base;
 use crate::read::Reader;
 use crate::read::no_match;
 use crate::read::ranges::ranged_file;
@@ -19,17 +19,15 @@ use crate::urls::Urls;
 const RANGED_HEAD: u64 = 4096;
 
 /// A job file that reads `url` (a path, glob, URL or list) and prints its rows.
-pub fn guess(base: &Base, url: &str) -> Result<String> {
+pub async fn guess(context: &RunContext, url: &str) -> Result<String> {
     let urls = Urls { patterns: vec![url.to_owned()], members: Vec::new() };
-    let reader = urls.reader(base, "guess")?;
-    let _governor = base.govern()?;
-    base.runtimes.workers().block_on(async {
-        let first = sample::units(&reader, 1).await?.into_iter().next().ok_or_else(|| no_match(&reader.patterns))?;
-        let head = head_of(&reader, &first).await?;
-        let guess = sample::guess_of(&head).map_err(|error| error.in_unit(&first.uri, head.member.as_deref()))?;
-        let sink = if is_nested(&reader, &first, &guess).await { "json" } else { "csv" };
-        Ok(job_text(url, &first, &head, &guess, sink))
-    })
+    let reader = urls.reader(context, "guess")?;
+    let _governor = context.govern()?;
+    let first = sample::units(&reader, 1).await?.into_iter().next().ok_or_else(|| no_match(&reader.patterns))?;
+    let head = head_of(&reader, &first).await?;
+    let guess = sample::guess_of(&head).map_err(|error| error.in_unit(&first.uri, head.member.as_deref()))?;
+    let sink = if is_nested(&reader, &first, &guess).await { "json" } else { "csv" };
+    Ok(job_text(url, &first, &head, &guess, sink))
 }
 
 /// The first bytes of `unit`: as they are for a file that is read by ranges, else decoded.

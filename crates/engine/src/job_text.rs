@@ -4,6 +4,18 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+/// A job file with the blocks of `job`, such as `sources` and `sinks`.
+pub fn job_file(job: &serde_json::Map<String, Value>) -> String {
+    let mut text = String::new();
+    for (key, value) in job {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        block(&mut text, key, value, 0);
+    }
+    text
+}
+
 /// The format block of a guess as lines of YAML, indented by four spaces: it stands below the `read:` of a source.
 pub fn block_of(guess: &millstream_format::Guess) -> String {
     let mut text = String::new();

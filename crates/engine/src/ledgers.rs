@@ -15,12 +15,14 @@ use serde_json::Value;
 
 use crate::chunks::load::{ChunkLoad, Commits, check_rules, is_complete, note_complete};
 use crate::chunks::way::{Leg, legs};
+use crate::context::RunContext;
 use crate::fingerprint::{Compared, Fingerprints};
 use crate::machine::Machine;
 use crate::options::RunOptions;
 use crate::plan::shared::Physical;
-use crate::prepare::{Base, Prepared};
-use crate::rejects::{Rejects, replay};
+use crate::prepare::Prepared;
+use crate::rejects::Rejects;
+use crate::rejects::replay::{self, Replay};
 use crate::report::{SinkResult, Tally};
 use crate::runs::{JobKey, LiveRun, OnlyRun, Outcome, Pen, RunBook, RunRecord, default_folder};
 
@@ -47,6 +49,8 @@ pub struct Place {
     /// The job's path, as it was given.
     path: String,
     options: RunOptions,
+    /// The rejects that it loads again.
+    replay: Option<Arc<Replay>>,
     /// The run that it goes on with.
     last: Option<RunRecord>,
     only: Mutex<Option<OnlyRun>>,
@@ -79,15 +83,20 @@ pub struct OpenLedger {
     commits: Commits,
 }
 
-/// The name of a run: when it began, and in which process.
+/// The name of a run: when it began, and in which process. Of runs that begin in the same millisecond, the later has
+/// the next one.
 fn run_name() -> String {
+    static LAST: AtomicU64 = AtomicU64::new(0);
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{}", since.as_millis(), std::process::id())
+    let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    let next = |last: u64| now.max(last.saturating_add(1));
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+    format!("{}-{}", next(last.unwrap_or_default()), std::process::id())
 }
 
 impl Place {
     /// Where a run of `job` stands.
-    pub fn find(job: &Job, machine: &Machine, options: &RunOptions) -> Result<Self> {
+    pub fn find(job: &Job, machine: &Machine, options: &RunOptions, replay: Option<&Arc<Replay>>) -> Result<Self> {
         let book = match &machine.state {
             Some(folder) => Some(RunBook::open(folder)?),
             // Where nobody asked for a book, none is better than no run.
@@ -108,7 +117,8 @@ impl Place {
         let last = last.filter(|last| last.outcome.is_unfinished());
         let resumes = last.as_ref().map(|last| last.logical.clone());
         let (path, job, options) = (job.path().to_owned(), key, options.clone());
-        Ok(Place { run: run_name(), resumes, done, book, job, path, options, last, only: Mutex::default() })
+        let (run, replay, only) = (run_name(), replay.map(Arc::clone), Mutex::default());
+        Ok(Place { run, resumes, done, book, job, path, options, replay, last, only })
     }
 
     /// The command that resumes this run or the last one, as messages show it.
@@ -167,13 +177,13 @@ impl Place {
 
     /// Whether it may take over what other runs have.
     pub fn takes_over(&self) -> bool {
-        self.options.resume || self.options.replay.is_some()
+        self.options.resume || self.replay.is_some()
     }
 
     /// Lets `rejects` be kept beside the book.
     pub fn keep(&self, rejects: &Rejects) {
         if let Some(book) = &self.book {
-            let first = self.options.replay.as_ref().map(|replay| &replay.first);
+            let first = self.replay.as_ref().map(|replay| &replay.first);
             let first = first.or(self.resumes.as_ref()).unwrap_or(&self.run);
             rejects.keep_in(book.folder(), first, &self.run);
         }
@@ -181,7 +191,7 @@ impl Place {
 
     /// Enters the run into the book.
     pub fn enter(&self) -> Result<Option<LiveRun>> {
-        if self.options.replay.is_some() {
+        if self.replay.is_some() {
             // It is no run that another could go on with: what it does is noted beside the rejects.
             return Ok(None);
         }
@@ -261,9 +271,7 @@ impl Place {
         let mut load = own;
         let left = match incremental {
             true => Ok(Left::default()),
-            false if self.options.replay.is_some() => {
-                self.forget_earlier_rounds(ledger.as_ref(), &of_sink, &load).await
-            }
+            false if self.replay.is_some() => self.forget_earlier_rounds(ledger.as_ref(), &of_sink, &load).await,
             false => self.left_behind(sink, ledger.as_ref(), &of_sink, &load, fingerprints).await,
         };
         if !matches!(left, Ok(Left { load: None, .. })) {
@@ -319,7 +327,7 @@ impl Place {
 
     /// The name of the run's loads, behind that of the sink.
     fn load(&self) -> String {
-        match &self.options.replay {
+        match &self.replay {
             Some(replay) => replay.load(),
             None => self.resumes.as_ref().unwrap_or(&self.run).clone(),
         }
@@ -328,7 +336,7 @@ impl Place {
     /// Whether this run clears up what a load of this name has left: a replay looks after its own earlier rounds, and
     /// only a replay does.
     fn looks_after(&self, load: &str) -> bool {
-        match &self.options.replay {
+        match &self.replay {
             Some(replay) => load.starts_with(&replay.load_of_any_round()),
             None => !load.starts_with(replay::PREFIX),
         }
@@ -336,7 +344,7 @@ impl Place {
 
     /// A replay that was killed when all was done but to forget has left its load.
     async fn forget_earlier_rounds(&self, ledger: &dyn Ledger, of_sink: &str, own: &str) -> Result<Left> {
-        let Some(replay) = &self.options.replay else { return Ok(Left::default()) };
+        let Some(replay) = &self.replay else { return Ok(Left::default()) };
         let any = format!("{of_sink}{}", replay.load_of_any_round());
         for other in ledger.loads().await?.into_iter().filter(|other| other.load != own && other.load.starts_with(&any))
         {
@@ -441,7 +449,7 @@ impl OpenLedger {
     /// The load of what `legs` read.
     pub fn load(
         &self,
-        base: &Base,
+        run: &RunContext,
         legs: Vec<Leg>,
         step: Arc<Step>,
         place: &Place,
@@ -452,11 +460,11 @@ impl OpenLedger {
             legs,
             ledger: Arc::clone(&self.ledger),
             step,
-            budget: Arc::clone(&base.budget),
-            context: base.session.task_ctx(),
-            workers: base.runtimes.workers(),
+            budget: Arc::clone(&run.budget),
+            context: run.session.task_ctx(),
+            workers: run.runtimes.workers(),
             accept_changed: place.options.accept_changed,
-            rejects: Arc::clone(&base.rejects),
+            rejects: Arc::clone(&run.rejects),
             fingerprint: self.fingerprint.clone(),
             pen,
             commits: self.commits.clone(),
@@ -620,7 +628,7 @@ pub async fn stopped(place: &Place, error: Error, ledgers: &[OpenLedger]) -> Err
     if rows == 0 {
         return error;
     }
-    let go_on = match &place.options.replay {
+    let go_on = match &place.replay {
         Some(replay) => format!("`millstream rejects {} --replay` loads the rest", replay.first),
         None => format!("{} loads the rest", place.resume_command()),
     };

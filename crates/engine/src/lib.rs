@@ -1,16 +1,20 @@
 //! Millstream's engine: from a job to a DataFusion plan to a run and its report.
 //!
-//! This is the only crate that names every component ([`registry()`]) and the only one that knows DataFusion. What the
-//! command line needs is here: [`load()`], [`check`], [`run`](run::run), [`explain`], [`preview`], [`guess`],
-//! [`count`](urls::count) and [`cat`](urls::cat).
+//! This is the only crate that names every component ([`registry()`]) and the only one that knows DataFusion. Three
+//! types are its face: an [`Engine`] is what all runs of a process share, a [`JobPlan`] is a checked job, and a
+//! [`Run`](run::Run) is a job that runs.
 
 pub mod chunks;
-mod commands;
+pub mod commands;
+mod context;
+mod engine;
+pub mod explain;
 pub mod failure;
 pub mod fault;
 mod fingerprint;
-pub mod guess;
-mod job_text;
+mod guess;
+mod job_plan;
+pub mod job_text;
 mod ledgers;
 mod load;
 pub mod machine;
@@ -19,8 +23,9 @@ pub mod memory;
 mod node;
 pub mod options;
 mod overlap;
+pub mod parse;
 pub mod plan;
-pub mod prepare;
+mod prepare;
 pub mod read;
 mod registry;
 pub mod rejects;
@@ -30,16 +35,18 @@ mod reword;
 pub mod routing;
 pub mod run;
 pub mod runs;
-pub mod runtime;
+mod runtime;
 mod scratch;
 pub mod sql;
 mod stable;
+mod stream;
 pub mod urls;
 pub mod verdict;
 
-pub use commands::{Checked, FirstRows, Variables, check, explain, load, preview};
+pub use engine::{Engine, EngineBuilder};
 pub use failure::Failure;
+pub use job_plan::{JobPlan, Runnable};
 pub use machine::{Asked, Machine};
-pub use options::Warn;
-pub use prepare::Base;
+pub use parse::{Checked, ParseOptions, Parsed};
 pub use registry::registry;
+pub use stream::RowStream;

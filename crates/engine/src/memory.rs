@@ -1,6 +1,6 @@
 //! The one memory budget: DataFusion's pool on top of it, and the governor that holds the process to it.
 //!
-//! The budget means the resident size of the process. A pool knows only what is declared to it, so it is given
+//! The budget means the resident size of the process, if the engine has the process to itself. A pool knows only what is declared to it, so it is given
 //! (budget − what the process holds before the run − slack), and a governor compares the resident size with the budget
 //! all the time: where the process holds more than it declared, the pool shrinks and the readers are held back.
 
@@ -148,11 +148,21 @@ impl MemoryPool for BudgetPool {
 const KEPT: u64 = 16;
 
 /// The budget of a process that may hold `memory` bytes, given what it holds already.
-pub fn budget(memory: u64) -> Arc<Budget> {
+pub fn of_process(memory: u64) -> Arc<Budget> {
+    keep_buffers(memory);
+    Budget::of_process(memory, pool_size(memory))
+}
+
+/// The budget of an engine that may hold `memory` bytes in a process that has other things to do.
+pub fn of_guest(memory: u64) -> Arc<Budget> {
+    keep_buffers(memory);
+    Budget::of_process(memory, (memory as f64 * (1.0 - SLACK)) as usize)
+}
+
+fn keep_buffers(memory: u64) {
     let kept = (memory / KEPT) as usize;
     buffers::keep_at_most(kept);
     direct::keep_at_most(kept);
-    Budget::of_process(memory, pool_size(memory))
 }
 
 /// What the pool may hold of a budget of `memory` bytes, given what the process holds already.

@@ -1,43 +1,41 @@
-//! What is asked of a run beside its job, and how it is watched and ended.
+//! What is asked of a run beside its job, and how it is cancelled.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use millstream_job::Lint;
 use tokio::sync::Notify;
 
-use crate::rejects::replay::Replay;
-use crate::report::Progress;
+/// Cancels runs. Clones cancel the same runs.
+#[derive(Clone, Default)]
+pub struct Cancel(Arc<State>);
 
-/// Is told what is strange about a job and no error, before anything runs.
-pub type Warn<'a> = dyn Fn(&[Lint]) + Sync + 'a;
-
-/// Lets another thread end a run.
-#[derive(Debug, Default)]
-pub struct Interrupt {
-    asked: AtomicBool,
+#[derive(Default)]
+struct State {
+    cancelled: AtomicBool,
     notify: Notify,
 }
 
-impl Interrupt {
-    /// Ends the run: it takes back what it has written and fails with [`millstream_core::ErrorKind::Interrupted`].
-    pub fn ask(&self) {
-        self.asked.store(true, Ordering::SeqCst);
-        self.notify.notify_waiters();
+impl Cancel {
+    /// Cancels the runs: each rolls back what is not committed and fails with
+    /// [`millstream_core::ErrorKind::Interrupted`]. Commits that have begun come to their end.
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::SeqCst);
+        self.0.notify.notify_waiters();
     }
 
-    /// Whether the run was asked to end.
-    pub fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::SeqCst)
+    /// Whether the runs were cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Returns when the run was asked to end.
-    pub async fn asked(&self) {
+    /// Returns when the runs are cancelled.
+    pub async fn cancelled(&self) {
         loop {
-            let notified = self.notify.notified();
+            let notified = self.0.notify.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if self.is_asked() {
+            if self.is_cancelled() {
                 return;
             }
             notified.await;
@@ -45,28 +43,23 @@ impl Interrupt {
     }
 }
 
-/// How a run is watched and ended.
-#[derive(Clone, Copy)]
-pub struct Watch<'a> {
-    /// Called about ten times a second, and once at the end.
-    pub progress: &'a (dyn Fn(&Progress) + Sync),
-    /// Is told what is strange about the job, before anything is written.
-    pub warn: &'a Warn<'a>,
-    /// Ends the run.
-    pub interrupt: &'a Interrupt,
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancel").field("cancelled", &self.is_cancelled()).finish()
+    }
 }
 
 /// What is asked of a run beside its job.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
-    /// Go on where the last run of the job stopped.
+    /// Resume the last run of the job where it stopped.
     pub resume: bool,
     /// Begin anew, whatever an earlier run has left.
     pub restart: bool,
     /// Load units that have changed since they were loaded as they are now.
     pub accept_changed: bool,
-    /// Load these rejects again, and nothing else.
-    pub replay: Option<Arc<Replay>>,
     /// The variables of the command line, which tell runs of one job from each other.
     pub variables: Vec<(String, String)>,
+    /// Cancels the run.
+    pub cancel: Cancel,
 }

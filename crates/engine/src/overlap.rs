@@ -227,7 +227,8 @@ fn database(url: &str) -> Option<String> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use crate::{Variables, load};
+    use crate::Engine;
+    use crate::parse::Variables;
 
     /// What is said of a job with that source and that sink.
     fn told(read: &str, sink: &str) -> Vec<String> {
@@ -236,7 +237,8 @@ mod tests {
             read.replace("; ", "\n    "),
             sink.replace("; ", "\n    ")
         );
-        let loaded = load("job.yaml", &text, Variables { set: &BTreeMap::new(), environment: &|_| None }, true);
+        let engine = Engine::builder().build().expect("an engine");
+        let loaded = engine.parse("job.yaml", &text, Variables { set: &BTreeMap::new(), environment: &|_| None }, true);
         assert_eq!(loaded.job.is_none(), loaded.lints.iter().any(millstream_job::Lint::is_error), "{:?}", loaded.lints);
         loaded.lints.iter().map(|lint| format!("{}: {}", lint.line - read.matches("; ").count(), lint.what)).collect()
     }

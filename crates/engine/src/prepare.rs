@@ -2,141 +2,39 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::MemoryPool;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
-use datafusion::prelude::{SessionConfig, SessionContext};
 use millstream_core::error::printable;
-use millstream_core::format::{BATCH_ROWS, Format};
 use millstream_core::sink::Sink;
-use millstream_core::source::{CacheUse, SourceContext};
-use millstream_core::{Budget, Error, ErrorKind, Registry, Result, StepKind, Steps};
+use millstream_core::source::SourceContext;
+use millstream_core::{Error, ErrorKind, Registry, Result};
 use millstream_format::Guess;
-use millstream_job::{AddColumn, Job, Lint, SinkStep, SortKey, SourceStep, Transform, TransformStep};
+use millstream_job::{Job, Lint, SinkStep, SortKey, SourceStep, Transform, TransformStep};
 use serde_json::Value;
 
+use crate::context::RunContext;
 use crate::failure::Failure;
 use crate::fault;
-use crate::machine::Machine;
-use crate::memory::{self, BudgetPool, Governor};
+use crate::job_plan::KnownSources;
 use crate::plan::ordered::RowsInOrder;
 use crate::plan::shared::{Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::step::LogicalStep;
 use crate::plan::steps::{StepFault, StepPlanner};
-use crate::read::lacking::Lacking;
-use crate::read::order::SortedBy;
+use crate::read::source_plan::{named_format, sorted_by};
 use crate::read::table::SourceTable;
-use crate::read::unopened::Unopened;
-use crate::read::{Opened, PlaceSource, Provenance, ReadSteps, Reader, naming, replayed, sample, stored};
-use crate::rejects::Rejects;
-use crate::rejects::replay::Replay;
+use crate::read::{ReadSteps, Reader, SourcePlan, naming, replayed, sample};
 use crate::report::{MissingColumn, Skipped};
-use crate::runtime::Runtimes;
-use crate::scratch::Scratch;
 use crate::sql;
 
 /// So many columns are named in a warning.
 const NAMES_SHOWN: usize = 6;
 
-/// What every command stands on: the machine, its threads, its memory, the SQL engine.
-pub struct Base {
-    /// The components.
-    pub registry: Registry,
-    /// What may be used.
-    pub machine: Machine,
-    /// The one budget.
-    pub budget: Arc<Budget>,
-    /// Where the bytes of local files came from.
-    pub cache: Arc<CacheUse>,
-    /// The counters of everything that runs.
-    pub steps: Arc<Steps>,
-    /// What is left out of the run.
-    pub rejects: Arc<Rejects>,
-    /// The rejects that are loaded again, in place of the sources' files.
-    pub replay: Option<Arc<Replay>>,
-    /// The SQL engine.
-    pub session: SessionContext,
-    /// Threads. They end after what they work for.
-    pub runtimes: Runtimes,
-    /// Where the SQL engine and shared steps spill. Last, since threads write to it.
-    pub scratch: Arc<Scratch>,
-}
-
-impl Base {
-    /// A base on `machine`.
-    pub fn new(machine: Machine) -> Result<Self> {
-        let runtimes = Runtimes::new(machine.cores)?;
-        let budget = memory::budget(machine.memory);
-        let scratch = Arc::new(Scratch::new(&machine.scratch));
-        let session = session(&machine, &scratch, &budget)?;
-        Ok(Base {
-            registry: crate::registry(),
-            machine,
-            budget,
-            cache: Arc::default(),
-            steps: Arc::default(),
-            rejects: Arc::default(),
-            replay: None,
-            session,
-            runtimes,
-            scratch,
-        })
-    }
-
-    /// Holds the process to its budget until what comes back is dropped.
-    pub fn govern(&self) -> Result<Governor> {
-        Governor::start(self.machine.memory, Arc::clone(&self.budget))
-            .map_err(|cause| Error::io("a thread cannot be started", &cause))
-    }
-
-    /// What sources work with.
-    pub fn source_context(&self) -> SourceContext {
-        SourceContext { io: self.runtimes.io(), budget: Arc::clone(&self.budget), cache: Arc::clone(&self.cache) }
-    }
-}
-
-/// DataFusion, with the budget as its memory and `scratch` as its disk.
-fn session(machine: &Machine, scratch: &Scratch, budget: &Arc<Budget>) -> Result<SessionContext> {
-    let pool: Arc<dyn MemoryPool> = Arc::new(BudgetPool::new(Arc::clone(budget)));
-    let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(pool)
-        .with_disk_manager_builder(
-            DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(scratch.folders(None))),
-        )
-        .with_max_spill_merge_fan_in(merge_fan_in(budget.limit(), machine.cores))
-        .build_arc()
-        .map_err(fault::unwrap)?;
-    let mut config = SessionConfig::new()
-        .with_target_partitions(machine.cores)
-        .with_batch_size(batch_rows(budget.limit(), machine.cores))
-        .with_information_schema(false);
-    let options = config.options_mut();
-    options.sql_parser.collect_spans = true;
-    Ok(crate::sql::checked(SessionContext::new_with_config_rt(config, runtime)))
-}
-
-/// Rows in a batch: with a small budget smaller ones, since every operator holds some whatever it declares (a merge one
-/// of each run). About 4 KiB of the budget for each row and core.
-fn batch_rows(budget: usize, cores: usize) -> usize {
-    (budget / cores / 4096).clamp(256, BATCH_ROWS)
-}
-
-/// Spilled runs that one sort merges at once. Left to itself the first of several sorts takes what memory there is for
-/// its merge, and the others fail; so each gets a part of a quarter of the budget, at about 256 bytes a row and run.
-fn merge_fan_in(budget: usize, cores: usize) -> usize {
-    (budget / (4 * cores) / (batch_rows(budget, cores) * 256)).max(2)
-}
-
 /// A job whose readers are known and whose steps are planned.
 pub struct Prepared<'a> {
-    base: &'a Base,
+    context: &'a RunContext,
     /// The readers of all sources, in file order.
     pub readers: Vec<Arc<Reader>>,
     /// The names of what stayed unknown because of [`Reach::Offline`].
@@ -147,6 +45,8 @@ pub struct Prepared<'a> {
     misfits: Vec<Error>,
     steps: Vec<LogicalStep>,
     tables: HashMap<String, Arc<dyn TableProvider>>,
+    /// What the files of each source have, without the columns that the job adds.
+    source_columns: HashMap<String, SchemaRef>,
     predicted: Predicted,
 }
 
@@ -187,8 +87,13 @@ pub enum Asked<'a> {
 }
 
 /// Looks at the sources and plans the steps of `job`. What is wrong with any of them comes at once.
-pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prepared<'a>, Failure> {
-    let (prepared, failure) = look(base, job, reach).await;
+pub async fn prepare<'a>(
+    context: &'a RunContext,
+    job: &Job,
+    known: Option<&KnownSources>,
+    reach: Reach,
+) -> Result<Prepared<'a>, Failure> {
+    let (prepared, failure) = look(context, job, known, reach).await;
     failure.none()?;
     Ok(prepared)
 }
@@ -196,12 +101,13 @@ pub async fn prepare<'a>(base: &'a Base, job: &Job, reach: Reach) -> Result<Prep
 /// The same, and looks at the targets, also where a source or a transform is wrong: all that keeps `job` from running,
 /// as far as that is known before it runs, at once.
 pub async fn prepare_with_sinks<'a>(
-    base: &'a Base,
+    context: &'a RunContext,
     job: &Job,
+    known: Option<&KnownSources>,
     reach: Reach,
     asked: Asked<'_>,
 ) -> Result<Prepared<'a>, Failure> {
-    let (prepared, mut failure) = look(base, job, reach).await;
+    let (prepared, mut failure) = look(context, job, known, reach).await;
     let is_later = matches!(asked, Asked::Run { may_be_done: true, .. }) && failure.is_empty();
     if reach == Reach::Online && !is_later {
         failure.add(prepared.check_sinks(job, asked).await);
@@ -213,21 +119,27 @@ pub async fn prepare_with_sinks<'a>(
     Err(failure)
 }
 
-async fn look<'a>(base: &'a Base, job: &Job, reach: Reach) -> (Prepared<'a>, Failure) {
+async fn look<'a>(
+    context: &'a RunContext,
+    job: &Job,
+    known: Option<&KnownSources>,
+    reach: Reach,
+) -> (Prepared<'a>, Failure) {
     let mut prepared = Prepared {
-        base,
+        context,
         readers: Vec::new(),
         unknown: Vec::new(),
         warnings: Vec::new(),
         misfits: Vec::new(),
         steps: Vec::new(),
         tables: HashMap::new(),
+        source_columns: HashMap::new(),
         predicted: Predicted::default(),
     };
-    base.rejects.allow(job);
+    context.rejects.allow(job);
     let mut failure = Failure::default();
     for source in &job.sources {
-        if let Err(found) = prepared.add_source(job, source, reach).await {
+        if let Err(found) = prepared.add_source(job, source, known, reach).await {
             let name = &source.name.value;
             failure.lints.extend(found.lints);
             failure.errors.extend(found.errors.into_iter().map(|error| error.in_step(name)));
@@ -240,17 +152,17 @@ async fn look<'a>(base: &'a Base, job: &Job, reach: Reach) -> (Prepared<'a>, Fai
 }
 
 /// Whether the columns of `source` cannot be told without the network. A list may hold anything.
-fn stays_unknown_offline(base: &Base, source: &SourceStep) -> bool {
+fn stays_unknown_offline(context: &RunContext, source: &SourceStep) -> bool {
     let declared = source.format.as_ref().is_some_and(|format| format.declared().is_some());
     let is_list = source.read.iter().any(|pattern| pattern.value.starts_with('@'));
-    !declared && (is_list || is_remote(base, source))
+    !declared && (is_list || is_remote(context, source))
 }
 
 /// Whether `source` is, or may be, behind a network.
-fn is_remote(base: &Base, source: &SourceStep) -> bool {
+fn is_remote(context: &RunContext, source: &SourceStep) -> bool {
     source.read.iter().any(|pattern| {
         let place = pattern.value.trim_start_matches('@');
-        base.registry.source_for(place).is_some_and(|entry| !["file", "stdin"].contains(&entry.spec.name))
+        context.registry().source_for(place).is_some_and(|entry| !["file", "stdin"].contains(&entry.spec.name))
     })
 }
 
@@ -306,29 +218,39 @@ impl Prepared<'_> {
     fn add(&mut self, name: &str, plan: LogicalPlan) -> Result<()> {
         let table: Arc<dyn TableProvider> = Arc::new(StepTable::new(name, Arc::clone(plan.schema().inner())));
         let reference = datafusion::common::TableReference::bare(name);
-        self.base.session.register_table(reference, Arc::clone(&table)).map_err(fault::unwrap)?;
+        self.context.session.register_table(reference, Arc::clone(&table)).map_err(fault::unwrap)?;
         self.tables.insert(name.to_owned(), table);
         self.steps.push(LogicalStep { name: name.to_owned(), plan });
         Ok(())
     }
 
-    async fn add_source(&mut self, job: &Job, source: &SourceStep, reach: Reach) -> Result<(), Failure> {
+    async fn add_source(
+        &mut self,
+        job: &Job,
+        source: &SourceStep,
+        known: Option<&KnownSources>,
+        reach: Reach,
+    ) -> Result<(), Failure> {
         let several = |errors: Vec<Error>| Failure { lints: Vec::new(), errors };
         let name = source.name.value.as_str();
-        if reach == Reach::Offline && stays_unknown_offline(self.base, source) {
+        if reach == Reach::Offline && stays_unknown_offline(self.context, source) {
             self.unknown.push(name.to_owned());
             return Ok(());
         }
-        let reader = reader(self.base, source).await?;
+        let reader = reader(self.context, source, known).await?;
         // What could not be opened before it is told with it.
-        let columns = sample::columns(&reader).await.map_err(|error| several(reader.unopened.before(error)))?;
+        let columns = match known.and_then(|known| known.columns.get(name)) {
+            Some(columns) => Arc::clone(columns),
+            None => sample::columns(&reader).await.map_err(|error| several(reader.unopened.before(error)))?,
+        };
+        self.source_columns.insert(name.to_owned(), Arc::clone(&columns));
         // What is read of an incremental source may not be its first file.
-        if self.base.replay.is_none() && !reader.incremental && !is_remote(self.base, source) {
+        if self.context.replay.is_none() && !reader.incremental && !is_remote(self.context, source) {
             // The columns are declared: what uses them can be checked all the same.
             let misfit = sample::check_first(&reader, &columns).await.err();
             self.misfits.extend(misfit.map(|error| error.in_step(name)));
         }
-        let reader = match &self.base.replay {
+        let reader = match &self.context.replay {
             Some(replay) => replayed::reader(replay, &reader, source)?,
             None => reader,
         };
@@ -336,9 +258,9 @@ impl Prepared<'_> {
         Failure { lints, errors: Vec::new() }.none()?;
         self.warnings.extend(no_columns_warning(job, source, &reader, &columns));
         // What is loaded again had its header when it was read first; what is far is not read twice.
-        let looks_at_header = self.base.replay.is_none() && !is_remote(self.base, source);
+        let looks_at_header = self.context.replay.is_none() && !is_remote(self.context, source);
         self.warnings.extend(csv_warning(job, source, &reader, &columns, looks_at_header).await);
-        let estimate = match is_remote(self.base, source) {
+        let estimate = match is_remote(self.context, source) {
             true => None,
             false => sample::estimate(&reader).await.map_err(|error| several(reader.unopened.before(error)))?,
         };
@@ -347,7 +269,7 @@ impl Prepared<'_> {
             self.predicted.stored_bytes += estimate.stored_bytes;
             self.predicted.text_bytes += estimate.text_bytes;
         }
-        let table = SourceTable::new(Arc::clone(&reader), columns, estimate, self.base.machine.cores);
+        let table = SourceTable::new(Arc::clone(&reader), columns, estimate, self.context.machine().cores);
         let scanned = scan(name, Arc::new(table)).map_err(fault::unwrap);
         scanned.and_then(|plan| self.add(name, plan))?;
         self.readers.push(reader);
@@ -379,7 +301,7 @@ impl Prepared<'_> {
     /// A sort names a pool that this machine has.
     fn pool_fault(&self, job: &Job, transform: &Transform) -> Option<Lint> {
         let Transform::Sort { pool: Some(pool), .. } = transform else { return None };
-        let hint = self.base.machine.scratch.no_such_pool(&pool.value)?;
+        let hint = self.context.machine().scratch.no_such_pool(&pool.value)?;
         Some(job.text.error(pool.span, format!("this machine has no scratch in a pool `{}`", pool.value)).hint(hint))
     }
 
@@ -399,7 +321,7 @@ impl Prepared<'_> {
     }
 
     async fn plan_transform<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, Vec<StepFault<'job>>> {
-        let state = self.base.session.state();
+        let state = self.context.session.state();
         let planner = StepPlanner { state: &state, tables: &self.tables };
         let plan = planner.plan(transform).await?;
         planner.check_constants(transform, &plan).map_err(|fault| vec![fault])?;
@@ -411,7 +333,7 @@ impl Prepared<'_> {
         if !self.tables.contains_key(&sink.from.value) {
             return Ok(None);
         }
-        let state = self.base.session.state();
+        let state = self.context.session.state();
         let planner = StepPlanner { state: &state, tables: &self.tables };
         let plan = planner.sink(sink)?;
         Ok(Some(LogicalStep { name: sink.name.value.clone(), plan }))
@@ -420,6 +342,11 @@ impl Prepared<'_> {
     /// The columns of the step `name`.
     pub fn columns(&self, name: &str) -> Option<SchemaRef> {
         self.tables.get(name).map(|table| table.schema())
+    }
+
+    /// The columns of the files of the source `name`, without those that the job adds.
+    pub fn source_columns(&self, name: &str) -> Option<SchemaRef> {
+        self.source_columns.get(name).map(Arc::clone)
     }
 
     /// The names of all steps that are known, in an order in which each stands behind those it uses.
@@ -439,7 +366,7 @@ impl Prepared<'_> {
 
     /// The components.
     pub fn registry(&self) -> &Registry {
-        &self.base.registry
+        self.context.registry()
     }
 
     /// The fingerprint of version 1, only to compare with stored ones: see [`crate::fingerprint`]. It is made of
@@ -447,19 +374,19 @@ impl Prepared<'_> {
     /// Without `formats`, as if sources whose names tell no format had no format blocks: version 1 guessed theirs.
     pub fn first_fingerprint(&self, job: &Job, formats: bool) -> String {
         let mut text = String::new();
-        let registry = &self.base.registry;
+        let registry = self.context.registry();
         let places = registry.sources.iter().map(|entry| entry.spec.name);
         let no_part: Vec<&str> =
             ["max_rejects", "on_error", "allow_empty", "empty_files", "limits"].into_iter().chain(places).collect();
         let blocks: Vec<&str> = registry.formats.iter().map(|entry| entry.spec.name).collect();
         for source in &job.sources {
-            let guessed = !formats && named_format(registry, &patterns(source)).is_none();
+            let guessed = !formats && named_format(registry, source).is_none();
             let is_left_out = |key: &str| no_part.contains(&key) || (guessed && blocks.contains(&key));
             let settings = source.settings.as_object().into_iter().flatten();
             let settings: Vec<_> = settings.filter(|(key, _)| !is_left_out(key)).collect();
             text.push_str(&format!("source {}: {settings:?}\n", source.name.value));
             // Of a database's settings these say what is read, and the others from where and how.
-            for block in self.base.registry.sources.iter().filter(|entry| entry.rows) {
+            for block in self.context.registry().sources.iter().filter(|entry| entry.rows) {
                 let block = source.settings.get(block.spec.name);
                 let what = ["table", "query"].map(|key| block.and_then(|block| block.get(key)));
                 what.into_iter().flatten().for_each(|what| text.push_str(&format!("rows {what}\n")));
@@ -479,7 +406,7 @@ impl Prepared<'_> {
 
     /// What asks targets behind a network.
     pub fn network(&self) -> SourceContext {
-        self.base.source_context()
+        self.context.source_context()
     }
 
     /// Whether the targets would take the rows.
@@ -505,7 +432,7 @@ impl Prepared<'_> {
     /// Whether the target would take the rows. What a run that died had committed there is finished first by a run that
     /// would be refused for it otherwise.
     async fn reach_target(&self, sink: &dyn Sink, asked: Asked<'_>) -> Result<(), Vec<Error>> {
-        let context = self.base.source_context();
+        let context = self.context.source_context();
         let Asked::Run { resumes, .. } = asked else { return sink.reach(&context, None).await };
         let faults = match sink.reach(&context, resumes).await {
             Err(faults) if faults.iter().any(|fault| fault.kind() == ErrorKind::Refused) => faults,
@@ -527,32 +454,32 @@ impl Prepared<'_> {
         Ok(self.plan(&roots).await?)
     }
 
-    /// A physical plan for the first `rows` rows of the step `name`.
-    pub async fn plan_first_rows(&self, name: &str, rows: usize) -> Result<Physical> {
+    /// A physical plan for the first `rows` rows of the step `name`; for all, if no number is given.
+    pub async fn plan_first_rows(&self, name: &str, rows: Option<usize>) -> Result<Physical> {
         let table = self.tables.get(name).ok_or_else(|| {
             let names = self.step_names();
             Error::job(format!("there is no source or transform `{name}`"))
                 .hint(millstream_core::hint::did_you_mean(name, "entries", &names))
         })?;
         let plan = scan(name, Arc::clone(table))
-            .and_then(|plan| LogicalPlanBuilder::from(plan).limit(0, Some(rows))?.build())
+            .and_then(|plan| LogicalPlanBuilder::from(plan).limit(0, rows)?.build())
             .map_err(fault::unwrap)?;
         self.plan(&[LogicalStep { name: name.to_owned(), plan }]).await
     }
 
     async fn plan(&self, roots: &[LogicalStep]) -> Result<Physical> {
-        let state = self.base.session.state();
+        let state = self.context.session.state();
         let planner = Planner {
             state: &state,
-            budget: Arc::clone(&self.base.budget),
-            scratch: self.base.scratch.folder().to_owned(),
+            budget: Arc::clone(&self.context.budget),
+            scratch: self.context.scratch.folder().to_owned(),
             sorting: Sorting::new(
-                Arc::clone(&self.base.budget),
-                Arc::clone(&self.base.scratch),
-                self.base.machine.cores,
+                Arc::clone(&self.context.budget),
+                Arc::clone(&self.context.scratch),
+                self.context.machine().cores,
             ),
-            steps: Arc::clone(&self.base.steps),
-            rejects: Arc::clone(&self.base.rejects),
+            steps: Arc::clone(&self.context.steps),
+            rejects: Arc::clone(&self.context.rejects),
         };
         planner.plan(&self.steps, roots).await.map_err(fault::unwrap)
     }
@@ -645,71 +572,23 @@ fn lint(job: &Job, StepFault { text, fault }: StepFault<'_>) -> Lint {
 }
 
 /// The reader of an entry. Where neither the entry nor its patterns tell the format, the names of the files do.
-pub async fn reader(base: &Base, source: &SourceStep) -> Result<Arc<Reader>> {
-    let patterns = patterns(source);
-    let places = source
-        .places
-        .iter()
-        .map(|(entry, place)| PlaceSource { schemes: entry.schemes, source: Arc::clone(place) })
-        .collect();
-    let given = match &source.format {
-        Some(format) => Some(Arc::clone(format)),
-        None => named_format(&base.registry, &patterns),
-    };
-    let reader = Reader {
-        name: source.name.value.clone(),
-        patterns,
-        places,
-        registry: base.registry,
-        format: given.clone().unwrap_or_else(lines),
-        members: source.members.clone(),
-        limits: source.limits.clone(),
-        allow_empty: source.allow_empty,
-        on_drift: source.on_drift,
-        lacking: Lacking::default(),
-        empty_files: source.empty_files,
-        unopened: Unopened::new(source.on_error),
-        validate: source.validate,
-        sorted_by: source.sorted_by.iter().map(sorted_by).collect(),
-        provenance: source.add.iter().map(provenance).collect(),
-        incremental: source.incremental,
-        rejects: Arc::clone(&base.rejects),
-        filtered: AtomicU64::new(0),
-        replay: None,
-        context: base.source_context(),
-        steps: ReadSteps {
-            list: base.steps.add(&source.name.value, StepKind::List, ""),
-            fetch: base.steps.add(&source.name.value, StepKind::Fetch, ""),
-            decode: base.steps.add(&source.name.value, StepKind::Decode, ""),
-            parse: base.steps.add(&source.name.value, StepKind::Parse, ""),
-        },
-        opened: Opened::default(),
-    };
+async fn reader(context: &RunContext, source: &SourceStep, known: Option<&KnownSources>) -> Result<Arc<Reader>> {
+    let (plan, format) = SourcePlan::of_step(context.registry(), source);
+    let steps = ReadSteps::new(&context.steps, &source.name.value);
+    let reader = Reader::new(plan, context.source_context(), steps, Arc::clone(&context.rejects));
+    let opened = known.and_then(|known| known.opened.get(&source.name.value)).map(Arc::clone);
+    let reader = reader.with_opened(opened.unwrap_or_default());
     // Where the entries of a list are, the list tells when it is read.
     for pattern in reader.patterns.iter().filter(|pattern| !pattern.starts_with('@')) {
         reader.steps.fetch.add_detail(reader.source_of(pattern)?.name());
     }
     let reader = Arc::new(reader);
-    let reader = match given {
+    let reader = match format {
         Some(_) => reader,
         None => with_named_format(reader).await?,
     };
     reader.steps.parse.add_detail(reader.format.name());
     Ok(reader)
-}
-
-fn patterns(source: &SourceStep) -> Vec<String> {
-    source.read.iter().map(|pattern| pattern.value.clone()).collect()
-}
-
-/// The format that the patterns of a source tell.
-fn named_format(registry: &Registry, patterns: &[String]) -> Option<Arc<dyn Format>> {
-    stored::format(registry, patterns).or_else(|| naming::by_patterns(registry, patterns))
-}
-
-fn sorted_by(key: &SortKey) -> SortedBy {
-    let options = SortOptions { descending: key.descending, nulls_first: key.nulls_first };
-    SortedBy { column: key.expression.value.clone(), options }
 }
 
 /// What is `sorted_by` something has a column for it.
@@ -724,27 +603,10 @@ fn check_order(job: &Job, sorted_by: &[SortKey], columns: &SchemaRef) -> Vec<Lin
     unknown.map(lint).collect()
 }
 
-fn provenance(column: &AddColumn) -> Provenance {
-    match column {
-        AddColumn::Uri => Provenance::Uri,
-        AddColumn::Member => Provenance::Member,
-        AddColumn::Line => Provenance::Line,
-    }
-}
-
-/// The format `lines`, as it is without settings.
-pub fn lines() -> Arc<dyn Format> {
-    let entry = millstream_format::FORMATS.iter().find(|entry| entry.spec.name == "lines");
-    entry
-        .and_then(|entry| (entry.build)(&serde_json::Value::Object(serde_json::Map::new())).ok())
-        .expect("lines is a format and needs no settings")
-}
-
 /// `reader` with the format that its files' names say.
 async fn with_named_format(reader: Arc<Reader>) -> Result<Arc<Reader>> {
     let Some(format) = naming::by_files(&reader).await? else { return Ok(reader) };
-    let mut reader =
-        Arc::try_unwrap(reader).map_err(|_| Error::internal("the reader is in use before it is complete"))?;
-    reader.format = format;
-    Ok(Arc::new(reader))
+    let reader = Arc::try_unwrap(reader);
+    let reader = reader.map_err(|_| Error::internal("the reader is in use before it is complete"))?;
+    Ok(Arc::new(reader.with_format(format)))
 }

@@ -4,13 +4,13 @@ use millstream_core::Registry;
 
 /// All components of this build.
 pub fn registry() -> Registry {
-    Registry {
-        sources: millstream_source::SOURCES,
-        codecs: millstream_codec::CODECS,
-        formats: millstream_format::FORMATS,
-        sinks: millstream_sink::SINKS,
-        stores: millstream_source::STORES,
-    }
+    Registry::of(
+        millstream_source::SOURCES,
+        millstream_codec::CODECS,
+        millstream_format::FORMATS,
+        millstream_sink::SINKS,
+        millstream_source::STORES,
+    )
 }
 
 #[cfg(test)]
@@ -20,7 +20,8 @@ mod tests {
     use millstream_core::spec::SpecInfo;
 
     use super::*;
-    use crate::Variables;
+    use crate::Engine;
+    use crate::parse::Variables;
 
     fn job_with(example: &str) -> String {
         let body = example.lines().map(|line| format!("    {line}\n")).collect::<String>();
@@ -42,7 +43,8 @@ mod tests {
         for spec in specs {
             let text = job_with(spec.example);
             let variables = Variables { set: &BTreeMap::new(), environment: &|_| Some("set".into()) };
-            let loaded = crate::load("job.yaml", &text, variables, true);
+            let engine = Engine::builder().build().expect("an engine");
+            let loaded = engine.parse("job.yaml", &text, variables, true);
             assert!(loaded.lints.is_empty(), "{}:\n{text}\n{:#?}", spec.name, loaded.lints);
         }
     }

@@ -1,7 +1,7 @@
 //! Loads rejects again: a run for each sink, of the job reduced to it. See [`crate::rejects::replay`].
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,13 +11,14 @@ use millstream_core::{Error, Result};
 use millstream_job::{Job, SinkStep};
 use serde_json::Value;
 
+use crate::engine::Engine;
 use crate::failure::Failure;
+use crate::job_plan::Runnable;
 use crate::ledgers::is_used;
-use crate::machine::Machine;
-use crate::options::{RunOptions, Watch};
+use crate::options::RunOptions;
 use crate::rejects::log::{self, Kept, Marks, RejectLine};
 use crate::rejects::replay::{Replay, ReplayUnit};
-use crate::run::run;
+use crate::run::{Observer, Running, execute};
 
 /// What replays have come to.
 #[derive(Debug, Default, Clone, PartialEq, Eq, serde::Serialize)]
@@ -30,14 +31,33 @@ pub struct Replayed {
     pub impossible: BTreeMap<String, u64>,
 }
 
-/// Loads the rejects of `first` and the runs that went on with it again, by `job` as it is now.
-pub fn replay(
+impl Engine {
+    /// Starts to load the rejects of `first` and the runs that resumed it again, by `job` as it is now. `state` is the
+    /// folder of the run history. Each sink has a run of its own, one after the other.
+    ///
+    /// # Errors
+    /// If the system starts no more threads. All other errors come from [`Running::finish`].
+    pub fn replay(
+        &self,
+        job: Arc<Job>,
+        state: PathBuf,
+        first: String,
+        options: RunOptions,
+    ) -> Result<Running<Replayed>> {
+        let engine = self.clone();
+        Running::start(options.cancel.clone(), move |observer| {
+            replay(&engine, &job, &state, &first, &options, observer)
+        })
+    }
+}
+
+fn replay(
+    engine: &Engine,
     job: &Job,
-    machine: &Machine,
     state: &Path,
     first: &str,
-    variables: &[(String, String)],
-    watch: Watch<'_>,
+    options: &RunOptions,
+    observer: &Observer,
 ) -> Result<Replayed, Failure> {
     let folder = log::folder(state, first);
     let waiting: Vec<Kept> = log::of_run(state, first)?.into_iter().filter(|kept| !kept.replayed).collect();
@@ -49,7 +69,7 @@ pub fn replay(
             Err(why) => *replayed.impossible.entry(why).or_default() += 1,
         }
     }
-    let (options, mut refused) = (RunOptions::default(), Vec::new());
+    let mut refused = Vec::new();
     for sink in &job.sinks {
         let (name, marks) = (&sink.name.value, Marks::read(&folder)?);
         let of_sink = |sinks: &[&SinkStep]| sinks.iter().any(|one| one.name.value == *name);
@@ -60,8 +80,8 @@ pub fn replay(
         if replay.is_empty() {
             continue;
         }
-        let asked = RunOptions { replay: Some(Arc::clone(&replay)), variables: variables.to_vec(), ..options.clone() };
-        match (run(&reduced(job, sink)?, machine.clone(), &asked, watch), replay.why_not()) {
+        let work = Runnable::from(reduced(job, sink)?);
+        match (execute(engine, &work, options, Some(&replay), observer), replay.why_not()) {
             (Ok(_), _) => {}
             // Others may take them.
             (Err(failure), Some(why)) => refused.push((name.clone(), why.clone(), failure)),
@@ -162,5 +182,6 @@ fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
         sources: job.sources.iter().filter(|source| used(&source.name.value)).cloned().collect(),
         transforms: job.transforms.iter().filter(|step| used(&step.name.value)).cloned().collect(),
         sinks: vec![sink],
+        variables: job.variables.clone(),
     })
 }

@@ -4,10 +4,12 @@
 //! never delays an acknowledgement. The exception are small objects over plain HTTP: a worker that wants the next one
 //! has nothing better to do than to fetch it, and handing it over would cost more.
 
-use millstream_core::{Error, Result};
+use std::sync::Arc;
+
+use millstream_core::{Error, Result, ThreadGroup};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// The runtimes of one process.
+/// The runtimes of one run.
 #[derive(Debug)]
 pub struct Runtimes {
     io: Option<Runtime>,
@@ -15,19 +17,25 @@ pub struct Runtimes {
 }
 
 impl Runtimes {
-    /// `cores` workers, and a small runtime for waiting.
-    pub fn new(cores: usize) -> Result<Self> {
+    /// `cores` workers, and a small runtime for waiting. All their threads join `threads`.
+    pub fn new(cores: usize, threads: &Arc<ThreadGroup>) -> Result<Self> {
+        let joining = || {
+            let threads = Arc::clone(threads);
+            move || threads.join()
+        };
         let failed = |cause: std::io::Error| Error::io("threads cannot be started", &cause);
         let io = Builder::new_multi_thread()
             .worker_threads(2)
             .max_blocking_threads(64)
             .thread_name("millstream-io")
+            .on_thread_start(joining())
             .enable_all()
             .build()
             .map_err(failed)?;
         let workers = Builder::new_multi_thread()
             .worker_threads(cores)
             .thread_name("millstream-work")
+            .on_thread_start(joining())
             .enable_all()
             .build()
             .map_err(failed)?;

@@ -1,28 +1,26 @@
 //! `count` and `cat`: the reading path as plain Unix tools, without a job and without a plan.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use futures::TryStreamExt;
-use millstream_codec::{Limits, Unpacked};
-use millstream_core::format::{EmptyFiles, OnDrift, Validate};
-use millstream_core::source::OnError;
-use millstream_core::{Error, Result, StepKind};
+use millstream_codec::Unpacked;
+use millstream_core::{Error, Result};
 use tokio::task::JoinSet;
 
+use crate::context::RunContext;
 use crate::failure::Failure;
-use crate::prepare::{Base, lines};
 use crate::read::crew::ReadCrew;
 use crate::read::exec::helpers;
 use crate::read::foreign::Foreign;
-use crate::read::lacking::Lacking;
 use crate::read::no_match;
 use crate::read::opening::{Order, opened};
 use crate::read::queue::{PORTION, UnitQueue};
 use crate::read::unit::UnitText;
-use crate::read::unopened::Unopened;
-use crate::read::{Opened, PlaceSource, ReadSteps, Reader};
+use crate::read::{ReadSteps, Reader, SchemeSource, SourcePlan};
+
+/// Bytes that are written to the output at once.
+const BUFFER: usize = 64 << 10;
 
 /// What to read.
 #[derive(Debug, Clone, Default)]
@@ -44,14 +42,14 @@ pub struct UnitCount {
 
 impl Urls {
     /// A reader of these URLs, with every kind of place at its defaults.
-    pub fn reader(&self, base: &Base, name: &str) -> Result<Arc<Reader>> {
-        let mut places = Vec::new();
-        for entry in base.registry.sources {
+    pub fn reader(&self, context: &RunContext, name: &str) -> Result<Arc<Reader>> {
+        let mut sources = Vec::new();
+        for entry in &context.registry().sources {
             let source = (entry.build)(&serde_json::json!({})).map_err(|faults| {
                 let what = faults.first().map_or("", |fault| fault.what.as_str());
                 Error::internal(format!("{} has no defaults: {what}", entry.spec.name))
             })?;
-            places.push(PlaceSource { schemes: entry.schemes, source });
+            sources.push(SchemeSource { schemes: entry.schemes, source });
         }
         for pattern in &self.patterns {
             millstream_source::pattern::check(pattern.trim_start_matches('@')).map_err(|fault| {
@@ -59,35 +57,11 @@ impl Urls {
                 fault.hint.into_iter().fold(error, Error::hint)
             })?;
         }
-        let reader = Reader {
-            name: name.to_owned(),
-            patterns: self.patterns.clone(),
-            places,
-            registry: base.registry,
-            format: lines(),
-            members: self.members.clone(),
-            limits: Limits::default(),
-            allow_empty: false,
-            on_drift: OnDrift::default(),
-            lacking: Lacking::default(),
-            empty_files: EmptyFiles::Allow,
-            unopened: Unopened::new(OnError::Fail),
-            validate: Validate::default(),
-            sorted_by: Vec::new(),
-            provenance: Vec::new(),
-            incremental: false,
-            rejects: Arc::clone(&base.rejects),
-            filtered: AtomicU64::new(0),
-            replay: None,
-            context: base.source_context(),
-            steps: ReadSteps {
-                list: base.steps.add(name, StepKind::List, ""),
-                fetch: base.steps.add(name, StepKind::Fetch, ""),
-                decode: base.steps.add(name, StepKind::Decode, ""),
-                parse: base.steps.add(name, StepKind::Parse, "lines"),
-            },
-            opened: Opened::default(),
-        };
+        let plan = SourcePlan::of_lines(name, self.patterns.clone(), sources, context.registry());
+        let plan = SourcePlan { members: self.members.clone(), ..plan };
+        let steps = ReadSteps::new(&context.steps, name);
+        let reader = Reader::new(plan, context.source_context(), steps, Arc::clone(&context.rejects));
+        reader.steps.parse.add_detail("lines");
         for pattern in &reader.patterns {
             reader.source_of(pattern.trim_start_matches('@'))?;
         }
@@ -105,30 +79,28 @@ pub struct Counts {
 }
 
 /// Counts the lines of all units; `by_unit` keeps those of each.
-pub fn count(base: &Base, urls: &Urls, by_unit: bool) -> Result<Counts, Failure> {
-    let reader = urls.reader(base, "count")?;
-    let _governor = base.govern()?;
+pub async fn count(context: &RunContext, urls: &Urls, by_unit: bool) -> Result<Counts, Failure> {
+    let reader = urls.reader(context, "count")?;
+    let _governor = context.govern()?;
     let queue = UnitQueue::new(Arc::clone(&reader));
     let crew = ReadCrew::new(reader.context.io.clone());
-    let workers = base.runtimes.workers();
-    workers.block_on(async {
-        let mut tasks = JoinSet::new();
-        let (cores, counters) = (base.machine.cores, reader.tasks(base.machine.cores));
-        let _helpers = helpers(&crew, cores - counters);
-        for _ in 0..counters {
-            let counter = Counter { reader: Arc::clone(&reader), queue: Arc::clone(&queue), tasks: counters, by_unit };
-            tasks.spawn_on(counter.count(Arc::clone(&crew)), &workers);
-        }
-        let mut counts = Counts::default();
-        while let Some(ended) = tasks.join_next().await {
-            let part = ended.map_err(|join| Error::internal("a task failed").cause(join));
-            let part = part.and_then(|part| part).map_err(|error| with_unopened(&reader, error))?;
-            counts.lines += part.lines;
-            counts.units.extend(part.units);
-        }
-        Failure::of(reader.unopened.faults())?;
-        Ok(counts)
-    })
+    let workers = context.runtimes.workers();
+    let mut tasks = JoinSet::new();
+    let (cores, counters) = (context.machine().cores, reader.tasks(context.machine().cores));
+    let _helpers = helpers(&crew, cores - counters);
+    for _ in 0..counters {
+        let counter = Counter { reader: Arc::clone(&reader), queue: Arc::clone(&queue), tasks: counters, by_unit };
+        tasks.spawn_on(counter.count(Arc::clone(&crew)), &workers);
+    }
+    let mut counts = Counts::default();
+    while let Some(ended) = tasks.join_next().await {
+        let part = ended.map_err(|join| Error::internal("a task failed").cause(join));
+        let part = part.and_then(|part| part).map_err(|error| with_unopened(&reader, error))?;
+        counts.lines += part.lines;
+        counts.units.extend(part.units);
+    }
+    Failure::of(reader.unopened.faults())?;
+    Ok(counts)
 }
 
 /// `error`, behind what could not be opened before it.
@@ -229,32 +201,37 @@ impl LineCount {
 }
 
 /// Writes the decoded bytes of all units to `output`, in the order of the listing.
-pub fn cat(base: &Base, urls: &Urls, output: &mut dyn Write) -> Result<(), Failure> {
-    let reader = urls.reader(base, "cat")?;
-    let _governor = base.govern()?;
-    base.runtimes.workers().block_on(async {
-        let crew = ReadCrew::new(reader.context.io.clone());
-        let worker = Arc::new(crew.join());
-        let opened = opened(Arc::clone(&reader), reader.list(), 1, &crew, Order::Given);
-        tokio::pin!(opened);
-        let mut empty = true;
-        while let Some(open) = opened.try_next().await? {
-            empty = false;
-            let mut text = UnitText::new(Arc::clone(&reader), open, Arc::clone(&worker))?;
-            loop {
-                match text.next().await? {
-                    Unpacked::Text(piece) => output.write_all(&piece).map_err(unwritable)?,
-                    Unpacked::Done => break,
-                    Unpacked::Hungry | Unpacked::Begin { .. } | Unpacked::End => {}
-                }
+pub async fn cat(context: &RunContext, urls: &Urls, output: impl Write) -> Result<(), Failure> {
+    let mut output = BufWriter::with_capacity(BUFFER, output);
+    let ended = write_all(context, urls, &mut output).await;
+    // What was decoded before a fault is worth having; a fault of the last write is reported only if nothing else is.
+    let flushed = output.flush().map_err(unwritable);
+    ended.and(flushed.map_err(Failure::from))
+}
+
+async fn write_all(context: &RunContext, urls: &Urls, output: &mut impl Write) -> Result<(), Failure> {
+    let reader = urls.reader(context, "cat")?;
+    let _governor = context.govern()?;
+    let crew = ReadCrew::new(reader.context.io.clone());
+    let worker = Arc::new(crew.join());
+    let opened = opened(Arc::clone(&reader), reader.list(), 1, &crew, Order::Given);
+    tokio::pin!(opened);
+    let mut empty = true;
+    while let Some(open) = opened.try_next().await? {
+        empty = false;
+        let mut text = UnitText::new(Arc::clone(&reader), open, Arc::clone(&worker))?;
+        loop {
+            match text.next().await? {
+                Unpacked::Text(piece) => output.write_all(&piece).map_err(unwritable)?,
+                Unpacked::Done => break,
+                Unpacked::Hungry | Unpacked::Begin { .. } | Unpacked::End => {}
             }
         }
-        if empty {
-            return Err(no_match(&reader.patterns).into());
-        }
-        output.flush().map_err(unwritable)?;
-        Failure::of(reader.unopened.faults())
-    })
+    }
+    if empty {
+        return Err(no_match(&reader.patterns).into());
+    }
+    Failure::of(reader.unopened.faults())
 }
 
 fn unwritable(cause: std::io::Error) -> Error {

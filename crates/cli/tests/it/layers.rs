@@ -2,9 +2,10 @@
 //! three files, and the engine's parts in layers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cargo_metadata::MetadataCommand;
+use millstream_testkit::{Module, is_test, modules};
 use syn::visit::{self, Visit};
 
 /// The most files that may import each other in a circle.
@@ -12,20 +13,18 @@ const LARGEST_CIRCLE: usize = 3;
 
 /// The parts of the engine, each of which may import those of the layers above it in this list only.
 const ENGINE: &[&[&str]] = &[
-    &["failure", "job_text", "member", "memory", "node", "overlap", "registry", "reword", "routing", "runtime"],
-    &["stable", "verdict"],
+    &["explain", "failure", "job_text", "member", "memory", "node", "overlap", "registry", "reword", "routing"],
+    &["runtime", "stable", "verdict"],
     &["fault", "machine", "rejects", "report", "runs"],
-    &["load", "options", "read", "scratch", "sql"],
-    &["plan"],
+    &["engine", "load", "options", "read", "scratch", "sql"],
+    &["context", "job_plan", "plan"],
     &["chunks", "prepare"],
     &["fingerprint", "urls"],
     &["guess", "ledgers"],
-    &["commands", "run"],
+    &["parse"],
+    &["commands", "run", "stream"],
     &["replay"],
 ];
-
-/// The path of a module below its crate, such as `["read", "queue"]`; the crate's own is empty.
-type Module = Vec<String>;
 
 /// The modules of one crate that are files, and what each imports of the others.
 #[derive(Default)]
@@ -34,9 +33,7 @@ struct Imports(BTreeMap<Module, BTreeSet<Module>>);
 impl Imports {
     /// Those of the crate whose files are in `source`, without tests.
     fn read(source: &Path) -> Self {
-        let mut files = BTreeMap::new();
-        let root = ["lib.rs", "main.rs"].map(|name| source.join(name)).into_iter().find(|path| path.exists());
-        load(&root.expect("a crate has a root"), source, Vec::new(), &mut files);
+        let files = modules(source);
         let known: BTreeSet<Module> = files.keys().cloned().collect();
         let imports = files.iter().map(|(module, file)| {
             let mut paths = Paths { module: module.clone(), known: &known, found: BTreeSet::new() };
@@ -68,32 +65,6 @@ impl Imports {
         };
         self.0.keys().map(circle).max_by_key(Vec::len).unwrap_or_default()
     }
-}
-
-/// Reads the file `path` of `module`, and those of the modules that it declares, except for tests.
-fn load(path: &Path, folder: &Path, module: Module, files: &mut BTreeMap<Module, syn::File>) {
-    let text = fs_err::read_to_string(path).expect("a source file");
-    let file = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    for item in &file.items {
-        let syn::Item::Mod(declared) = item else { continue };
-        if declared.content.is_some() || is_test(&declared.attrs) {
-            continue;
-        }
-        let name = declared.ident.to_string();
-        let below: PathBuf = folder.join(&name);
-        let inner: Module = module.iter().chain([&name]).cloned().collect();
-        let paths = [folder.join(format!("{name}.rs")), below.join("mod.rs")];
-        let path = paths.iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{name} of {}", path.display()));
-        load(path, &below, inner, files);
-    }
-    files.insert(module, file);
-}
-
-fn is_test(attributes: &[syn::Attribute]) -> bool {
-    let is_test = |one: &syn::Attribute| {
-        one.path().is_ident("cfg") && one.parse_args::<syn::Ident>().is_ok_and(|what| what == "test")
-    };
-    attributes.iter().any(is_test)
 }
 
 /// Gathers the modules that the paths of a file lead to.

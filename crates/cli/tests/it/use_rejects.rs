@@ -403,7 +403,7 @@ fn limits_hold_on_their_edges_in_every_format_and_to_every_sink() {
 }
 
 fn base64(bytes: &[u8]) -> String {
-    let raw = millstream_core::reject::RawText::new(bytes);
+    let raw = millstream::rejects::RawText::new(bytes);
     raw.base64.unwrap_or_default()
 }
 

@@ -1,5 +1,5 @@
 //! The dependency direction of the workspace: core ← database ← {source, sink}, core ← {job, codec, format, sort}; all
-//! ← engine ← cli.
+//! ← engine ← millstream ← cli.
 
 use std::collections::BTreeMap;
 
@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("millstream", &["millstream-core", "millstream-job", "millstream-engine"]),
+    ("millstream-cli", &["millstream"]),
 ];
 
 /// Crates that only tests and benchmarks use.

@@ -7,6 +7,7 @@
 //! `opening.rs` opens units ahead, of each server as many as `pace.rs` allows; `unit.rs` unpacks them; `unopened.rs`
 //! keeps those that cannot be opened. `archive.rs` reads large zips by their directory, in parts that several tasks
 //! take. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
+//! `source_plan.rs` says what is to be read.
 //! `naming.rs` knows the format of files by their names; `lacking.rs` counts those that lack columns. `stored.rs` knows
 //! the places that give rows and no bytes. `table.rs` shows a source to the SQL planner and takes the columns and
 //! filters it pushes down; `sample.rs` looks at the first bytes where the job declares no columns; `foreign.rs` names
@@ -29,6 +30,7 @@ pub mod raw;
 pub mod replayed;
 pub mod rows;
 pub mod sample;
+pub mod source_plan;
 pub mod split;
 pub mod stored;
 pub mod table;
@@ -37,91 +39,33 @@ pub mod unopened;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use millstream_codec::{Limits, UnpackOptions};
-use millstream_core::format::{EmptyFiles, Format, OnDrift, Validate};
-use millstream_core::source::{OpenedUnit, Source, SourceContext};
-use millstream_core::{ByteStream, Error, Registry, Reservation, Result, Step, Unit};
+use millstream_core::format::Format;
+use millstream_core::source::{OpenedUnit, SourceContext};
+use millstream_core::{ByteStream, Error, Reservation, Result, Step, StepKind, Steps, Unit};
 
 use self::lacking::Lacking;
-use self::order::SortedBy;
 use self::pace::Pace;
 use self::raw::Tape;
+pub use self::source_plan::{Provenance, SchemeSource, SourcePlan};
 use self::unopened::Unopened;
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
 
-/// Columns that Millstream can add to every row of a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Provenance {
-    /// `_uri`: the unit's path or URL, with passwords left out.
-    Uri,
-    /// `_member`: the member of an archive; null where there is none.
-    Member,
-    /// `_line`: the line on which the record begins, from 1.
-    Line,
-}
-
-impl Provenance {
-    fn field(self) -> Field {
-        match self {
-            Provenance::Uri => Field::new("_uri", DataType::Utf8View, false),
-            Provenance::Member => Field::new("_member", DataType::Utf8View, true),
-            Provenance::Line => Field::new("_line", DataType::Int64, false),
-        }
-    }
-}
-
-/// One kind of place and the source that reads it.
-#[derive(Debug, Clone)]
-pub struct PlaceSource {
-    /// The URL schemes it reads; `""` for paths, `-` for standard input.
-    pub schemes: &'static [&'static str],
-    /// The source, with the settings of the job's entry.
-    pub source: Arc<dyn Source>,
-}
-
-/// What a source of the job reads, and how. Holds no open connection: state appears when units are opened.
+/// A source that is read: what is to be read of it, and the state of reading it. It holds no open connection.
 #[derive(Debug)]
 pub struct Reader {
-    /// The entry's name.
-    pub name: String,
-    /// Patterns, as the job has them.
-    pub patterns: Vec<String>,
-    /// Every kind of place, since a list may name any.
-    pub places: Vec<PlaceSource>,
-    /// Which kind of place reads a URL.
-    pub registry: Registry,
-    /// The format.
-    pub format: Arc<dyn Format>,
-    /// Globs over the members of archives; empty for all.
-    pub members: Vec<String>,
-    /// Limits against bombs.
-    pub limits: Limits,
-    /// Whether no unit at all is fine.
-    pub allow_empty: bool,
-    /// What files with other columns mean.
-    pub on_drift: OnDrift,
+    plan: SourcePlan,
     /// The columns that files lacked.
     pub lacking: Lacking,
-    /// What files with nothing in them mean.
-    pub empty_files: EmptyFiles,
     /// What could not be opened.
     pub unopened: Unopened,
-    /// Which values are converted.
-    pub validate: Validate,
-    /// The order that the rows have already.
-    pub sorted_by: Vec<SortedBy>,
-    /// Columns added behind the format's own.
-    pub provenance: Vec<Provenance>,
-    /// Whether only units are read that no earlier run has loaded.
-    pub incremental: bool,
     /// What is left out of the run.
     pub rejects: Arc<Rejects>,
     /// How many sound records were left out by a filter that was pushed down.
@@ -133,7 +77,15 @@ pub struct Reader {
     /// The counters.
     pub steps: ReadSteps,
     /// What a sample has left: the listing, and what it has opened and cannot be opened again.
-    pub opened: Opened,
+    pub opened: Arc<Opened>,
+}
+
+impl Deref for Reader {
+    type Target = SourcePlan;
+
+    fn deref(&self) -> &SourcePlan {
+        &self.plan
+    }
 }
 
 /// So many servers are remembered while none of their units is read.
@@ -162,6 +114,11 @@ impl Opened {
 
     fn take(&self, uri: &str) -> Option<ByteStream> {
         locked(&self.streams).remove(uri)
+    }
+
+    /// Forgets the units: whoever reads the source lists it anew.
+    pub fn forget_units(&self) {
+        *locked(&self.units) = None;
     }
 
     /// Keeps all units of the source for whoever lists it next.
@@ -198,26 +155,48 @@ pub struct ReadSteps {
     pub parse: Arc<Step>,
 }
 
+impl ReadSteps {
+    /// Counters of the source `name` in `steps`.
+    pub fn new(steps: &Steps, name: &str) -> Self {
+        ReadSteps {
+            list: steps.add(name, StepKind::List, ""),
+            fetch: steps.add(name, StepKind::Fetch, ""),
+            decode: steps.add(name, StepKind::Decode, ""),
+            parse: steps.add(name, StepKind::Parse, ""),
+        }
+    }
+}
+
 impl Reader {
-    /// The source that reads `url`.
-    pub fn source_of(&self, url: &str) -> Result<&Arc<dyn Source>> {
-        let scheme = self.registry.source_scheme(url);
-        self.places.iter().find(|place| place.schemes.contains(&scheme)).map(|place| &place.source).ok_or_else(|| {
-            let known = self.registry.sources.iter().flat_map(|entry| entry.schemes);
-            let known: Vec<&str> = known.copied().filter(|scheme| scheme.len() > 1).collect();
-            Error::refused("nothing reads this kind of URL")
-                .text(millstream_core::redact::url(url))
-                .hint(format!("schemes: {}, or a path", known.join(", ")))
-        })
+    /// A reader of what `plan` says, none of which has been read. It counts in `steps`, and what it leaves out is one
+    /// of `rejects`.
+    pub fn new(plan: SourcePlan, context: SourceContext, steps: ReadSteps, rejects: Arc<Rejects>) -> Self {
+        Reader {
+            unopened: Unopened::new(plan.on_error),
+            plan,
+            lacking: Lacking::default(),
+            rejects,
+            filtered: AtomicU64::new(0),
+            replay: None,
+            context,
+            steps,
+            opened: Arc::default(),
+        }
     }
 
-    /// How `unit` is unpacked.
-    pub fn unpack_options(&self, unit: &Unit) -> UnpackOptions {
-        UnpackOptions {
-            members: self.members.clone(),
-            limits: self.limits.clone(),
-            expected: millstream_codec::codec_by_name(&unit.uri),
-        }
+    /// The reader with `format` in place of its own.
+    pub fn with_format(self, format: Arc<dyn Format>) -> Self {
+        Reader { plan: SourcePlan { format, ..self.plan }, ..self }
+    }
+
+    /// The reader, which first reads what a look at the source has `opened`.
+    pub fn with_opened(self, opened: Arc<Opened>) -> Self {
+        Reader { opened, ..self }
+    }
+
+    /// What is to be read.
+    pub fn plan(&self) -> &SourcePlan {
+        &self.plan
     }
 
     /// The units of all patterns, as they are found. Lists (`@…`) are read on the way.
@@ -334,12 +313,6 @@ impl Reader {
         pace
     }
 
-    /// The most units of one server that are opened at once.
-    pub fn open_ahead(&self) -> usize {
-        let schemes = self.patterns.iter().filter_map(|pattern| self.source_of(pattern.trim_start_matches('@')).ok());
-        schemes.map(|source| source.connections()).max().unwrap_or(1)
-    }
-
     /// Counts records that have come, rejected ones among them.
     pub fn came(&self, records: u64) {
         if let Some(limit) = self.rejects.of_step(&self.name) {
@@ -352,25 +325,6 @@ impl Reader {
     pub fn tape(&self, raw: bool) -> Option<Tape> {
         let header = self.format.name() == "csv" && self.rejects.of_step(&self.name).is_some();
         (raw || header).then(|| Tape::new(raw))
-    }
-
-    /// How many tasks open units, of at most `most`: each has at least one of a server's connections to itself. Of what
-    /// a list names, the web's count.
-    pub fn tasks(&self, most: usize) -> usize {
-        let connections = |pattern: &String| match pattern.as_str() {
-            "-" => None,
-            list if list.starts_with('@') => Some(self.source_of("http://list").ok()?.connections()),
-            _ => Some(self.source_of(pattern).ok()?.connections()),
-        };
-        let least = self.patterns.iter().filter_map(connections).min();
-        least.map_or(most, |least| most.min(least)).max(1)
-    }
-
-    /// The schema of the rows: `columns` of the format, then the provenance.
-    pub fn schema_with(&self, columns: &Schema) -> SchemaRef {
-        let mut fields: Vec<_> = columns.fields().iter().cloned().collect();
-        fields.extend(self.provenance.iter().map(|column| Arc::new(column.field())));
-        Arc::new(Schema::new(fields))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -14,38 +13,24 @@ use millstream_core::{ByteStream, Error, Result, Unit};
 use millstream_job::SourceStep;
 use serde_json::Value;
 
-use super::lacking::Lacking;
-use super::unopened::Unopened;
-use super::{Opened, PlaceSource, Reader};
+use super::{Reader, SchemeSource, SourcePlan};
 use crate::rejects::replay::Replay;
 
 /// `reader`, which reads the records of its source that are loaded again, and nothing else.
 pub fn reader(replay: &Arc<Replay>, reader: &Reader, source: &SourceStep) -> Result<Arc<Reader>> {
-    let place: Arc<dyn Source> = Arc::new(ReplaySource(Arc::clone(replay)));
-    Ok(Arc::new(Reader {
-        name: reader.name.clone(),
+    let rejects: Arc<dyn Source> = Arc::new(ReplaySource(Arc::clone(replay)));
+    let plan = SourcePlan {
         patterns: replay.of_source(&reader.name),
-        places: vec![PlaceSource { schemes: &[""], source: place }],
-        registry: reader.registry,
+        sources: vec![SchemeSource { schemes: &[""], source: rejects }],
         format: without_encoding(reader, source)?.unwrap_or_else(|| Arc::clone(&reader.format)),
         members: Vec::new(),
-        limits: reader.limits.clone(),
         allow_empty: true,
-        on_drift: reader.on_drift,
-        lacking: Lacking::default(),
-        empty_files: reader.empty_files,
-        unopened: Unopened::new(source.on_error),
-        validate: reader.validate,
         sorted_by: Vec::new(),
-        provenance: reader.provenance.clone(),
         incremental: false,
-        rejects: Arc::clone(&reader.rejects),
-        filtered: AtomicU64::new(0),
-        replay: Some(Arc::clone(replay)),
-        context: reader.context.clone(),
-        steps: reader.steps.clone(),
-        opened: Opened::default(),
-    }))
+        ..reader.plan().clone()
+    };
+    let replayed = Reader::new(plan, reader.context.clone(), reader.steps.clone(), Arc::clone(&reader.rejects));
+    Ok(Arc::new(Reader { replay: Some(Arc::clone(replay)), ..replayed }))
 }
 
 /// The format of a source whose text has another encoding: what is kept of its records is UTF-8.

@@ -5,6 +5,7 @@
 mod arithmetic;
 mod casts;
 mod constants;
+pub mod function;
 mod habits;
 mod rewrite;
 mod sum;

@@ -12,64 +12,75 @@ use futures::{FutureExt, StreamExt};
 use millstream_core::sink::{Load, LoadContext, Refusals, Sink};
 use millstream_core::source::RowSource;
 use millstream_core::step::StepSnapshot;
+use millstream_core::threads::ProcessorUse;
 use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
+use super::{Event, Observer};
 use crate::chunks::load::Loaded;
 use crate::chunks::placed::{PlacedReadExec, placed};
 use crate::chunks::way::{Counts, counts, row_wise};
+use crate::context::RunContext;
+use crate::engine::Engine;
 use crate::failure::Failure;
+use crate::fault;
 use crate::fingerprint::Fingerprints;
+use crate::job_plan::Runnable;
 use crate::ledgers::{self, OpenLedger, Place};
 use crate::load::LoadExec;
 use crate::machine::check_scratch;
 use crate::memory;
-use crate::options::{Interrupt, RunOptions, Watch};
+use crate::options::{Cancel, RunOptions};
 use crate::plan::shared::Physical;
-use crate::prepare::{Asked, Base, Prepared, Reach, prepare_with_sinks};
+use crate::prepare::{Asked, Prepared, Reach, prepare_with_sinks};
 use crate::read::exec::ReadExec;
 use crate::rejects::log::Line;
+use crate::rejects::replay::Replay;
 use crate::rejects::{Rejects, SinkRefusals};
 use crate::report::{MissingColumn, Progress, Report, SinkResult, Skipped, Tally, Totals};
 use crate::runs::{Ending, LiveRun};
 use crate::verdict::{Evidence, verdict};
-use crate::{fault, machine};
 
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Runs `job` on `machine` to its end, and enters it into the book of runs.
-pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Watch<'_>) -> Result<Report, Failure> {
-    machine.scratch.disks.iter().try_for_each(|disk| check_scratch(&disk.folder))?;
-    let place = Place::find(job, &machine, options)?;
-    let mut base = Base::new(machine)?;
-    if let Some(replay) = &options.replay {
-        base.rejects.replay(replay);
-        base.replay = Some(Arc::clone(replay));
-    }
-    let base = base;
+/// Runs a job to its end on the calling thread, and enters it into the run history. With `replay` it loads rejects
+/// again. It waits for its turn, if other runs have the memory.
+pub(crate) fn execute(
+    engine: &Engine,
+    work: &Runnable,
+    options: &RunOptions,
+    replay: Option<&Arc<Replay>>,
+    observer: &Observer,
+) -> Result<Report, Failure> {
+    let job = work.job.as_ref();
+    engine.machine().scratch.disks.iter().try_for_each(|disk| check_scratch(&disk.folder))?;
+    let _turn = turn(engine, options, observer)?;
+    let place = Place::find(job, engine.machine(), options, replay)?;
+    let run = RunContext::new(engine, replay.map(Arc::clone))?;
     let begun = Instant::now();
-    let before = ProcessorUse::now();
-    let governor = base.govern()?;
+    let governing = run.govern()?;
     let live = OnceCell::new();
     if !place.is_after_the_end() {
         let _ = live.set(place.enter()?);
     }
-    place.keep(&base.rejects);
+    place.keep(&run.rejects);
     let committing = AtomicBool::new(false);
     let work = async {
         let may_be_done = place.is_after_the_end();
         let asked = Asked::Run { resumes: place.resumes.as_deref(), may_be_done };
         let checked = async {
-            let prepared = prepare_with_sinks(&base, job, Reach::Online, asked).await?;
-            (watch.warn)(&prepared.warnings);
+            let known = work.known.as_deref();
+            let prepared = prepare_with_sinks(&run, job, known, Reach::Online, asked).await?;
+            observer.warn(&prepared.warnings);
             place.accept(job, &prepared)?;
             Ok::<_, Failure>(prepared)
         };
         let prepared = tokio::select! {
             biased;
-            () = watch.interrupt.asked() => return Err(interruption().into()),
+            () = options.cancel.cancelled() => return Err(interruption().into()),
             checked = checked => checked?,
         };
         if may_be_done {
@@ -80,26 +91,26 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
             let _ = live.set(place.enter()?);
         }
         let live = live.get().and_then(Option::as_ref);
-        let work = Work { base: &base, job, prepared: &prepared, place: &place, live, watch };
+        let work = Work { run: &run, job, prepared: &prepared, place: &place, live, cancel: &options.cancel };
         work.execute(&committing).await
     };
-    let finished = base.runtimes.workers().block_on(async {
+    let finished = run.runtimes.workers().block_on(async {
         let ticking = async {
             loop {
                 tokio::time::sleep(PROGRESS_INTERVAL).await;
-                (watch.progress)(&Progress::of(&base.steps, begun.elapsed(), committing.load(Ordering::Relaxed)));
+                observer.progress(Progress::of(&run.steps, begun.elapsed(), committing.load(Ordering::Relaxed)));
             }
         };
         tokio::pin!(work);
         tokio::select! {
             biased;
             finished = &mut work => finished,
-            () = ticking => unreachable!("progress is told until the work is done"),
+            () = ticking => unreachable!("progress is reported until the work is done"),
         }
     });
     let live = live.into_inner().flatten();
     let elapsed = begun.elapsed();
-    let steps: Vec<StepSnapshot> = base.steps.all().iter().map(|step| step.snapshot()).collect();
+    let steps: Vec<StepSnapshot> = run.steps.all().iter().map(|step| step.snapshot()).collect();
     let totals = Totals::of(&steps);
     let mut ending = Ending {
         rows_read: totals.rows_read,
@@ -111,40 +122,55 @@ pub fn run(job: &Job, machine: machine::Machine, options: &RunOptions, watch: Wa
     let done = match finished {
         Ok(done) => done,
         Err(failure) => {
-            // What is wrong with the job is told in any case, whether or not the book can be written.
+            // What is wrong with the job is reported in any case, whether or not the run history can be written.
             let wrong = Error::job("the job file is wrong");
             let _ = live.map(|live| live.end(Some(failure.errors.first().unwrap_or(&wrong)), &ending));
             return Err(failure);
         }
     };
-    (watch.progress)(&Progress::of(&base.steps, elapsed, true));
-    let mut report = report(&base, job, &done, elapsed, ProcessorUse::now().since(before), governor.held());
+    observer.progress(Progress::of(&run.steps, elapsed, true));
+    let mut report = report(&run, job, &done, elapsed, run.threads.used(), governing.held());
     ending.report = serde_json::to_value(&report).ok();
     if let Some(live) = live {
         live.end(None, &ending)?;
     }
-    if let Some(replay) = &options.replay {
+    if let Some(replay) = replay {
         fail_point::pass("replay.before");
         replay.mark(&place.run)?;
         fail_point::pass("replay.after");
     }
-    // Only now: a run that is killed before is gone on with, and asks the ledgers what is there.
+    // Only now: if the run is killed before, the next one resumes it and asks the ledgers what is there.
     fail_point::pass("forget.before");
-    for (sink, error) in base.runtimes.workers().block_on(forget(&done)) {
+    for (sink, error) in run.runtimes.workers().block_on(forget(&done)) {
         for result in report.results.iter_mut().filter(|result| result.sink == sink) {
             let cause = error.cause_text().map_or(String::new(), |cause| format!(": {cause}"));
             result.summary.push_str(&format!(", but {}{cause}; the next run does it", error.what()));
         }
     }
     if !done.nothing_new {
-        base.runtimes.workers().block_on(async {
+        run.runtimes.workers().block_on(async {
             for sink in &job.sinks {
                 // What stays is in nobody's way: it only says whose the files are.
-                let _ = sink.sink.settle(&base.source_context(), done.logical()).await;
+                let _ = sink.sink.settle(&run.source_context(), done.logical()).await;
             }
         });
     }
     Ok(report)
+}
+
+/// Waits until fewer runs have the memory than may have it at once. The turn ends when what comes back is dropped.
+fn turn(engine: &Engine, options: &RunOptions, observer: &Observer) -> Result<OwnedSemaphorePermit> {
+    if let Some(turn) = engine.try_turn() {
+        return Ok(turn);
+    }
+    observer.report(Event::Waiting);
+    futures::executor::block_on(async {
+        tokio::select! {
+            biased;
+            () = options.cancel.cancelled() => Err(interruption()),
+            turn = engine.turn() => turn,
+        }
+    })
 }
 
 /// Forgets in the targets what was loaded; what could not be forgotten comes back with its sink's name.
@@ -321,12 +347,12 @@ async fn commit(begun: &[Begun<'_>], rejects: &Rejects) -> Result<Vec<SinkResult
 
 /// What a run has to do.
 struct Work<'w, 'a> {
-    base: &'w Base,
+    run: &'w RunContext,
     job: &'a Job,
     prepared: &'w Prepared<'w>,
     place: &'w Place,
     live: Option<&'w LiveRun>,
-    watch: Watch<'w>,
+    cancel: &'w Cancel,
 }
 
 impl<'a> Work<'_, 'a> {
@@ -341,7 +367,7 @@ impl<'a> Work<'_, 'a> {
         physical.metered.iter().for_each(|metered| metered.settle());
         let mut unopened = prepared.unopened();
         unopened.extend(prepared.all_skipped());
-        let rejects = &self.base.rejects;
+        let rejects = &self.run.rejects;
         let judged = ended.and_then(|loaded| rejects.judge_all().map(|()| loaded));
         let loaded = match judged {
             Ok(loaded) => loaded,
@@ -393,7 +419,7 @@ impl<'a> Work<'_, 'a> {
         ledgers: &mut Vec<OpenLedger>,
         stale: &mut Vec<Marked>,
     ) -> Result<Vec<Loaded>> {
-        let Work { base, job, .. } = self;
+        let Work { run, job, .. } = self;
         let (ways, fingerprints) = (ledgers::ways(job, physical)?, Fingerprints::of(job, self.prepared));
         let mut contexts = Vec::new();
         for ((sink, root), way) in job.sinks.iter().zip(&physical.roots).zip(&ways) {
@@ -410,7 +436,7 @@ impl<'a> Work<'_, 'a> {
                     self.unless_interrupted(self.place.open_ledger(sink, &legs, context.clone(), &fingerprints)).await;
                 if let Some(ledger) = opened.map_err(|error| error.in_step(name))? {
                     chunk_loads.push((
-                        ledger.load(base, legs, context.step, self.place, self.live.map(LiveRun::pen)),
+                        ledger.load(run, legs, context.step, self.place, self.live.map(LiveRun::pen)),
                         Arc::clone(&ledger.rows),
                     ));
                     ledgers.push(ledger);
@@ -419,11 +445,11 @@ impl<'a> Work<'_, 'a> {
                 context = self.at_once(sink, context, stale).await?;
             }
             let step = Arc::clone(&context.step);
-            let rejects = &base.rejects;
+            let rejects = &run.rejects;
             let refusals = SinkRefusals::of(rejects, name, &step);
             let keep_places = refusals.is_some();
             let row_wise = row_wise(&root.plan);
-            if let (Err(why), Some(replay)) = (&row_wise, &base.replay) {
+            if let (Err(why), Some(replay)) = (&row_wise, &run.replay) {
                 return Err(replay.refuse(why));
             }
             let row_wise = row_wise.ok();
@@ -454,13 +480,13 @@ impl<'a> Work<'_, 'a> {
         fail_point::pass("loading.before");
         self.place.loading(job, self.prepared, self.live)?;
         let chunk_loads = chunk_loads.into_iter().map(|(load, rows)| load.run(rows).boxed()).collect();
-        drive(base, plans, chunk_loads, self.watch.interrupt).await
+        drive(run, plans, chunk_loads, self.cancel).await
     }
 
     /// What earlier runs have left out on the way to a sink that is loaded at once is forgotten: it will be left out
     /// again.
     fn begin_rejects_anew(&self, sink: &str, plan: &Arc<dyn ExecutionPlan>, load: &dyn Load) -> Result<()> {
-        let Some(log) = self.base.rejects.log().filter(|_| self.place.resumes.is_some()) else { return Ok(()) };
+        let Some(log) = self.run.rejects.log().filter(|_| self.place.resumes.is_some()) else { return Ok(()) };
         if log.earlier()?.kept.is_empty() {
             return Ok(());
         }
@@ -470,7 +496,7 @@ impl<'a> Work<'_, 'a> {
     }
 
     fn context(&self, sink: &SinkStep, plan: &Arc<dyn ExecutionPlan>) -> Result<LoadContext> {
-        let (base, name) = (self.base, &sink.name.value);
+        let (run, name) = (self.run, &sink.name.value);
         let schema = self.prepared.sink_columns(sink);
         let schema = schema.ok_or_else(|| Error::internal(format!("the columns of sink `{name}` are not known")))?;
         Ok(LoadContext {
@@ -482,10 +508,10 @@ impl<'a> Work<'_, 'a> {
             schema,
             partitions: plan.output_partitioning().partition_count(),
             ordered: plan.output_ordering().is_some(),
-            io: base.runtimes.io(),
-            scratch: base.scratch.folder().to_owned(),
-            budget: Arc::clone(&base.budget),
-            step: base.steps.add(name, StepKind::Load, sink.sink.name()),
+            io: run.runtimes.io(),
+            scratch: run.scratch.folder().to_owned(),
+            budget: Arc::clone(&run.budget),
+            step: run.steps.add(name, StepKind::Load, sink.sink.name()),
             refusals: None,
         })
     }
@@ -505,7 +531,7 @@ impl<'a> Work<'_, 'a> {
     async fn unless_interrupted<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             biased;
-            () = self.watch.interrupt.asked() => Err(interruption()),
+            () = self.cancel.cancelled() => Err(interruption()),
             done = work => done,
         }
     }
@@ -514,12 +540,12 @@ impl<'a> Work<'_, 'a> {
 /// Drives all partitions of `plans`, each as a task on the workers, and `chunk_loads` beside them. The first error, or
 /// the user, ends them all, and no task is left when this returns: what they have written can then be taken back.
 async fn drive(
-    base: &Base,
+    run: &RunContext,
     plans: Vec<Arc<dyn ExecutionPlan>>,
     chunk_loads: Vec<BoxFuture<'static, Result<Loaded>>>,
-    interrupt: &Interrupt,
+    cancel: &Cancel,
 ) -> Result<Vec<Loaded>> {
-    let context: Arc<TaskContext> = base.session.task_ctx();
+    let context: Arc<TaskContext> = run.session.task_ctx();
     let mut streams = Vec::new();
     for plan in plans {
         for partition in 0..plan.output_partitioning().partition_count() {
@@ -534,17 +560,17 @@ async fn drive(
             }
             Ok(None)
         };
-        tasks.spawn_on(to_its_end, &base.runtimes.workers());
+        tasks.spawn_on(to_its_end, &run.runtimes.workers());
     }
     for load in chunk_loads {
-        tasks.spawn_on(async move { load.await.map(Some) }, &base.runtimes.workers());
+        tasks.spawn_on(async move { load.await.map(Some) }, &run.runtimes.workers());
     }
     let mut loaded = Vec::new();
     let mut first: Result<()> = Ok(());
     loop {
         let ended = tokio::select! {
             biased;
-            () = interrupt.asked(), if first.is_ok() => {
+            () = cancel.cancelled(), if first.is_ok() => {
                 first = Err(interruption());
                 tasks.abort_all();
                 continue;
@@ -569,11 +595,11 @@ async fn drive(
     first.map(|()| loaded)
 }
 
-fn report(base: &Base, job: &Job, done: &Done, elapsed: Duration, used: ProcessorUse, held: Duration) -> Report {
-    let steps: Vec<StepSnapshot> = base.steps.all().iter().map(|step| step.snapshot()).collect();
+fn report(run: &RunContext, job: &Job, done: &Done, elapsed: Duration, used: ProcessorUse, held: Duration) -> Report {
+    let steps: Vec<StepSnapshot> = run.steps.all().iter().map(|step| step.snapshot()).collect();
     let totals = Totals::of(&steps);
-    let ProcessorUse { processor, delayed } = used;
-    let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, delayed, cores: base.machine.cores, held });
+    let ProcessorUse { busy: processor, delayed } = used;
+    let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, delayed, cores: run.machine().cores, held });
     Report {
         job: job.path().to_owned(),
         run: done.run.clone(),
@@ -584,59 +610,20 @@ fn report(base: &Base, job: &Job, done: &Done, elapsed: Duration, used: Processo
         rows_read: totals.rows_read,
         rows_written: totals.rows_written,
         rows_rejected: totals.rows_rejected,
-        rejects: base
-            .rejects
-            .log()
-            .filter(|log| log.has_some() || log.has_earlier())
-            .map(|_| done.logical().to_owned()),
+        rejects: run.rejects.log().filter(|log| log.has_some() || log.has_earlier()).map(|_| done.logical().to_owned()),
         units_skipped: done.skipped.0,
         skipped: done.skipped.1.clone(),
         missing_columns: done.missing_columns.clone(),
         bytes_read: totals.bytes_read,
-        bytes_from_cache: base.cache.cached(),
-        bytes_from_disk: base.cache.disk(),
+        bytes_from_cache: run.cache.cached(),
+        bytes_from_disk: run.cache.disk(),
         bytes_written: totals.bytes_written,
         peak_rss_bytes: memory::peak_resident(),
-        memory_bytes: base.machine.memory,
-        cores: base.machine.cores,
+        memory_bytes: run.machine().memory,
+        cores: run.machine().cores,
         cpu_seconds: processor.as_secs_f64(),
         results: done.results.clone(),
         steps,
         verdict,
     }
-}
-
-/// What this process has had of the processor so far, and what it has not.
-#[derive(Debug, Clone, Copy)]
-struct ProcessorUse {
-    /// User and system time.
-    processor: Duration,
-    /// Time that its threads were ready to run while others ran.
-    delayed: Duration,
-}
-
-impl ProcessorUse {
-    fn now() -> Self {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        let processor = Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0));
-        ProcessorUse { processor, delayed: run_delay() }
-    }
-
-    fn since(self, before: ProcessorUse) -> Self {
-        ProcessorUse {
-            processor: self.processor.saturating_sub(before.processor),
-            delayed: self.delayed.saturating_sub(before.delayed),
-        }
-    }
-}
-
-/// The run delay of all threads that live: the second number of `/proc/PID/task/TID/schedstat`, in nanoseconds (Linux,
-/// Documentation/scheduler/sched-stats.rst). Zero where the kernel does not count it.
-fn run_delay() -> Duration {
-    let Ok(threads) = fs_err::read_dir("/proc/self/task") else { return Duration::ZERO };
-    let delay = |thread: std::io::Result<fs_err::DirEntry>| {
-        let text = fs_err::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-        text.split_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    Duration::from_nanos(threads.filter_map(delay).sum())
 }

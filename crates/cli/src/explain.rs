@@ -1,0 +1,64 @@
+//! How an explanation looks.
+
+use std::fmt::Write as _;
+
+use millstream::explain::{ColumnSummary, Explanation, Operator, Visibility};
+use millstream::text::Size;
+
+/// How a job would run, as text.
+pub fn explanation(explanation: &Explanation) -> String {
+    let Explanation { machine, sources, transforms, shared, sinks } = explanation;
+    let mut text = format!(
+        "machine: {} cores, {} of memory ({} for sorts, joins and reading ahead), scratch in {}\n",
+        machine.cores,
+        Size(machine.memory_bytes),
+        Size(machine.pool_bytes),
+        machine.scratch
+    );
+    for source in sources {
+        let _ = write!(text, "\nsource {}: {} from {}, ", source.name, source.format, source.read.join(", "));
+        let _ = writeln!(text, "{} at once\n  columns: {}", source.connections, columns(&source.columns));
+        text.push_str(&left_out(source.max_rejects.as_deref(), "records that cannot be read"));
+    }
+    for transform in transforms {
+        let left_out = left_out(transform.max_rejects.as_deref(), "rows that cannot be computed");
+        if !left_out.is_empty() {
+            let _ = write!(text, "\nstep {}:\n{left_out}", transform.name);
+        }
+    }
+    for step in shared {
+        let _ = writeln!(text, "\nstep {} has several users and runs once:", step.name);
+        text.push_str(&plan(&step.plan));
+    }
+    for sink in sinks {
+        let _ = writeln!(text, "\nsink {}: {} {}", sink.name, sink.kind, sink.target);
+        sink.details.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+        let visible = match &sink.visibility {
+            Visibility::ByChunk => {
+                "chunk by chunk, each of them once: `run --resume` goes on with what is missing".to_owned()
+            }
+            Visibility::AtOnce(why) => format!("all at once, since {why}"),
+        };
+        let _ = writeln!(text, "  rows become visible {visible}");
+        text.push_str(&left_out(sink.max_rejects.as_deref(), "rows that the table does not take"));
+        text.push_str(&plan(&sink.plan));
+    }
+    text
+}
+
+/// What an entry leaves out, in a line; nothing if the first such record ends the run.
+fn left_out(most: Option<&str>, what: &str) -> String {
+    match most {
+        Some(share) if share.ends_with('%') => format!("  up to {share} of all: {what} are left out\n"),
+        Some(count) => format!("  up to {count} {what} are left out\n"),
+        None => String::new(),
+    }
+}
+
+fn columns(columns: &[ColumnSummary]) -> String {
+    columns.iter().map(|column| format!("{} {}", column.name, column.kind)).collect::<Vec<_>>().join(", ")
+}
+
+fn plan(operators: &[Operator]) -> String {
+    operators.iter().map(|operator| format!("  {}{}\n", "  ".repeat(operator.depth), operator.text)).collect()
+}

@@ -1,0 +1,161 @@
+//! What one run, or one look at a job, works with: its threads, its share of the memory, its tables and counters.
+
+use std::sync::Arc;
+
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use millstream_core::budget::Share;
+use millstream_core::format::BATCH_ROWS;
+use millstream_core::source::{CacheUse, SourceContext};
+use millstream_core::{Budget, Error, Registry, Result, Steps, ThreadGroup};
+use tokio::sync::oneshot;
+
+use crate::engine::{Engine, Governing};
+use crate::failure::Failure;
+use crate::fault;
+use crate::machine::Machine;
+use crate::memory::BudgetPool;
+use crate::rejects::Rejects;
+use crate::rejects::replay::Replay;
+use crate::runtime::Runtimes;
+use crate::scratch::Scratch;
+
+/// What one run, or one look at a job, works with. Nothing of it is shared with other runs: two jobs may use the same
+/// names, and each counts by itself.
+pub struct RunContext {
+    engine: Engine,
+    /// Counts as a share of the engine's budget while the run lasts.
+    _share: Share,
+    /// The run's share of the memory budget.
+    pub budget: Arc<Budget>,
+    /// Where the bytes of local files came from.
+    pub cache: Arc<CacheUse>,
+    /// The counters of everything that runs.
+    pub steps: Arc<Steps>,
+    /// What is left out of the run.
+    pub rejects: Arc<Rejects>,
+    /// The rejects that are loaded again, in place of the sources' files.
+    pub replay: Option<Arc<Replay>>,
+    /// DataFusion, with the run's tables.
+    pub session: SessionContext,
+    /// The run's threads, those of [`RunContext::runtimes`] and the one that drives it.
+    pub threads: Arc<ThreadGroup>,
+    /// They end after what they work for.
+    pub runtimes: Runtimes,
+    /// Where the SQL engine and shared steps spill. Last, since threads write to it.
+    pub scratch: Arc<Scratch>,
+}
+
+impl RunContext {
+    /// A context of the calling thread, which joins the run's threads. With `replay` the run loads rejects again.
+    pub fn new(engine: &Engine, replay: Option<Arc<Replay>>) -> Result<Self> {
+        let machine = engine.machine();
+        let threads = Arc::<ThreadGroup>::default();
+        threads.join();
+        let runtimes = Runtimes::new(machine.cores, &threads)?;
+        let share = engine.budget().share();
+        let budget = Arc::clone(share.budget());
+        let scratch = Arc::new(Scratch::new(&machine.scratch));
+        let session = session(engine, &scratch, &budget)?;
+        let rejects = Arc::<Rejects>::default();
+        replay.iter().for_each(|replay| rejects.replay(replay));
+        Ok(RunContext {
+            engine: engine.clone(),
+            _share: share,
+            budget,
+            cache: Arc::default(),
+            steps: Arc::default(),
+            rejects,
+            replay,
+            session,
+            threads,
+            runtimes,
+            scratch,
+        })
+    }
+
+    /// What the run may use.
+    pub fn machine(&self) -> &Machine {
+        self.engine.machine()
+    }
+
+    /// The components.
+    pub fn registry(&self) -> &Arc<Registry> {
+        self.engine.registry()
+    }
+
+    /// Holds the process to its budget until what comes back is dropped; nothing where the engine is a guest.
+    pub(crate) fn govern(&self) -> Result<Governing> {
+        self.engine.govern()
+    }
+
+    /// What sources work with.
+    pub fn source_context(&self) -> SourceContext {
+        SourceContext { io: self.runtimes.io(), budget: Arc::clone(&self.budget), cache: Arc::clone(&self.cache) }
+    }
+}
+
+impl Engine {
+    /// Does `work` with a context of its own, on a thread of its own. If the future is dropped, the work ends at its
+    /// next await.
+    pub(crate) async fn with_context<T, W>(&self, work: W) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        W: AsyncFnOnce(&RunContext) -> Result<T, Failure> + Send + 'static,
+    {
+        let (engine, (mut answer, answered)) = (self.clone(), oneshot::channel());
+        let look = move || {
+            let done = RunContext::new(&engine, None).map_err(Failure::from).and_then(|context| {
+                context.runtimes.workers().block_on(async {
+                    tokio::select! {
+                        biased;
+                        () = answer.closed() => Err(Error::internal("nobody waits for the answer").into()),
+                        done = work(&context) => done,
+                    }
+                })
+            });
+            // The one who asked may have left.
+            let _ = answer.send(done);
+        };
+        let thread = std::thread::Builder::new().name("millstream".to_owned()).spawn(look);
+        thread.map_err(|cause| Error::io("a thread cannot be started", &cause))?;
+        answered.await.unwrap_or_else(|_| Err(Error::internal("the thread that did the work has panicked").into()))
+    }
+}
+
+/// DataFusion, with `budget` as its memory and `scratch` as its disk.
+fn session(engine: &Engine, scratch: &Scratch, budget: &Arc<Budget>) -> Result<SessionContext> {
+    let cores = engine.machine().cores;
+    let pool: Arc<dyn MemoryPool> = Arc::new(BudgetPool::new(Arc::clone(budget)));
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(pool)
+        .with_disk_manager_builder(
+            DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(scratch.folders(None))),
+        )
+        .with_max_spill_merge_fan_in(merge_fan_in(budget.limit(), cores))
+        .build_arc()
+        .map_err(fault::unwrap)?;
+    let mut config = SessionConfig::new()
+        .with_target_partitions(cores)
+        .with_batch_size(batch_rows(budget.limit(), cores))
+        .with_information_schema(false);
+    let options = config.options_mut();
+    options.sql_parser.collect_spans = true;
+    let session = crate::sql::checked(SessionContext::new_with_config_rt(config, runtime));
+    engine.functions().iter().for_each(|function| session.register_udf(function.as_ref().clone()));
+    Ok(session)
+}
+
+/// Rows in a batch: with a small budget smaller ones, since every operator holds some whatever it declares (a merge one
+/// of each run). About 4 KiB of the budget for each row and core.
+fn batch_rows(budget: usize, cores: usize) -> usize {
+    (budget / cores / 4096).clamp(256, BATCH_ROWS)
+}
+
+/// Spilled runs that one sort merges at once. Left to itself the first of several sorts takes what memory there is for
+/// its merge, and the others fail; so each gets a part of a quarter of the budget, at about 256 bytes a row and run.
+fn merge_fan_in(budget: usize, cores: usize) -> usize {
+    (budget / (4 * cores) / (batch_rows(budget, cores) * 256)).max(2)
+}

@@ -1,0 +1,145 @@
+//! How a job would run, as data: the command line renders it, programs read it.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion::physical_plan::{ExecutionPlan, displayable};
+use serde::{Deserialize, Serialize};
+
+/// How a job would run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// What the run may use.
+    pub machine: MachineSummary,
+    /// The sources, in file order.
+    pub sources: Vec<SourceSummary>,
+    /// The transforms, in file order.
+    pub transforms: Vec<TransformSummary>,
+    /// Steps that several others read and that run once.
+    pub shared: Vec<SharedStep>,
+    /// The sinks, in file order.
+    pub sinks: Vec<SinkSummary>,
+}
+
+/// What a run may use.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MachineSummary {
+    /// Workers.
+    pub cores: usize,
+    /// The memory budget, in bytes.
+    pub memory_bytes: u64,
+    /// Of it what sorts, joins and reading ahead share, in bytes.
+    pub pool_bytes: u64,
+    /// Where what does not fit in memory is written, and how.
+    pub scratch: String,
+}
+
+/// A column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnSummary {
+    /// Its name.
+    pub name: String,
+    /// Its type, as a job file declares it.
+    #[serde(rename = "type")]
+    pub kind: String,
+}
+
+/// A source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceSummary {
+    /// The entry's name.
+    pub name: String,
+    /// The format.
+    pub format: String,
+    /// The patterns, without passwords.
+    pub read: Vec<String>,
+    /// The most units of one server that are opened at once.
+    pub connections: usize,
+    /// The columns of its rows.
+    pub columns: Vec<ColumnSummary>,
+    /// How many records it may reject, if it may reject any: `100`, or `1%` of all.
+    pub max_rejects: Option<String>,
+}
+
+/// A transform.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TransformSummary {
+    /// The entry's name.
+    pub name: String,
+    /// The columns of its rows.
+    pub columns: Vec<ColumnSummary>,
+    /// How many rows it may reject, if it may reject any: `100`, or `1%` of all.
+    pub max_rejects: Option<String>,
+}
+
+/// A step that several others read and that runs once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedStep {
+    /// The entry's name.
+    pub name: String,
+    /// Its operators.
+    pub plan: Vec<Operator>,
+}
+
+/// When rows of a sink become visible.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Visibility {
+    /// Chunk by chunk, each of them once: a run that fails can be resumed.
+    ByChunk,
+    /// All at the end of the run, for the reason given.
+    AtOnce(String),
+}
+
+/// A sink.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SinkSummary {
+    /// The entry's name.
+    pub name: String,
+    /// The kind of sink: `sqlite`.
+    pub kind: String,
+    /// The target, without passwords.
+    pub target: String,
+    /// What the sink does there, a line each.
+    pub details: Vec<String>,
+    /// When its rows become visible.
+    pub visibility: Visibility,
+    /// How many rows the target may refuse, if it may refuse any: `100`, or `1%` of all.
+    pub max_rejects: Option<String>,
+    /// The operators that give its rows.
+    pub plan: Vec<Operator>,
+}
+
+/// An operator of a plan. A plan lists its operators from the last to the first; each stands before its inputs, which
+/// are one deeper.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operator {
+    /// How many operators are between this one and the end.
+    pub depth: usize,
+    /// What it does, such as `SortExec: expr=[n@0 ASC]`. For people: it changes between versions.
+    pub text: String,
+}
+
+/// The columns of `schema`.
+pub fn columns(schema: &Schema) -> Vec<ColumnSummary> {
+    let column = |field: &Arc<arrow::datatypes::Field>| ColumnSummary {
+        name: field.name().clone(),
+        kind: millstream_format::columns::type_name(field.data_type()),
+    };
+    schema.fields().iter().map(column).collect()
+}
+
+/// The operators of `plan` without those that say nothing: meters, and what only yields to other tasks now and then.
+pub fn operators(plan: &Arc<dyn ExecutionPlan>) -> Vec<Operator> {
+    let (mut operators, mut silent): (Vec<Operator>, Vec<usize>) = Default::default();
+    for line in displayable(plan.as_ref()).indent(false).to_string().lines() {
+        let depth = (line.len() - line.trim_start().len()) / 2;
+        silent.retain(|above| *above < depth);
+        if ["MeterExec", "CooperativeExec"].contains(&line.trim()) {
+            silent.push(depth);
+            continue;
+        }
+        operators.push(Operator { depth: depth - silent.len(), text: line.trim_start().to_owned() });
+    }
+    operators
+}

@@ -1,0 +1,142 @@
+//! From the text of a job file to a job, or to everything that is wrong with it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use millstream_core::{Error, Result};
+use millstream_job::lint::tidy;
+use millstream_job::{Job, Lint, LoadOptions, Loaded};
+
+use crate::context::RunContext;
+use crate::engine::Engine;
+use crate::failure::Failure;
+use crate::prepare::{Asked, Reach, prepare_with_sinks};
+use crate::{ledgers, overlap, sql};
+
+/// Where variables have their values.
+pub(crate) struct Variables<'a> {
+    /// The caller's, which come first.
+    pub set: &'a BTreeMap<String, String>,
+    /// The environment's.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// What parsing needs beside the text.
+#[derive(Debug, Clone, Default)]
+pub struct ParseOptions {
+    /// Values of variables. They come before those of the environment.
+    pub set: BTreeMap<String, String>,
+    /// Whether a secret that is not there is an error: the job is about to run. Otherwise it is a warning.
+    pub needs_secrets: bool,
+}
+
+/// A job that was parsed.
+#[derive(Debug, Clone)]
+pub struct Parsed {
+    /// The job.
+    pub job: Arc<Job>,
+    /// What is strange about it and no error.
+    pub warnings: Vec<Lint>,
+}
+
+impl Engine {
+    /// Reads and parses the job file at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read; else everything that is wrong with it, as far as that is known without a network. Entries
+    /// that are sound are checked against their files even where others are not.
+    pub async fn read_job(&self, path: &str, options: &ParseOptions) -> Result<Parsed, Failure> {
+        let absent = "`millstream guess URL > job.yaml` writes a first one";
+        let bytes = fs_err::read(path).map_err(|cause| unreadable("the job file", path, &cause, absent))?;
+        let text = millstream_job::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
+        self.parse_job(path, text, options).await
+    }
+
+    /// Parses a job. `path` names it in messages, and its runs in the run history.
+    ///
+    /// # Errors
+    /// As those of [`Engine::read_job`].
+    pub async fn parse_job(&self, path: &str, text: &str, options: &ParseOptions) -> Result<Parsed, Failure> {
+        let environment = |name: &str| std::env::var(name).ok();
+        let variables = Variables { set: &options.set, environment: &environment };
+        let Loaded { job, sound, lints, .. } = self.parse(path, text, variables, options.needs_secrets);
+        let Some(job) = job else {
+            let sound = sound.map(Arc::new);
+            return Err(self.with_faults_of(sound, Failure { lints, errors: Vec::new() }).await);
+        };
+        Ok(Parsed { job: Arc::new(job), warnings: lints })
+    }
+
+    pub(crate) fn parse(&self, path: &str, text: &str, variables: Variables<'_>, needs_secrets: bool) -> Loaded {
+        self.parse_with(
+            path,
+            text,
+            &LoadOptions {
+                set: variables.set,
+                environment: variables.environment,
+                only_set: false,
+                references: &|query| sql::references(query),
+                running: needs_secrets,
+            },
+        )
+    }
+
+    pub(crate) fn parse_with(&self, path: &str, text: &str, options: &LoadOptions<'_>) -> Loaded {
+        let mut loaded = millstream_job::load(path, text, self.registry(), options);
+        let job = loaded.job.as_ref().or(loaded.sound.as_ref());
+        loaded.lints.extend(job.into_iter().flat_map(|job| overlap::lints(job).into_iter().chain(ledgers::lints(job))));
+        tidy(&mut loaded.lints);
+        if loaded.lints.iter().any(Lint::is_error) {
+            loaded.sound = loaded.job.take().or(loaded.sound);
+        }
+        loaded
+    }
+
+    /// `all`, and what is wrong with the entries of `sound`, which parsed.
+    async fn with_faults_of(&self, sound: Option<Arc<Job>>, mut all: Failure) -> Failure {
+        let Some(sound) = sound else { return all };
+        if let Err(more) = self.check(sound, true).await {
+            all.lints.extend(more.lints);
+            let is_new = |error: &Error| all.lints.iter().all(|lint| lint.what != error.what());
+            all.errors.extend(more.errors.into_iter().filter(is_new));
+            tidy(&mut all.lints);
+        }
+        all
+    }
+
+    /// Checks `job` as far as it can be checked without running it: columns of the sources, SQL, targets. Offline it
+    /// asks neither network nor database.
+    pub async fn check(&self, job: Arc<Job>, offline: bool) -> Result<Checked, Failure> {
+        self.with_context(async move |context: &RunContext| {
+            let reach = if offline { Reach::Offline } else { Reach::Online };
+            let prepared = prepare_with_sinks(context, &job, None, reach, Asked::Check).await?;
+            Failure::of(prepared.unopened())?;
+            if prepared.unknown.is_empty() {
+                ledgers::ways(&job, &prepared.plan_sinks(&job).await?)?;
+            }
+            Ok(Checked { unknown: prepared.unknown, warnings: prepared.warnings })
+        })
+        .await
+    }
+}
+
+/// What a check found out.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Sources and transforms whose columns could not be known offline.
+    pub unknown: Vec<String>,
+    /// What is strange and no error.
+    pub warnings: Vec<Lint>,
+}
+
+/// The file at `path`, which is `what`, cannot be read; `absent` is what to do if there is none.
+pub fn unreadable(what: &str, path: &str, cause: &io::Error, absent: &str) -> Error {
+    let error = Error::job(format!("{what} {path} cannot be read"));
+    match cause.kind() {
+        io::ErrorKind::NotFound => error.cause("there is no such file").hint(absent),
+        io::ErrorKind::IsADirectory => error.cause("it is a folder"),
+        io::ErrorKind::PermissionDenied => error.cause("you have no rights to read it"),
+        _ => error.cause(cause),
+    }
+}

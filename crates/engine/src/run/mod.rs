@@ -1,0 +1,171 @@
+//! A run as its caller sees it: events while it lasts, a way to cancel it, and what it comes to.
+//!
+//! `execute.rs` does the work, on a thread that the run has for itself.
+
+mod execute;
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::thread::Builder;
+
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
+use millstream_core::{Error, Result};
+use millstream_job::Lint;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{oneshot, watch};
+
+use crate::engine::Engine;
+use crate::failure::Failure;
+use crate::job_plan::Runnable;
+use crate::options::{Cancel, RunOptions};
+use crate::report::{Progress, Report};
+
+pub(crate) use execute::execute;
+
+/// What happens during a run.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Event {
+    /// Other runs have the memory: the run waits for its turn.
+    Waiting,
+    /// What is strange about the job and no error. It comes before anything is written.
+    Warnings(Vec<Lint>),
+    /// How far the run is, about ten times a second, and once at its end. A caller that reads slowly gets the latest.
+    Progress(Progress),
+}
+
+/// A run of a job. It ends by itself, whether or not its events are read; dropping this cancels it.
+pub type Run = Running<Report>;
+
+/// Work of an engine that goes on by itself.
+pub struct Running<T> {
+    events: BoxStream<'static, Event>,
+    ended: oneshot::Receiver<Result<T, Failure>>,
+    cancel: Cancel,
+    /// Whether the result was taken.
+    is_done: bool,
+}
+
+/// The events of a run as they come.
+struct Events {
+    rare: UnboundedReceiver<Event>,
+    progress: watch::Receiver<Option<Progress>>,
+}
+
+impl Events {
+    async fn next(&mut self) -> Option<Event> {
+        tokio::select! {
+            biased;
+            Some(event) = self.rare.recv() => Some(event),
+            Ok(()) = self.progress.changed() => self.progress.borrow_and_update().clone().map(Event::Progress),
+            else => None,
+        }
+    }
+}
+
+/// What tells the caller of a run how it goes.
+#[derive(Clone)]
+pub(crate) struct Observer {
+    rare: UnboundedSender<Event>,
+    progress: watch::Sender<Option<Progress>>,
+}
+
+impl Observer {
+    fn new() -> (Self, Events) {
+        let (rare, rarely) = unbounded_channel();
+        let (progress, progresses) = watch::channel(None);
+        (Observer { rare, progress }, Events { rare: rarely, progress: progresses })
+    }
+
+    /// Reports how far the run is.
+    pub(crate) fn progress(&self, progress: Progress) {
+        self.progress.send_replace(Some(progress));
+    }
+
+    /// Reports `event`. The caller may have left.
+    pub(crate) fn report(&self, event: Event) {
+        let _ = self.rare.send(event);
+    }
+
+    /// Reports what is strange about the job, if anything is.
+    pub(crate) fn warn(&self, warnings: &[Lint]) {
+        if !warnings.is_empty() {
+            self.report(Event::Warnings(warnings.to_vec()));
+        }
+    }
+}
+
+impl<T: Send + 'static> Running<T> {
+    /// Does `work` on a thread of its own.
+    pub(crate) fn start(
+        cancel: Cancel,
+        work: impl FnOnce(&Observer) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<Self> {
+        let (observer, events) = Observer::new();
+        let (answer, ended) = oneshot::channel();
+        let thread = Builder::new().name("millstream-run".to_owned()).spawn(move || {
+            let done = work(&observer);
+            drop(observer);
+            // The caller may have left.
+            let _ = answer.send(done);
+        });
+        thread.map_err(|cause| Error::io("a thread cannot be started", &cause))?;
+        let events = stream::unfold(events, async |mut events| Some((events.next().await?, events))).boxed();
+        Ok(Running { events, ended, cancel, is_done: false })
+    }
+
+    /// The next event; `None` once the run has ended.
+    pub async fn next_event(&mut self) -> Option<Event> {
+        self.events.next().await
+    }
+
+    /// Cancels the run, which then ends soon: see [`Cancel::cancel`].
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// What the run has come to, once it has ended. Events that nobody has read are dropped.
+    ///
+    /// # Errors
+    /// Everything that kept the job from running, or the error that ended it. What was not committed is rolled back.
+    pub async fn finish(mut self) -> Result<T, Failure> {
+        let ended = (&mut self.ended).await;
+        self.is_done = true;
+        ended.unwrap_or_else(|_| Err(Error::internal("the thread of the run has panicked").into()))
+    }
+}
+
+impl<T> Stream for Running<T> {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.events.poll_next_unpin(context)
+    }
+}
+
+impl<T> Drop for Running<T> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.cancel.cancel();
+        }
+    }
+}
+
+impl<T> fmt::Debug for Running<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("cancel", &self.cancel).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Starts a run, which goes on by itself, and enters it into the run history.
+    ///
+    /// # Errors
+    /// If the system starts no more threads. All other errors come from [`Running::finish`].
+    pub fn start(&self, work: impl Into<Runnable>, options: RunOptions) -> Result<Run> {
+        let (engine, work) = (self.clone(), work.into());
+        Running::start(options.cancel.clone(), move |observer| execute(&engine, &work, &options, None, observer))
+    }
+}

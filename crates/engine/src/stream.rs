@@ -1,0 +1,148 @@
+//! The rows of an entry as a stream, for a program that does something else with them than a sink would.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::Builder;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::physical_plan::execute_stream;
+use futures::{Stream, StreamExt};
+use millstream_core::types::without_views;
+use millstream_core::{Error, Result};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::context::RunContext;
+use crate::engine::Engine;
+use crate::failure::Failure;
+use crate::fault;
+use crate::job_plan::Runnable;
+use crate::prepare::{Prepared, Reach, prepare};
+use crate::rejects::{LeftOut, Rejects};
+
+/// Batches that wait for the one who reads the stream.
+const AHEAD: usize = 2;
+
+/// The rows of a source or transform as a stream of batches without view types. Reading goes on ahead by a few batches;
+/// dropping the stream ends it. After an error nothing more comes.
+pub struct RowStream {
+    schema: SchemaRef,
+    batches: mpsc::Receiver<Result<RecordBatch, Failure>>,
+    rejects: Arc<Rejects>,
+}
+
+impl RowStream {
+    /// The columns of all batches.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// What was left out so far, since `max_rejects` allows it. Nothing is kept of it in the state folder.
+    pub fn left_out(&self) -> Vec<LeftOut> {
+        self.rejects.left_out()
+    }
+}
+
+impl Stream for RowStream {
+    type Item = Result<RecordBatch, Failure>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.batches.poll_recv(context)
+    }
+}
+
+impl fmt::Debug for RowStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowStream").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Reads the rows of the source or transform `entry` of a job. Its sinks have no part in it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the job; what goes wrong later comes from the stream.
+    pub async fn rows(&self, work: impl Into<Runnable>, entry: &str) -> Result<RowStream, Failure> {
+        let (engine, work, entry) = (self.clone(), work.into(), entry.to_owned());
+        let (opening, opened) = oneshot::channel();
+        let read = move || match RunContext::new(&engine, None) {
+            Ok(context) => {
+                let reading = read(&context, &work, &entry, opening);
+                context.runtimes.workers().block_on(reading);
+            }
+            // The one who asked may have left.
+            Err(error) => drop(opening.send(Err(error.into()))),
+        };
+        let thread = Builder::new().name("millstream-rows".to_owned()).spawn(read);
+        thread.map_err(|cause| Error::io("a thread cannot be started", &cause))?;
+        opened.await.unwrap_or_else(|_| Err(Error::internal("the thread that reads has panicked").into()))
+    }
+}
+
+/// Answers `opening` with a stream, and fills it.
+async fn read(
+    context: &RunContext,
+    work: &Runnable,
+    entry: &str,
+    opening: oneshot::Sender<Result<RowStream, Failure>>,
+) {
+    context.rejects.only_count();
+    let begun = async {
+        let governing = context.govern()?;
+        let prepared = prepare(context, &work.job, work.known.as_deref(), Reach::Online).await?;
+        let physical = prepared.plan_first_rows(entry, None).await?;
+        let root = physical.roots.first().ok_or_else(|| Error::internal("the entry has no plan"))?;
+        let rows = execute_stream(Arc::clone(&root.plan), context.session.task_ctx()).map_err(fault::unwrap)?;
+        Ok::<_, Failure>((governing, prepared, rows))
+    };
+    let (_governing, prepared, mut rows) = match begun.await {
+        Ok(begun) => begun,
+        Err(failure) => return drop(opening.send(Err(failure))),
+    };
+    let schema = Arc::new(without_views(&rows.schema()));
+    let (sender, batches) = mpsc::channel(AHEAD);
+    let stream = RowStream { schema: Arc::clone(&schema), batches, rejects: Arc::clone(&context.rejects) };
+    if opening.send(Ok(stream)).is_err() {
+        return;
+    }
+    loop {
+        // A stream that is dropped ends a source that gives nothing, too.
+        let next = tokio::select! {
+            biased;
+            () = sender.closed() => return,
+            next = rows.next() => next,
+        };
+        let next = match next {
+            Some(batch) => batch.map_err(fault::unwrap).and_then(|batch| as_plain(&batch, &schema)),
+            None => break,
+        };
+        let is_last = next.is_err();
+        let next = next.map_err(|error| with_unopened(&prepared, error));
+        if sender.send(next).await.is_err() || is_last {
+            return;
+        }
+    }
+    let ended = context.rejects.judge_all().map_err(Failure::from).and_then(|()| Failure::of(prepared.unopened()));
+    if let Err(failure) = ended {
+        // The one who reads may have left.
+        let _ = sender.send(Err(failure)).await;
+    }
+}
+
+/// `error`, behind what could not be opened before it.
+fn with_unopened(prepared: &Prepared<'_>, error: Error) -> Failure {
+    Failure { lints: Vec::new(), errors: prepared.unopened().into_iter().chain([error]).collect() }
+}
+
+/// The batch with the types of `schema`, which has no views.
+fn as_plain(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let failed = |cause| Error::internal("a column cannot be read without views").cause(cause);
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| match column.data_type() == field.data_type() {
+        true => Ok(Arc::clone(column)),
+        false => datafusion::arrow::compute::cast(column, field.data_type()).map_err(failed),
+    });
+    RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_>>()?).map_err(failed)
+}

@@ -1,0 +1,32 @@
+//! What components are made of: sources, sinks and formats that a program adds to an engine.
+//!
+//! ```
+//! use millstream::component::Registry;
+//! use millstream::Engine;
+//!
+//! let mut registry: Registry = millstream::component::registry();
+//! // registry.add_source(…)?; registry.add_sink(…)?; registry.add_format(…)?;
+//! let engine = Engine::builder().registry(registry).build()?;
+//! # Ok::<_, millstream::Error>(())
+//! ```
+
+pub use millstream_core::budget::{Budget, Reservation};
+pub use millstream_core::codec::{Codec, Decoder, Encoder, Limits};
+pub use millstream_core::format::{
+    Bound, Comparison, EmptyFiles, Format, OnDrift, ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject,
+    Required, RowEncoder, Rows, Sample, SeenColumns, Splitter, StreamFormat, TextPiece, TextPlace, Validate,
+};
+pub use millstream_core::registry::{
+    Build, Built, CodecEntry, FormatEntry, Registry, SinkEntry, SourceEntry, StoreEntry,
+};
+pub use millstream_core::sink::{
+    Chunk, Delivered, Delivery, KnownLoad, Ledger, Load, LoadContext, Refusals, Refused, RefusedRow, Removed, Routing,
+    RoutingKind, Sink, SinkParts, Writer, WrittenChunks,
+};
+pub use millstream_core::source::{
+    ByteStream, CacheUse, Content, OnError, OpenedUnit, RowSource, Source, SourceContext,
+};
+pub use millstream_core::spec::{Duration, Fault, Secret, Size, Spec, SpecInfo, TextOrSecret, parse};
+pub use millstream_core::store::{Brought, Store, Stored, Upload};
+pub use millstream_core::{Step, Steps, Unit};
+pub use millstream_engine::registry;

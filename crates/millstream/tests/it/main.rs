@@ -1,0 +1,7 @@
+//! The library as a program uses it that embeds Millstream.
+
+#![allow(clippy::unwrap_used)]
+
+mod plans;
+mod runs;
+mod surface;
