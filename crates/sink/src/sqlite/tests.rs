@@ -588,6 +588,29 @@ async fn two_sinks_of_a_run_share_a_database() {
     assert_eq!(query(&path, "SELECT (SELECT count(*) FROM t) + (SELECT count(*) FROM u)"), ["Integer(1500)"]);
 }
 
+/// One process may run several jobs at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_runs_of_one_process_share_no_transaction() {
+    let (_folder, path) = database("CREATE TABLE t (id INT, name TEXT); CREATE TABLE u (id INT, name TEXT)");
+    let (t, u) = (
+        sink(&path, json!({"table": "t", "busy_timeout": "200ms"})),
+        sink(&path, json!({"table": "u", "busy_timeout": "200ms"})),
+    );
+    let of_run = |run: &str| LoadContext { run: run.to_owned(), schema: people(&[]).schema(), ..context(1) };
+    let first = t.begin(of_run("one")).await.expect("it begins");
+    let mut writer = first.writer(0).await.expect("a writer");
+    writer.write(people(&[(Some(1), "a")])).await.expect("it writes");
+    let locked = u.begin(of_run("another")).await.err().expect("the other run has a transaction of its own");
+    assert_eq!(locked.what(), format!("{} is locked by another process", path.display()));
+    writer.close().await.expect("the end of the other run is not its own");
+    first.prepare().await.expect("it prepares");
+    first.commit().await.expect("it commits");
+    let second = u.begin(of_run("another")).await.expect("nobody holds the lock any more");
+    second.writer(0).await.expect("a writer").write(people(&[(Some(2), "b")])).await.expect("it writes");
+    second.abort().await;
+    assert_eq!((count(&path), query(&path, "SELECT id FROM u")), (vec!["Integer(1)".to_owned()], vec![]));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_needs_every_load_prepared() {
     let folder = TempDir::new().expect("a folder");
