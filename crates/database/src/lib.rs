@@ -1,11 +1,22 @@
-//! Database servers as places: where one is, who logs in, whether to trust it, and a connection to it.
+//! Databases, for sources and sinks alike: where one is and who logs in, connections to it, and how names, texts and
+//! types are written there.
 //!
-//! `place.rs` is the URL and the settings put together, `tls.rs` whom to trust, `mysql.rs` and `postgres/` connections
-//! and what the servers say when there is none. What is read or written over a connection is the sources' and sinks'.
+//! `place.rs` is the URL and the settings of a server put together, `tls.rs` whom to trust, `answer.rs` the answer to a
+//! query as text, `dialect.rs` what all databases write in their own way, `family.rs` what a column can hold, `io.rs`
+//! work on the runtime of the network. `mysql/`, `postgres/` and `sqlite/` are the kinds of databases. What is read or
+//! written over a connection is the sources' and sinks'.
 
+mod answer;
+mod dialect;
+pub mod family;
+mod io;
 pub mod mysql;
 pub mod place;
 pub mod postgres;
+pub mod sqlite;
 mod tls;
 
+pub use answer::{TextRows, first_cell};
+pub use dialect::{Dialect, quoted_list};
+pub use io::on_io;
 pub use place::{Access, Place, Tls};

@@ -112,6 +112,13 @@ impl Place {
             .cause(cause)
             .hint(format!("check host and port, and that the server runs: {}:{}", self.host, self.port))
     }
+
+    /// The connection was lost.
+    pub fn lost(&self, cause: String) -> Error {
+        Error::transient(format!("the connection to {} was lost", self.shown))
+            .cause(self.without_secrets(cause))
+            .hint("look at the server's log; the job can be started again")
+    }
 }
 
 /// Whether nobody else can listen on the way.

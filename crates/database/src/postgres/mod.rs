@@ -1,6 +1,12 @@
-//! Connections to PostgreSQL, and what it says that cannot be made or are lost.
+//! PostgreSQL: how a connection is made, and what is said of one that cannot be made.
+//!
+//! `encryption.rs` is its TLS, `session.rs` a connection, `dialect.rs` how SQL is written, `types.rs` which types columns
+//! have.
 
+mod dialect;
 mod encryption;
+mod session;
+mod types;
 
 use std::sync::Arc;
 
@@ -11,7 +17,10 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Client, Config, Error as Fault, NoTls};
 
+pub use self::dialect::{PostgresDialect, parts, schema_of, wait_for_locks};
 use self::encryption::Encryption;
+pub use self::session::Session;
+pub use self::types::family;
 use crate::place::{Place, Tls};
 use crate::tls;
 
@@ -19,7 +28,7 @@ use crate::tls;
 pub const PORT: u16 = 5432;
 
 /// Connects and logs in, within `timeout`. The task moves the bytes of the connection, and ends with it.
-pub async fn connect(place: &Place, timeout: Duration) -> Result<(Client, JoinHandle<()>)> {
+async fn connect(place: &Place, timeout: Duration) -> Result<(Client, JoinHandle<()>)> {
     let config = configuration(place, timeout)?;
     let connecting = tokio::time::timeout(timeout.0, async {
         match place.tls {
@@ -118,11 +127,4 @@ pub fn whole(fault: &Fault) -> String {
         source = cause.source();
     }
     text
-}
-
-/// The connection is gone.
-pub fn lost(place: &Place, cause: String) -> Error {
-    Error::transient(format!("the connection to {} was lost", place.shown))
-        .cause(place.without_secrets(cause))
-        .hint("look at the server's log; the job can be started again")
 }

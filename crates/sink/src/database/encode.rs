@@ -11,8 +11,8 @@ use super::cells::{Cells, Column, Columns};
 use super::group::{BadRow, Group};
 use super::server::{Bulk, Encoder};
 use super::spec::DatabaseSpec;
-use super::table::Family;
 use super::text::{self, Flavour, Reason};
+use millstream_database::family::Family;
 
 /// How one row is written.
 pub(crate) trait RowForm: Send {

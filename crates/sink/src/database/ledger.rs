@@ -32,7 +32,7 @@ use super::entry::{Entry, Forget, blamed, header};
 use super::group::{BadRow, Group, Rows, numbered};
 use super::indexes::Waiting;
 use super::lanes::{Lanes, connect, connect_as, pause};
-use super::load::{self, Shared, waiting};
+use super::load::{self, Shared, on_io};
 use super::narrow;
 use super::server::{Encoder, Failure, Server, Session, target_of};
 use super::spec::{DatabaseSpec, Mode};
@@ -83,7 +83,7 @@ pub(crate) async fn open(
         return Ok(None);
     }
     let io = context.io.clone();
-    waiting(&io, async move {
+    on_io(&io, async move {
         let book = set_up(server, spec, load, context).await?;
         Ok(book.map(|book| Arc::new(DatabaseLedger(Arc::new(book))) as Arc<dyn Ledger>))
     })
@@ -228,7 +228,7 @@ pub(crate) async fn known_loads(
     spec: DatabaseSpec,
     context: LoadContext,
 ) -> Result<Vec<KnownLoad>> {
-    waiting(&context.io, async move {
+    on_io(&context.io, async move {
         let mut session = connect(server.as_ref(), &spec).await?;
         let entry = Entry::new(&server, &spec, "", "");
         entry.loads(session.as_mut()).await.map_err(Failure::into_error)
@@ -278,7 +278,7 @@ pub(crate) async fn unmark(
     unwritten: bool,
 ) -> Result<()> {
     let io = context.io.clone();
-    waiting(&io, async move {
+    on_io(&io, async move {
         let mut session = connect(server.as_ref(), &spec).await?;
         let what = match unwritten {
             true => Forget::Unwritten,
@@ -439,7 +439,7 @@ fn new_name() -> String {
 impl DatabaseLedger {
     async fn strike_out(&self, entry: Entry, what: Forget) -> Result<bool> {
         let book = Arc::clone(&self.0);
-        waiting(&self.0.io, async move {
+        on_io(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
             let struck = entry.forget(session.as_mut(), what).await?;
@@ -457,7 +457,7 @@ impl DatabaseLedger {
 
     async fn all_of(&self, load_key: String) -> Result<WrittenChunks> {
         let book = Arc::clone(&self.0);
-        waiting(&self.0.io, async move {
+        on_io(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
             let written = book.all(session.as_mut(), &load_key).await.map_err(Failure::into_error)?;
@@ -480,7 +480,7 @@ impl Ledger for DatabaseLedger {
 
     async fn take_back(&self, number: u64) -> Result<()> {
         let book = Arc::clone(&self.0);
-        waiting(&self.0.io, async move {
+        on_io(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
             let Entry { table, key, .. } = &book.entry;
@@ -500,7 +500,7 @@ impl Ledger for DatabaseLedger {
 
     async fn count(&self) -> Result<u64> {
         let book = Arc::clone(&self.0);
-        waiting(&self.0.io, async move {
+        on_io(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
             let Entry { table, key, .. } = &book.entry;
@@ -556,7 +556,7 @@ impl Ledger for DatabaseLedger {
 
     async fn loads(&self) -> Result<Vec<KnownLoad>> {
         let book = Arc::clone(&self.0);
-        waiting(&self.0.io, async move {
+        on_io(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
             let mut session = book.shared.lanes.take().await?;
             let known = book.entry.loads(session.as_mut()).await.map_err(Failure::into_error)?;
@@ -623,7 +623,7 @@ impl Delivery for TableDelivery {
         }
         let Some(mut lane) = self.lane.take() else { return Err(Error::internal("a delivery lost its connection")) };
         let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks, self.attempt);
-        let outcome = waiting(&self.book.io, async move {
+        let outcome = on_io(&self.book.io, async move {
             fail_point::pass("commit.before");
             let committed =
                 commit::unless_it_is_there(lane.session.as_mut(), "COMMIT", || book.is_ours(&chunks, &attempt).boxed());
@@ -680,7 +680,7 @@ impl TableDelivery {
         let lane = self.lane.take();
         let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks.clone(), self.attempt.clone());
         let sending = rows.clone();
-        let sent = waiting(&self.book.io, async move { send(&book, lane, &chunks, &attempt, &sending, left).await });
+        let sent = on_io(&self.book.io, async move { send(&book, lane, &chunks, &attempt, &sending, left).await });
         let sent = sent.await;
         self.book.shared.step.add_waiting_output(start.elapsed());
         match sent? {

@@ -20,6 +20,7 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use millstream_core::sink::{Load, LoadContext, Refusals, Refused, SHOWN_BAD_ROWS, Writer};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
+use millstream_database::family::Family;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -81,18 +82,12 @@ pub(crate) fn connections(spec: &DatabaseSpec, exists: bool, ordered: bool) -> u
     if ordered { 1 } else { spec.connections.unwrap_or(if few { 1 } else { CONNECTIONS }) }
 }
 
-/// Runs `work` where waiting is done; it ends when nobody waits for it any more.
-pub(crate) async fn waiting<T: Send + 'static>(
+/// Runs `work`, a part of a load, on the runtime of the network.
+pub(crate) async fn on_io<T: Send + 'static>(
     io: &Handle,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    let mut task = JoinSet::new();
-    task.spawn_on(work, io);
-    match task.join_next().await {
-        Some(Ok(done)) => done,
-        Some(Err(cause)) => Err(Error::internal("a task of the load broke off").cause(cause)),
-        None => Err(Error::internal("a task of the load was lost")),
-    }
+    millstream_database::on_io(io, "a task of the load", work).await
 }
 
 /// What the tasks of a load share.
@@ -298,7 +293,7 @@ pub(crate) async fn ready_target(
 /// Begins a load.
 pub(crate) async fn begin(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContext) -> Result<Arc<dyn Load>> {
     let io = context.io.clone();
-    waiting(&io, async move { set_up(server, spec, context).await }).await
+    on_io(&io, async move { set_up(server, spec, context).await }).await
 }
 
 /// A load that is ready for rows, or one whose rows are there already.
@@ -447,7 +442,7 @@ async fn deferred(
 
 /// The order of arrival in a staging table.
 fn arrival_column() -> BulkColumn {
-    BulkColumn::new(super::server::ARRIVAL, super::table::Family::Integer { bytes: 8, signed: true })
+    BulkColumn::new(super::server::ARRIVAL, Family::Integer { bytes: 8, signed: true })
 }
 
 /// Where the user may not make tables, some things still work.
@@ -810,7 +805,7 @@ impl Load for DatabaseLoad {
         let (shared, note, around) = (Arc::clone(&self.shared), self.note.clone(), self.around());
         let expected = matches!(self.route, Route::Staged(Publish::Add | Publish::Instead)).then(|| self.taken());
         let start = Instant::now();
-        let done = waiting(&self.io, async move {
+        let done = on_io(&self.io, async move {
             if shared.direct {
                 // A connection that is lost is told before other sinks commit.
                 let mut session = shared.lanes.take().await?;
@@ -880,7 +875,7 @@ impl Load for DatabaseLoad {
             (None, None, Some(staging)) => Proof::Staged(staging, self.taken()),
             (None, None, None) => Proof::None,
         };
-        waiting(&self.io, async move {
+        on_io(&self.io, async move {
             let mut session = if shared.direct {
                 shared.lanes.take().await?
             } else {
@@ -920,7 +915,7 @@ impl Load for DatabaseLoad {
         let (shared, control) = (Arc::clone(&self.shared), Arc::clone(&self.control));
         let (lock, new_name) = (self.names.id.clone(), self.names.new_name.clone());
         let (noted, around) = (self.note.is_some(), self.around());
-        let taken_back = waiting(&self.io, async move {
+        let taken_back = on_io(&self.io, async move {
             for mut session in shared.lanes.close() {
                 let _ = session.execute("ROLLBACK").await;
                 if let (Some(around), true) = (&around, shared.direct) {
@@ -991,7 +986,7 @@ impl Load for LoadedBefore {
         let (server, spec) = (Arc::clone(&self.server), self.spec.clone());
         if let Some(note) = self.note.clone().filter(|_| !spec.after.is_empty()) {
             let (server, spec) = (Arc::clone(&server), spec.clone());
-            waiting(&self.io, async move {
+            on_io(&self.io, async move {
                 let mut session = connect(server.as_ref(), &spec).await?;
                 run_after(session.as_mut(), &spec, Some(&note)).await
             })

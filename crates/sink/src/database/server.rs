@@ -9,11 +9,12 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
 use millstream_core::{Error, RejectKind, Result};
-use millstream_database::Place;
+use millstream_database::family::Family;
+use millstream_database::{Place, TextRows};
 
 use super::group::{Group, Rows};
 use super::spec::DatabaseSpec;
-use super::table::{ColumnFacts, Family, TableFacts};
+use super::table::{ColumnFacts, TableFacts};
 
 /// Why a statement failed, by what can be done about it.
 #[derive(Debug)]
@@ -93,7 +94,7 @@ pub(crate) trait Session: Send {
     async fn execute(&mut self, sql: &str) -> Result<u64, Failure>;
 
     /// The rows of a query, as text.
-    async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Failure>;
+    async fn query(&mut self, sql: &str) -> Result<TextRows, Failure>;
 
     /// Sends some of the rows by the bulk path, inside of the transaction that is open. After a failure the statement
     /// must be rolled back.

@@ -1,9 +1,9 @@
 //! Whose a connection is, and who holds locks. It owns the marks by which others find a connection: locks with names,
 //! which are the connection's as long as it lives, and which any user may ask for.
 
-use std::time::Duration;
+use millstream_database::mysql::MysqlDialect;
+use millstream_database::{Dialect, first_cell};
 
-use super::table::literal;
 use crate::database::server::{Failure, SeenSession, Session};
 
 /// How many connections of one owner can be told from each other.
@@ -13,11 +13,7 @@ const MARKS: usize = 80;
 const SHOWN: usize = 3;
 
 fn mark_name(owner: &str, number: usize) -> String {
-    literal(&format!("millstream:{owner}:{number}"))
-}
-
-fn first_cell(rows: Vec<Vec<Option<String>>>) -> Option<String> {
-    rows.into_iter().flatten().next().flatten()
+    MysqlDialect.literal(&format!("millstream:{owner}:{number}"))
 }
 
 /// Gives `session` the first mark of `owner` that is free.
@@ -84,10 +80,4 @@ fn shown(row: &[Option<String>], what: &str) -> String {
     let [id, user, host, since] = [next(" "), next(" of "), next(" from "), next(" since ")];
     let zone = if since.is_empty() { "" } else { " UTC" };
     format!("{what}{id}{user}{host}{since}{zone}")
-}
-
-/// The statement that says how long a lock is waited for: whole seconds, at least one.
-pub(crate) fn wait_for_locks(limit: Duration) -> String {
-    let seconds = limit.as_secs().max(1);
-    format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}")
 }

@@ -2,7 +2,7 @@
 
 use millstream_core::{Error, RejectKind};
 use millstream_database::Place;
-use millstream_database::mysql::lost;
+use millstream_database::mysql::ends_connection;
 use mysql_async::{Error as Fault, ServerError};
 
 use crate::database::server::{Failure, Refusal};
@@ -11,7 +11,6 @@ use crate::database::server::{Failure, Refusal};
 mod code {
     pub(super) const DEADLOCK: [u16; 2] = [1213, 1020];
     pub(super) const LOCK_TIMEOUT: u16 = 1205;
-    pub(super) const GONE: [u16; 4] = [1053, 1927, 3169, 4031];
     pub(super) const NO_LOCAL_INFILE: [u16; 3] = [1148, 3948, 4166];
     pub(super) const FULL: [u16; 3] = [1021, 1114, 1026];
     pub(super) const DUPLICATE: [u16; 3] = [1062, 1586, 1022];
@@ -32,7 +31,7 @@ pub(super) const UNSAFE_STATEMENT: u16 = 1592;
 pub(super) fn failure(place: &Place, fault: Fault) -> Failure {
     match fault {
         Fault::Server(fault) => server_failure(place, &fault),
-        other => Failure::Lost(lost(place, other.to_string())),
+        other => Failure::Lost(place.lost(other.to_string())),
     }
 }
 
@@ -41,8 +40,8 @@ fn server_failure(place: &Place, fault: &ServerError) -> Failure {
     let number = fault.code;
     let again =
         |what: &str, hint: &str| Error::transient(format!("{}: {what}", place.shown)).cause(cause.clone()).hint(hint);
-    if code::GONE.contains(&number) {
-        return Failure::Lost(lost(place, cause));
+    if ends_connection(number) {
+        return Failure::Lost(place.lost(cause));
     }
     if code::DEADLOCK.contains(&number) {
         let error = again("others change the same rows", "load by fewer `connections`, or when nobody else writes");

@@ -20,8 +20,9 @@ use millstream_core::Result;
 use millstream_core::registry::{Built, SinkEntry};
 use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::{SpecInfo, parse};
-use millstream_database::Place;
-use millstream_database::mysql::PORT;
+use millstream_database::family::Family;
+use millstream_database::mysql::{MysqlDialect, PORT, family, wait_for_locks};
+use millstream_database::{Dialect, Place, first_cell};
 use serde_json::Value;
 
 pub use self::spec::MysqlSpec;
@@ -31,7 +32,7 @@ use crate::database::server::{
     Bulk, BulkColumn, Encoder, Failure, Index, Publish, Right, SeenSession, Server, Session,
 };
 use crate::database::spec::DatabaseSpec;
-use crate::database::table::{ColumnFacts, Family, TableFacts};
+use crate::database::table::{ColumnFacts, TableFacts};
 use crate::database::text::Flavour;
 use crate::ledger_version;
 
@@ -75,15 +76,15 @@ impl Server for Mysql {
     }
 
     fn quoted(&self, name: &str) -> String {
-        table::quoted(name)
+        MysqlDialect.quoted(name)
     }
 
     fn column_type(&self, field: &FieldRef, is_key: bool) -> String {
-        table::column_type(field.data_type(), is_key)
+        MysqlDialect.column_type(field.data_type(), is_key)
     }
 
     fn family(&self, field: &FieldRef, is_key: bool) -> Family {
-        table::family(&self.column_type(field, is_key).to_lowercase())
+        family(&self.column_type(field, is_key).to_lowercase())
     }
 
     async fn missing_rights(
@@ -112,7 +113,7 @@ impl Server for Mysql {
     }
 
     fn drop_index(&self, table: &str, name: &str) -> String {
-        format!("ALTER TABLE {table} DROP INDEX {}", table::quoted(name))
+        format!("ALTER TABLE {table} DROP INDEX {}", MysqlDialect.quoted(name))
     }
 
     /// One statement builds all of them in one pass over the table.
@@ -137,10 +138,10 @@ impl Server for Mysql {
     }
 
     fn alter(&self, target: &str, added: &[(String, String)], widened: &[(ColumnFacts, String)]) -> Vec<String> {
-        let added = added.iter().map(|(name, kind)| format!("ADD COLUMN {} {kind}", table::quoted(name)));
+        let added = added.iter().map(|(name, kind)| format!("ADD COLUMN {} {kind}", MysqlDialect.quoted(name)));
         let widened = widened
             .iter()
-            .map(|(column, kind)| format!("MODIFY COLUMN {} {kind}{}", table::quoted(&column.name), column.rest));
+            .map(|(column, kind)| format!("MODIFY COLUMN {} {kind}{}", MysqlDialect.quoted(&column.name), column.rest));
         vec![format!("ALTER TABLE {target} {}", added.chain(widened).collect::<Vec<_>>().join(", "))]
     }
 
@@ -151,7 +152,7 @@ impl Server for Mysql {
     /// The server reads text character by character, which it need not where it is told of bytes. Texts of these tables
     /// are UTF-8 as ours are, so nothing is to be converted; it is checked all the same. But JSON is not made of bytes.
     fn bulk_into_own(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
-        let has_json = schema.fields().iter().any(|field| table::column_type(field.data_type(), false) == "JSON");
+        let has_json = schema.fields().iter().any(|field| MysqlDialect.column_type(field.data_type(), false) == "JSON");
         table::bulk(table, columns, schema, if has_json { "utf8mb4" } else { "binary" })
     }
 
@@ -200,12 +201,12 @@ impl Server for Mysql {
     }
 
     async fn lock(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure> {
-        let rows = session.query(&format!("SELECT GET_LOCK({}, 1)", table::literal(name))).await?;
-        Ok(rows.first().and_then(|row| row.first().cloned().flatten()).as_deref() == Some("1"))
+        let rows = session.query(&format!("SELECT GET_LOCK({}, 1)", MysqlDialect.literal(name))).await?;
+        Ok(first_cell(rows).as_deref() == Some("1"))
     }
 
     async fn unlock(&self, session: &mut dyn Session, name: &str) -> Result<(), Failure> {
-        session.query(&format!("SELECT RELEASE_LOCK({})", table::literal(name))).await.map(drop)
+        session.query(&format!("SELECT RELEASE_LOCK({})", MysqlDialect.literal(name))).await.map(drop)
     }
 
     async fn mark(&self, session: &mut dyn Session, owner: &str) -> Result<(), Failure> {
@@ -225,11 +226,11 @@ impl Server for Mysql {
     }
 
     fn wait_for_locks(&self, limit: Duration) -> String {
-        marks::wait_for_locks(limit)
+        wait_for_locks(limit)
     }
 
     fn text(&self, text: &str) -> String {
-        table::literal(text)
+        MysqlDialect.literal(text)
     }
 
     fn create_ledger(&self, table: &str) -> String {
@@ -238,7 +239,7 @@ impl Server for Mysql {
              attempt \
              CHAR(16) NOT NULL, note TEXT NULL, written_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY \
              (load_key, unit_key, chunk)) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT={}",
-            table::literal(&ledger_version::mark())
+            MysqlDialect.literal(&ledger_version::mark())
         )
     }
 
@@ -250,7 +251,7 @@ impl Server for Mysql {
     ) -> Result<Option<String>, Failure> {
         let query = format!(
             "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = {}",
-            table::literal(name)
+            MysqlDialect.literal(name)
         );
         let row = session.query(&query).await?.into_iter().next();
         Ok(row.map(|row| row.into_iter().flatten().next().unwrap_or_default()))
@@ -278,7 +279,7 @@ impl Server for Mysql {
             "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND LEFT(table_name, {}) \
              = {}",
             prefix.len(),
-            table::literal(prefix)
+            MysqlDialect.literal(prefix)
         );
         Ok(session.query(&query).await?.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
     }

@@ -11,9 +11,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use millstream_core::Result;
-use millstream_database::Place;
+use millstream_database::mysql::{self, MysqlDialect};
+use millstream_database::{Place, TextRows, quoted_list};
+use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Row};
 
 use super::message;
 use super::table::around;
@@ -39,10 +40,9 @@ const SETTINGS: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,N
                         /*M!100306 , max_statement_time = 0, idle_transaction_timeout = 0, \
                         idle_write_transaction_timeout = 0 */";
 
-/// A connection.
+/// A connection that loads.
 pub(super) struct MysqlSession {
-    connection: Conn,
-    place: Place,
+    session: mysql::Session,
     /// Bytes that a statement may have.
     packet: usize,
     /// Why rows do not go by `LOAD DATA`.
@@ -51,8 +51,8 @@ pub(super) struct MysqlSession {
 
 /// Connects and logs in.
 pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<MysqlSession> {
-    let connection = millstream_database::mysql::connect(place, spec.connect_timeout).await?;
-    let mut session = MysqlSession { connection, place: place.clone(), packet: 0, detour: None };
+    let session = mysql::Session::open(place.clone(), spec.connect_timeout).await?;
+    let mut session = MysqlSession { session, packet: 0, detour: None };
     session.prepare(spec).await.map_err(Failure::into_error)?;
     Ok(session)
 }
@@ -60,7 +60,7 @@ pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<MysqlS
 impl MysqlSession {
     async fn prepare(&mut self, spec: &DatabaseSpec) -> Result<(), Failure> {
         self.execute(SETTINGS).await?;
-        self.execute(&super::marks::wait_for_locks(spec.lock_timeout.0)).await?;
+        self.execute(&mysql::wait_for_locks(spec.lock_timeout.0)).await?;
         let rows = self.query("SELECT @@max_allowed_packet, @@local_infile").await?;
         let mut cells = rows.into_iter().flatten().flatten();
         self.packet = cells.next().and_then(|text| text.parse().ok()).unwrap_or(1 << 20);
@@ -71,7 +71,7 @@ impl MysqlSession {
     }
 
     fn failure(&self, fault: mysql_async::Error) -> Failure {
-        message::failure(&self.place, fault)
+        message::failure(&self.session.place, fault)
     }
 
     /// Sends rows as a stream. `None` if the server does not want that.
@@ -79,8 +79,8 @@ impl MysqlSession {
         let piece = PIECE.min(self.packet.saturating_sub(PACKET_HEAD)).max(1);
         let pieces = (0..bytes.len()).step_by(piece).map(|at| Ok(bytes.slice(at..bytes.len().min(at + piece))));
         let pieces: Vec<std::io::Result<Bytes>> = pieces.collect();
-        self.connection.set_infile_handler(async move { Ok(futures::stream::iter(pieces).boxed()) });
-        match self.connection.query_drop(statement).await {
+        self.session.connection.set_infile_handler(async move { Ok(futures::stream::iter(pieces).boxed()) });
+        match self.session.connection.query_drop(statement).await {
             Ok(()) => {}
             Err(fault) if message::is_local_infile_refused(&fault) => {
                 self.detour = Some(by_insert("the server refuses LOAD DATA LOCAL"));
@@ -88,7 +88,7 @@ impl MysqlSession {
             }
             Err(fault) => return Err(self.failure(fault)),
         }
-        let told = Told::read(&self.connection);
+        let told = Told::read(&self.session.connection);
         if told.is_clean(count) {
             return Ok(Some(()));
         }
@@ -99,7 +99,7 @@ impl MysqlSession {
     /// What the warnings of the last statement say; nothing if it is the statement and no row that they are about.
     async fn refused(&mut self, told: &Told, count: u64, otherwise: String) -> Result<(), Failure> {
         let rows: Vec<(String, u16, String)> =
-            self.connection.query("SHOW WARNINGS LIMIT 5").await.map_err(|fault| self.failure(fault))?;
+            self.session.connection.query("SHOW WARNINGS LIMIT 5").await.map_err(|fault| self.failure(fault))?;
         let all = rows.len();
         let rows = rows.into_iter().map(|(_, code, text)| (code, text));
         let warnings: Vec<(u16, String)> = rows.filter(|(code, _)| *code != message::UNSAFE_STATEMENT).collect();
@@ -112,8 +112,8 @@ impl MysqlSession {
 
     /// Sends rows in statements of many rows, each as large as the server takes.
     async fn insert(&mut self, into: &Bulk, rows: &Rows, range: Range<usize>) -> Result<(), Failure> {
-        let names: Vec<String> = into.columns.iter().map(|column| super::table::quoted(&column.name)).collect();
-        let head = format!("INSERT INTO {} ({}) VALUES ", into.table, names.join(", "));
+        let names = quoted_list(&MysqlDialect, into.columns.iter().map(|column| &column.name));
+        let head = format!("INSERT INTO {} ({names}) VALUES ", into.table);
         let mut statement = head.clone().into_bytes();
         let (first, mut count) = (range.start, 0);
         for row in range.clone() {
@@ -137,10 +137,10 @@ impl MysqlSession {
 
     /// Runs the statement that inserts `rows` of those that were asked for.
     async fn insert_some(&mut self, statement: &[u8], rows: Range<usize>) -> Result<(), Failure> {
-        let failure = match self.connection.query_drop(statement).await {
+        let failure = match self.session.connection.query_drop(statement).await {
             Err(fault) => self.failure(fault),
             Ok(()) => {
-                let (told, count) = (Told::read(&self.connection), rows.len() as u64);
+                let (told, count) = (Told::read(&self.session.connection), rows.len() as u64);
                 if told.is_clean(count) {
                     return Ok(());
                 }
@@ -224,18 +224,11 @@ fn values(into: &Bulk, line: &[u8], comma: bool, out: &mut Vec<u8>) {
 #[async_trait]
 impl Session for MysqlSession {
     async fn execute(&mut self, sql: &str) -> Result<u64, Failure> {
-        self.connection.query_drop(sql).await.map_err(|fault| self.failure(fault))?;
-        Ok(self.connection.affected_rows())
+        self.session.execute(sql).await.map_err(|fault| self.failure(fault))
     }
 
-    async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Failure> {
-        let rows: Vec<Row> = self.connection.query(sql).await.map_err(|fault| self.failure(fault))?;
-        let text = |value: mysql_async::Value| match value {
-            mysql_async::Value::NULL => None,
-            mysql_async::Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-            other => Some(other.as_sql(true)),
-        };
-        Ok(rows.into_iter().map(|row| row.unwrap().into_iter().map(text).collect()).collect())
+    async fn query(&mut self, sql: &str) -> Result<TextRows, Failure> {
+        self.session.query(sql).await.map_err(|fault| self.failure(fault))
     }
 
     async fn bulk(&mut self, into: &Bulk, rows: &Rows, range: Range<usize>) -> Result<(), Failure> {

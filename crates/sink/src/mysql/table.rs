@@ -1,95 +1,14 @@
-//! MySQL's tables: which type a column gets, what an existing table is like, and the statements of a load. It owns SQL
-//! text; connections and values are others'.
-//!
-//! What an Arrow type becomes:
-//!
-//! | rows | column | value |
-//! |---|---|---|
-//! | bool | `BOOLEAN` (`TINYINT(1)`) | 0 or 1 |
-//! | integers | `TINYINT` to `BIGINT`, `UNSIGNED` for those without a sign | |
-//! | float32, float16 | `FLOAT` | NaN and infinity are errors |
-//! | float64 | `DOUBLE` | NaN and infinity are errors |
-//! | decimal, up to 65 digits, 30 behind the point | `DECIMAL` | exact |
-//! | decimal, more | `LONGTEXT` | exact, as text |
-//! | text | `LONGTEXT`; in a key `VARCHAR(255)` | |
-//! | binary | `LONGBLOB`; in a key `VARBINARY(255)` | |
-//! | date | `DATE` | years 1 to 9999 |
-//! | time | `TIME(6)`, `TIME(3)`, `TIME` by its unit | nanoseconds are an error |
-//! | timestamp | `DATETIME(6)`, `DATETIME(3)`, `DATETIME` by its unit | with a zone in UTC; nanoseconds are an error |
-//! | lists, structs, maps | `JSON` | |
-//! | interval, duration | `LONGTEXT` | text |
-//!
-//! Text in tables that are made is compared byte by byte (`utf8mb4_bin`), as Millstream compares it.
+//! MySQL's tables: what an existing one is like, and the statements of a load. Connections and values are others'.
 
-use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, SchemaRef};
+use millstream_database::family::Family;
+use millstream_database::mysql::{MysqlDialect, family};
+use millstream_database::{Dialect, quoted_list};
 
 use super::message::GRANT;
 use crate::database::server::{ARRIVAL, Bulk, BulkColumn, Failure, Index, Publish, Right, Session};
 use crate::database::spec::{DatabaseSpec, Mode, Order};
-use crate::database::table::{ColumnFacts, Family, TableFacts, digits};
-
-/// The most digits of a `DECIMAL`, and of those behind the point that both MySQL and MariaDB allow.
-const DECIMAL_DIGITS: (u8, i8) = (65, 30);
-
-/// The column type for values of `data_type`.
-pub(super) fn column_type(data_type: &DataType, is_key: bool) -> String {
-    match data_type {
-        DataType::Boolean => "BOOLEAN".to_owned(),
-        DataType::Int8 => "TINYINT".to_owned(),
-        DataType::Int16 => "SMALLINT".to_owned(),
-        DataType::Int32 => "INT".to_owned(),
-        DataType::Int64 => "BIGINT".to_owned(),
-        DataType::UInt8 => "TINYINT UNSIGNED".to_owned(),
-        DataType::UInt16 => "SMALLINT UNSIGNED".to_owned(),
-        DataType::UInt32 => "INT UNSIGNED".to_owned(),
-        DataType::UInt64 => "BIGINT UNSIGNED".to_owned(),
-        DataType::Float16 | DataType::Float32 => "FLOAT".to_owned(),
-        DataType::Float64 => "DOUBLE".to_owned(),
-        DataType::Decimal32(digits, scale)
-        | DataType::Decimal64(digits, scale)
-        | DataType::Decimal128(digits, scale)
-        | DataType::Decimal256(digits, scale)
-            if *digits <= DECIMAL_DIGITS.0 && *scale <= DECIMAL_DIGITS.1 && *scale >= 0 =>
-        {
-            format!("DECIMAL({digits},{scale})")
-        }
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) if is_key => {
-            "VARBINARY(255)".to_owned()
-        }
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
-            "LONGBLOB".to_owned()
-        }
-        DataType::Date32 | DataType::Date64 => "DATE".to_owned(),
-        DataType::Time32(unit) | DataType::Time64(unit) => with_digits("TIME", *unit),
-        DataType::Timestamp(unit, _) => with_digits("DATETIME", *unit),
-        DataType::Dictionary(_, values) => column_type(values, is_key),
-        DataType::RunEndEncoded(_, values) => column_type(values.data_type(), is_key),
-        nested if nested.is_nested() => "JSON".to_owned(),
-        _ if is_key => "VARCHAR(255)".to_owned(),
-        _ => "LONGTEXT".to_owned(),
-    }
-}
-
-fn with_digits(name: &str, unit: TimeUnit) -> String {
-    match digits(unit) {
-        0 => name.to_owned(),
-        digits => format!("{name}({digits})"),
-    }
-}
-
-/// A name as SQL text.
-pub(super) fn quoted(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
-}
-
-/// A text as SQL text.
-pub(super) fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
-}
-
-fn quoted_list(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
-    names.into_iter().map(|name| quoted(name.as_ref())).collect::<Vec<_>>().join(", ")
-}
+use crate::database::table::{ColumnFacts, TableFacts};
 
 /// The statement that makes a table.
 pub(super) fn create_statement(table: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
@@ -100,11 +19,15 @@ pub(super) fn create_statement(table: &str, spec: &DatabaseSpec, schema: &Schema
             let is_key = spec.is_key(field.name());
             // A timestamp that is not said to be nullable would be given the current time in old versions.
             let null = if is_key { "NOT NULL" } else { "NULL" };
-            format!("  {} {} {null}", quoted(field.name()), column_type(field.data_type(), is_key))
+            format!(
+                "  {} {} {null}",
+                MysqlDialect.quoted(field.name()),
+                MysqlDialect.column_type(field.data_type(), is_key)
+            )
         })
         .collect();
     if !spec.key.is_empty() && !spec.defer_key {
-        lines.push(format!("  PRIMARY KEY ({})", quoted_list(&spec.key)));
+        lines.push(format!("  PRIMARY KEY ({})", quoted_list(&MysqlDialect, &spec.key)));
     }
     format!(
         "CREATE TABLE {table} (\n{}\n) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
@@ -114,7 +37,7 @@ pub(super) fn create_statement(table: &str, spec: &DatabaseSpec, schema: &Schema
 
 /// The statement that gives a table its key.
 pub(super) fn key_statement(table: &str, spec: &DatabaseSpec) -> String {
-    format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", quoted_list(&spec.key))
+    format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", quoted_list(&MysqlDialect, &spec.key))
 }
 
 /// The indexes that no row is checked by, as the server declares them: `KEY `name` (`a`,`b`(10)) USING BTREE`.
@@ -144,8 +67,12 @@ fn indexes_in(declared: &str) -> Vec<Index> {
 
 /// The statement that makes a staging table: the columns that are loaded, without the target's keys.
 pub(super) fn staging_statement(table: &str, target: &str, columns: &[String], arrival: bool) -> String {
-    let arrival = if arrival { format!("({} BIGINT NOT NULL DEFAULT 0) ", quoted(ARRIVAL)) } else { String::new() };
-    format!("CREATE TABLE {table} {arrival}ENGINE=InnoDB AS SELECT {} FROM {target} WHERE FALSE", quoted_list(columns))
+    let arrival =
+        if arrival { format!("({} BIGINT NOT NULL DEFAULT 0) ", MysqlDialect.quoted(ARRIVAL)) } else { String::new() };
+    format!(
+        "CREATE TABLE {table} {arrival}ENGINE=InnoDB AS SELECT {} FROM {target} WHERE FALSE",
+        quoted_list(&MysqlDialect, columns)
+    )
 }
 
 /// The bulk statement. Bytes travel as hexadecimal digits: a text in UTF-8 is what the server reads, and checks. It is
@@ -154,7 +81,7 @@ pub(super) fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef, ch
     let mut names = Vec::new();
     let mut sets = Vec::new();
     for (index, column) in columns.iter().enumerate() {
-        let name = quoted(&column.name);
+        let name = MysqlDialect.quoted(&column.name);
         let data_type = schema.fields().get(index).map(|field| field.data_type());
         match conversion(data_type, column.family) {
             Some((before, after)) => {
@@ -217,7 +144,7 @@ pub(super) async fn missing_rights(
     table: &str,
     rights: &[Right],
 ) -> Result<Vec<String>, Failure> {
-    let quoted = |names: &[String]| names.iter().map(|name| quoted(name)).collect::<Vec<_>>();
+    let quoted = |names: &[String]| names.iter().map(|name| MysqlDialect.quoted(name)).collect::<Vec<_>>();
     let mut missing = Vec::new();
     // A table that somebody keeps locked tells nothing, and is not waited for.
     session.execute("SET SESSION lock_wait_timeout = 1").await?;
@@ -248,7 +175,7 @@ pub(super) async fn missing_rights(
 
 /// What there is to know of a table, if it is there.
 pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<Option<TableFacts>, Failure> {
-    let name = literal(table);
+    let name = MysqlDialect.literal(table);
     let query = format!(
         "SELECT t.table_type, t.engine, e.transactions FROM information_schema.tables t LEFT JOIN \
          information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = DATABASE() AND t.table_name = \
@@ -302,7 +229,7 @@ async fn checks(session: &mut dyn Session, name: &str) -> Result<Vec<String>, Fa
         let mut cells = row.into_iter().flatten();
         let (name, clause) = (cells.next()?, cells.next()?);
         Some(if is_mariadb {
-            format!("CONSTRAINT {} CHECK ({clause})", quoted(&name))
+            format!("CONSTRAINT {} CHECK ({clause})", MysqlDialect.quoted(&name))
         } else {
             format!("CHECK ({clause})")
         })
@@ -351,7 +278,7 @@ fn column(row: Vec<Option<String>>) -> ColumnFacts {
         // MariaDB tells an expression, MySQL the value itself.
         rest.push_str(&match is_mariadb || extra.contains("default_generated") {
             true => format!(" DEFAULT {default}"),
-            false => format!(" DEFAULT {}", literal(default)),
+            false => format!(" DEFAULT {}", MysqlDialect.literal(default)),
         });
     }
     if counts {
@@ -368,43 +295,6 @@ fn column(row: Vec<Option<String>>) -> ColumnFacts {
         nullable,
         generated,
         rest,
-    }
-}
-
-/// What a column of a type, in lower case, can hold.
-pub(super) fn family(declared: &str) -> Family {
-    let word = declared.split(['(', ' ']).next().unwrap_or_default();
-    let numbers: Vec<u16> = declared
-        .split_once('(')
-        .and_then(|(_, rest)| rest.split_once(')'))
-        .map_or(vec![], |(inside, _)| inside.split(',').filter_map(|number| number.trim().parse().ok()).collect());
-    let signed = !declared.contains("unsigned");
-    let integer = |bytes| Family::Integer { bytes, signed };
-    let first = numbers.first().copied();
-    match word {
-        "boolean" | "tinyint" => integer(1),
-        "smallint" => integer(2),
-        "mediumint" => integer(3),
-        "int" | "integer" => integer(4),
-        "bigint" => integer(8),
-        "float" => Family::Float { bytes: 4 },
-        "double" | "real" => Family::Float { bytes: 8 },
-        "decimal" | "numeric" => {
-            let behind = numbers.get(1).copied().unwrap_or(0);
-            Family::Decimal(Some((first.unwrap_or(10), i16::try_from(behind).unwrap_or(0))))
-        }
-        "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" => Family::Text,
-        "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => Family::Bytes,
-        "date" => Family::Date,
-        "time" => Family::Time { digits: first.map_or(0, |digits| digits as u8) },
-        "datetime" | "timestamp" => {
-            Family::Timestamp { zoned: word == "timestamp", digits: first.map_or(0, |digits| digits as u8) }
-        }
-        "json" => Family::Json { binary: true },
-        "uuid" => Family::Uuid,
-        "enum" | "set" => Family::Choice,
-        "bit" => Family::Bits,
-        _ => Family::Other,
     }
 }
 
@@ -443,12 +333,13 @@ pub(super) fn publish(
     columns: &[String],
     facts: Option<&TableFacts>,
 ) -> Vec<String> {
-    let all = quoted_list(columns);
+    let all = quoted_list(&MysqlDialect, columns);
     let insert = format!("INSERT INTO {into} ({all})");
     let is_key = |name: &&String| spec.is_key(name);
-    let changed: Vec<String> = columns.iter().filter(|name| !is_key(name)).map(|name| quoted(name)).collect();
+    let changed: Vec<String> =
+        columns.iter().filter(|name| !is_key(name)).map(|name| MysqlDialect.quoted(name)).collect();
     let on = |left: &str| -> String {
-        let keys = columns.iter().filter(is_key).map(|name| format!("{left}.{0} = s.{0}", quoted(name)));
+        let keys = columns.iter().filter(is_key).map(|name| format!("{left}.{0} = s.{0}", MysqlDialect.quoted(name)));
         keys.collect::<Vec<_>>().join(" AND ")
     };
     let missing = || {
@@ -479,17 +370,17 @@ pub(super) fn publish(
 fn one_of_each(from: &str, spec: &DatabaseSpec, columns: &[String]) -> String {
     let direction = |descending| if descending { " DESC" } else { "" };
     let ordered = |order: &Order| {
-        let name = quoted(&order.column);
+        let name = MysqlDialect.quoted(&order.column);
         // Nulls come last in either direction.
         format!("{name} IS NULL, {name}{}", direction(order.descending))
     };
     let mut order: Vec<String> = spec.order().iter().map(ordered).collect();
-    order.push(format!("{}{}", quoted(ARRIVAL), direction(spec.mode == Mode::Merge)));
-    let all = quoted_list(columns);
+    order.push(format!("{}{}", MysqlDialect.quoted(ARRIVAL), direction(spec.mode == Mode::Merge)));
+    let all = quoted_list(&MysqlDialect, columns);
     format!(
         "SELECT {all} FROM (SELECT {all}, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {}) AS `_millstream_rank` FROM \
          {from}) ranked WHERE `_millstream_rank` = 1",
-        quoted_list(&spec.key),
+        quoted_list(&MysqlDialect, &spec.key),
         order.join(", ")
     )
 }

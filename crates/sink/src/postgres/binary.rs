@@ -14,8 +14,8 @@ use arrow::datatypes::DataType;
 use crate::database::cells::{Cells, Column};
 use crate::database::encode::RowForm;
 use crate::database::server::Bulk;
-use crate::database::table::Family;
 use crate::database::text::{Reason, YEARS, civil, microseconds};
+use millstream_database::family::Family;
 
 /// What stands before the rows: signature, no flags, no extension.
 pub(super) const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";

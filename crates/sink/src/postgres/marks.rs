@@ -1,9 +1,9 @@
 //! Whose a connection is, and who holds locks. It owns the mark by which others find a connection: its application's
 //! name, which the same user may see.
 
-use std::time::Duration;
+use millstream_database::Dialect;
+use millstream_database::postgres::PostgresDialect;
 
-use super::table::literal;
 use crate::database::server::{Failure, SeenSession, Session};
 
 /// How many connections a message names.
@@ -15,7 +15,7 @@ const SEEN: &str = "a.pid, a.usename, coalesce(host(a.client_addr), 'the server 
                     'UTC', 'YYYY-MM-DD HH24:MI:SS')";
 
 fn mark_name(owner: &str) -> String {
-    literal(&format!("millstream {owner}"))
+    PostgresDialect.literal(&format!("millstream {owner}"))
 }
 
 /// Gives `session` the mark of `owner`.
@@ -44,7 +44,8 @@ pub(super) async fn end_session(session: &mut dyn Session, owner: &str, id: &str
 /// Who has transactions open that have touched `tables`: locks of rows are not to be seen, but go with one of the
 /// table.
 pub(super) async fn holders(session: &mut dyn Session, tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
-    let tables: Vec<String> = tables.iter().map(|table| format!("to_regclass({})", literal(table))).collect();
+    let tables: Vec<String> =
+        tables.iter().map(|table| format!("to_regclass({})", PostgresDialect.literal(table))).collect();
     let query = format!(
         "SELECT DISTINCT {SEEN} FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.granted AND \
          l.locktype = \
@@ -63,9 +64,4 @@ fn seen(row: &[Option<String>]) -> SeenSession {
     let host = cell(2).map_or(String::new(), |host| format!(" from {host}"));
     let since = cell(3).map_or(String::new(), |since| format!(", in a transaction since {since} UTC"));
     SeenSession { shown: format!("session {id}{user}{host}{since}"), id }
-}
-
-/// The statement that says how long a lock is waited for.
-pub(crate) fn wait_for_locks(limit: Duration) -> String {
-    format!("SET lock_timeout = {}", limit.as_millis().max(1))
 }

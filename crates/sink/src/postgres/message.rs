@@ -2,7 +2,7 @@
 
 use millstream_core::{Error, RejectKind};
 use millstream_database::Place;
-use millstream_database::postgres::{lost, whole};
+use millstream_database::postgres::whole;
 use tokio_postgres::Error as Fault;
 use tokio_postgres::error::DbError;
 
@@ -12,7 +12,7 @@ use crate::database::server::{Failure, Refusal};
 pub(super) fn failure(place: &Place, fault: &Fault) -> Failure {
     match fault.as_db_error() {
         Some(told) => server_failure(place, told),
-        None => Failure::Lost(lost(place, whole(fault))),
+        None => Failure::Lost(place.lost(whole(fault))),
     }
 }
 
@@ -38,7 +38,7 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
              `lock_timeout`",
             true,
         ),
-        ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(lost(place, cause)),
+        ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(place.lost(cause)),
         (_, "22" | "23" | "44" | "P0") => Failure::Rows(refusal(told, code, cause)),
         // A value that is too long for an index, if the server is reading rows.
         ("54000", _) if told.where_().and_then(row_of).is_some() => Failure::Rows(refusal(told, code, cause)),

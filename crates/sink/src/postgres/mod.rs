@@ -22,8 +22,9 @@ use millstream_core::Result;
 use millstream_core::registry::{Built, SinkEntry};
 use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::{SpecInfo, parse};
-use millstream_database::Place;
-use millstream_database::postgres::PORT;
+use millstream_database::family::Family;
+use millstream_database::postgres::{PORT, PostgresDialect, family, parts, schema_of, wait_for_locks};
+use millstream_database::{Dialect, Place, first_cell};
 use serde_json::Value;
 
 use self::binary::BinaryForm;
@@ -35,7 +36,7 @@ use crate::database::server::{
     Bulk, BulkColumn, Encoder, Failure, Index, Publish, Right, SeenSession, Server, Session,
 };
 use crate::database::spec::DatabaseSpec;
-use crate::database::table::{ColumnFacts, Family, TableFacts};
+use crate::database::table::{ColumnFacts, TableFacts};
 use crate::ledger_version;
 
 /// The registry's entry.
@@ -82,31 +83,31 @@ impl Server for Postgres {
     }
 
     fn quoted(&self, name: &str) -> String {
-        table::quoted(name)
+        PostgresDialect.quoted(name)
     }
 
     fn table(&self, spec: &DatabaseSpec) -> String {
-        let (_, table) = table::parts(&spec.table);
+        let (_, table) = parts(&spec.table);
         self.beside(spec, table)
     }
 
     fn bare_table<'a>(&self, spec: &'a DatabaseSpec) -> &'a str {
-        table::parts(&spec.table).1
+        parts(&spec.table).1
     }
 
     fn beside(&self, spec: &DatabaseSpec, name: &str) -> String {
-        match table::parts(&spec.table).0 {
-            Some(schema) => format!("{}.{}", table::quoted(schema), table::quoted(name)),
-            None => table::quoted(name),
+        match parts(&spec.table).0 {
+            Some(schema) => format!("{}.{}", PostgresDialect.quoted(schema), PostgresDialect.quoted(name)),
+            None => PostgresDialect.quoted(name),
         }
     }
 
     fn column_type(&self, field: &FieldRef, _is_key: bool) -> String {
-        table::column_type(field.data_type())
+        PostgresDialect.column_type(field.data_type(), false)
     }
 
     fn family(&self, field: &FieldRef, is_key: bool) -> Family {
-        table::family(&self.column_type(field, is_key))
+        family(&self.column_type(field, is_key))
     }
 
     async fn missing_rights(
@@ -159,16 +160,17 @@ impl Server for Postgres {
     }
 
     fn alter(&self, target: &str, added: &[(String, String)], widened: &[(ColumnFacts, String)]) -> Vec<String> {
-        let added = added.iter().map(|(name, kind)| format!("ADD COLUMN {} {kind}", table::quoted(name)));
-        let widened =
-            widened.iter().map(|(column, kind)| format!("ALTER COLUMN {} TYPE {kind}", table::quoted(&column.name)));
+        let added = added.iter().map(|(name, kind)| format!("ADD COLUMN {} {kind}", PostgresDialect.quoted(name)));
+        let widened = widened
+            .iter()
+            .map(|(column, kind)| format!("ALTER COLUMN {} TYPE {kind}", PostgresDialect.quoted(&column.name)));
         vec![format!("ALTER TABLE {target} {}", added.chain(widened).collect::<Vec<_>>().join(", "))]
     }
 
     fn bulk(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
         let types = schema.fields().iter().zip(&columns);
         let binary = types.into_iter().all(|(field, column)| binary::has_form(field.data_type(), column.family));
-        let names: Vec<String> = columns.iter().map(|column| table::quoted(&column.name)).collect();
+        let names: Vec<String> = columns.iter().map(|column| PostgresDialect.quoted(&column.name)).collect();
         let form = if binary { " (FORMAT binary)" } else { "" };
         let statement = format!("COPY {table} ({}) FROM STDIN{form}", names.join(", "));
         Bulk { statement, table: table.to_owned(), columns, binary }
@@ -210,12 +212,12 @@ impl Server for Postgres {
         new_name: &str,
         _old_name: &str,
     ) -> Vec<String> {
-        let (_, name) = table::parts(&spec.table);
+        let (_, name) = parts(&spec.table);
         let mut statements = Vec::new();
         if exists {
             statements.push(format!("DROP TABLE {}", self.table(spec)));
         }
-        statements.push(format!("ALTER TABLE {new} RENAME TO {}", table::quoted(name)));
+        statements.push(format!("ALTER TABLE {new} RENAME TO {}", PostgresDialect.quoted(name)));
         if !spec.key.is_empty() {
             let (made, wanted) = (self.beside(spec, &table::key_name(new_name)), table::key_name(name));
             statements.push(table::rename_key(&made, &wanted, &self.beside(spec, &wanted)));
@@ -248,10 +250,10 @@ impl Server for Postgres {
     }
 
     async fn lock(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure> {
-        let query = format!("SELECT pg_try_advisory_lock(hashtextextended({}, 0))", table::literal(name));
+        let query = format!("SELECT pg_try_advisory_lock(hashtextextended({}, 0))", PostgresDialect.literal(name));
         for _ in 0..LOCK_TRIES {
             let rows = session.query(&query).await?;
-            if rows.first().and_then(|row| row.first().cloned().flatten()).as_deref() == Some("t") {
+            if first_cell(rows).as_deref() == Some("t") {
                 return Ok(true);
             }
             tokio::time::sleep(LOCK_PAUSE).await;
@@ -260,7 +262,7 @@ impl Server for Postgres {
     }
 
     async fn unlock(&self, session: &mut dyn Session, name: &str) -> Result<(), Failure> {
-        let query = format!("SELECT pg_advisory_unlock(hashtextextended({}, 0))", table::literal(name));
+        let query = format!("SELECT pg_advisory_unlock(hashtextextended({}, 0))", PostgresDialect.literal(name));
         session.query(&query).await.map(drop)
     }
 
@@ -281,11 +283,11 @@ impl Server for Postgres {
     }
 
     fn wait_for_locks(&self, limit: Duration) -> String {
-        marks::wait_for_locks(limit)
+        wait_for_locks(limit)
     }
 
     fn text(&self, text: &str) -> String {
-        table::literal(text)
+        PostgresDialect.literal(text)
     }
 
     fn create_ledger(&self, table: &str) -> String {
@@ -295,7 +297,7 @@ impl Server for Postgres {
              char(16) NOT NULL, note text, written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (load_key, \
              unit_key, \
              chunk)); COMMENT ON TABLE {table} IS {}",
-            table::literal(&ledger_version::mark())
+            PostgresDialect.literal(&ledger_version::mark())
         )
     }
 
@@ -308,8 +310,8 @@ impl Server for Postgres {
         let query = format!(
             "SELECT obj_description(c.oid, 'pg_class') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
              WHERE n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p')",
-            table::schema_of(&spec.table),
-            table::literal(name)
+            schema_of(&spec.table),
+            PostgresDialect.literal(name)
         );
         let row = session.query(&query).await?.into_iter().next();
         Ok(row.map(|row| row.into_iter().flatten().next().unwrap_or_default()))
@@ -335,9 +337,9 @@ impl Server for Postgres {
     ) -> Result<Vec<String>, Failure> {
         let query = format!(
             "SELECT tablename FROM pg_tables WHERE schemaname = {} AND left(tablename, {}) = {}",
-            table::schema_of(&spec.table),
+            schema_of(&spec.table),
             prefix.len(),
-            table::literal(prefix)
+            PostgresDialect.literal(prefix)
         );
         Ok(session.query(&query).await?.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
     }

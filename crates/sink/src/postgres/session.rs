@@ -7,9 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use millstream_core::{RejectKind, Result};
-use millstream_database::Place;
-use tokio::task::JoinHandle;
-use tokio_postgres::{Client, CopyInSink, SimpleQueryMessage};
+use millstream_database::{Place, TextRows, postgres};
+use tokio_postgres::CopyInSink;
 
 use super::{binary, message};
 use crate::database::group::Rows;
@@ -24,29 +23,16 @@ const PIECE: usize = 256 << 10;
 const STAY: &str = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('idle_session_timeout', \
                     'idle_in_transaction_session_timeout', 'statement_timeout', 'transaction_timeout')";
 
-/// A connection.
-pub(super) struct PostgresSession {
-    client: Client,
-    /// Moves the bytes of the connection; ends with it.
-    mover: JoinHandle<()>,
-    place: Place,
-}
-
-impl Drop for PostgresSession {
-    fn drop(&mut self) {
-        // What is under way is not waited for: the server rolls it back.
-        self.mover.abort();
-    }
-}
+/// A connection that loads.
+pub(super) struct PostgresSession(postgres::Session);
 
 /// Connects and logs in.
 pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<PostgresSession> {
-    let (client, mover) = millstream_database::postgres::connect(place, spec.connect_timeout).await?;
-    let mut session = PostgresSession { client, mover, place: place.clone() };
+    let mut session = PostgresSession(postgres::Session::open(place.clone(), spec.connect_timeout).await?);
     // Times have no zone but UTC; what the server only mentions need not be sent.
     let settings = format!(
         "SET TimeZone = 'UTC'; SET client_min_messages = 'warning'; SET datestyle = 'ISO'; {}",
-        super::marks::wait_for_locks(spec.lock_timeout.0)
+        postgres::wait_for_locks(spec.lock_timeout.0)
     );
     session.execute(&settings).await.map_err(Failure::into_error)?;
     session.query(STAY).await.map_err(Failure::into_error)?;
@@ -55,15 +41,11 @@ pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<Postgr
 
 impl PostgresSession {
     fn failure(&self, fault: &tokio_postgres::Error) -> Failure {
-        message::failure(&self.place, fault)
-    }
-
-    async fn simple(&mut self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Failure> {
-        self.client.simple_query(sql).await.map_err(|fault| self.failure(&fault))
+        message::failure(&self.0.place, fault)
     }
 
     async fn copy(&mut self, into: &Bulk, bytes: Bytes) -> Result<u64, tokio_postgres::Error> {
-        let sink: CopyInSink<Bytes> = self.client.copy_in(into.statement.as_str()).await?;
+        let sink: CopyInSink<Bytes> = self.0.client.copy_in(into.statement.as_str()).await?;
         let mut sink = pin!(sink);
         let (head, tail) = if into.binary { (binary::HEAD, binary::TAIL) } else { (&b""[..], &b""[..]) };
         let pieces = (0..bytes.len()).step_by(PIECE).map(|at| bytes.slice(at..bytes.len().min(at + PIECE)));
@@ -79,23 +61,11 @@ impl PostgresSession {
 #[async_trait]
 impl Session for PostgresSession {
     async fn execute(&mut self, sql: &str) -> Result<u64, Failure> {
-        let told = self.simple(sql).await?;
-        let counts = told.iter().filter_map(|message| match message {
-            SimpleQueryMessage::CommandComplete(count) => Some(*count),
-            _ => None,
-        });
-        Ok(counts.last().unwrap_or(0))
+        self.0.execute(sql).await.map_err(|fault| self.failure(&fault))
     }
 
-    async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Failure> {
-        let told = self.simple(sql).await?;
-        let rows = told.into_iter().filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => {
-                Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
-            }
-            _ => None,
-        });
-        Ok(rows.collect())
+    async fn query(&mut self, sql: &str) -> Result<TextRows, Failure> {
+        self.0.query(sql).await.map_err(|fault| self.failure(&fault))
     }
 
     async fn bulk(&mut self, into: &Bulk, rows: &Rows, range: Range<usize>) -> Result<(), Failure> {

@@ -1,133 +1,18 @@
-//! PostgreSQL's tables: which type a column gets, what an existing table is like, and the statements of a load. It owns
-//! SQL text, and rows as text where `COPY` needs that; connections and values are others'.
-//!
-//! What an Arrow type becomes:
-//!
-//! | rows | column | value |
-//! |---|---|---|
-//! | bool | `boolean` | |
-//! | int8, int16, uint8 | `smallint` | |
-//! | int32, uint16 | `integer` | |
-//! | int64, uint32 | `bigint` | |
-//! | uint64 | `numeric(20,0)` | exact |
-//! | float32, float16 | `real` | |
-//! | float64 | `double precision` | |
-//! | decimal | `numeric(p,s)` | exact |
-//! | text | `text` | a NUL byte is an error |
-//! | binary | `bytea` | |
-//! | date | `date` | |
-//! | time | `time` | nanoseconds are an error |
-//! | timestamp without a zone | `timestamp` | nanoseconds are an error |
-//! | timestamp with a zone | `timestamptz` | nanoseconds are an error |
-//! | lists, structs, maps | `jsonb` | |
-//! | interval, duration | `text` | text |
+//! PostgreSQL's tables: what an existing one is like, the statements of a load, and rows as text where `COPY` needs
+//! that. Connections and values are others'.
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use millstream_core::Error;
+use millstream_database::family::Family;
+use millstream_database::postgres::{PostgresDialect, family, parts, schema_of};
+use millstream_database::{Dialect, quoted_list};
 
 use crate::database::cells::{Cells, Column};
 use crate::database::encode::RowForm;
 use crate::database::server::{ARRIVAL, Bulk, Failure, Index, Publish, Right, Session};
 use crate::database::spec::{DatabaseSpec, Mode, Order};
-use crate::database::table::{ColumnFacts, Family, TableFacts};
+use crate::database::table::{ColumnFacts, TableFacts};
 use crate::database::text::{self, Flavour, Reason};
-
-/// The most digits of a number that is declared with digits.
-const NUMERIC_DIGITS: u8 = 100;
-
-/// The column type for values of `data_type`.
-pub(super) fn column_type(data_type: &DataType) -> String {
-    match data_type {
-        DataType::Boolean => "boolean".to_owned(),
-        DataType::Int8 | DataType::Int16 | DataType::UInt8 => "smallint".to_owned(),
-        DataType::Int32 | DataType::UInt16 => "integer".to_owned(),
-        DataType::Int64 | DataType::UInt32 => "bigint".to_owned(),
-        DataType::UInt64 => "numeric(20,0)".to_owned(),
-        DataType::Float16 | DataType::Float32 => "real".to_owned(),
-        DataType::Float64 => "double precision".to_owned(),
-        DataType::Decimal32(digits, scale)
-        | DataType::Decimal64(digits, scale)
-        | DataType::Decimal128(digits, scale)
-        | DataType::Decimal256(digits, scale) => match u8::try_from(*scale) {
-            Ok(scale) if *digits <= NUMERIC_DIGITS && scale <= *digits => format!("numeric({digits},{scale})"),
-            _ => "numeric".to_owned(),
-        },
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
-            "bytea".to_owned()
-        }
-        DataType::Date32 | DataType::Date64 => "date".to_owned(),
-        DataType::Time32(_) | DataType::Time64(_) => "time without time zone".to_owned(),
-        DataType::Timestamp(_, None) => "timestamp without time zone".to_owned(),
-        DataType::Timestamp(_, Some(_)) => "timestamp with time zone".to_owned(),
-        DataType::Dictionary(_, values) => column_type(values),
-        DataType::RunEndEncoded(_, values) => column_type(values.data_type()),
-        nested if nested.is_nested() => "jsonb".to_owned(),
-        _ => "text".to_owned(),
-    }
-}
-
-/// What a column of a type, as `format_type` writes it, can hold.
-pub(super) fn family(declared: &str) -> Family {
-    let word = declared.split('(').next().unwrap_or_default();
-    let inside = declared.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
-    let numbers: Vec<i16> = inside
-        .map_or(vec![], |(inside, _)| inside.split(',').filter_map(|number| number.trim().parse().ok()).collect());
-    let digits = numbers.first().map_or(6, |digits| *digits as u8);
-    let integer = |bytes| Family::Integer { bytes, signed: true };
-    if declared.ends_with("[]") {
-        return Family::Other;
-    }
-    match word.trim() {
-        "boolean" => Family::Bool,
-        "smallint" => integer(2),
-        "integer" => integer(4),
-        "bigint" => integer(8),
-        "real" => Family::Float { bytes: 4 },
-        "double precision" => Family::Float { bytes: 8 },
-        "numeric" => Family::Decimal(match numbers[..] {
-            [precision, scale] => Some((precision.unsigned_abs(), scale)),
-            _ => None,
-        }),
-        "text" | "character varying" | "character" => Family::Text,
-        "bytea" => Family::Bytes,
-        "date" => Family::Date,
-        "json" => Family::Json { binary: false },
-        "jsonb" => Family::Json { binary: true },
-        "uuid" => Family::Uuid,
-        "time" | "time without time zone" if !declared.contains("with time zone") => Family::Time { digits },
-        "timestamp" | "timestamp without time zone" | "timestamp with time zone" => {
-            Family::Timestamp { zoned: declared.contains("with time zone"), digits }
-        }
-        _ => Family::Other,
-    }
-}
-
-/// A name as SQL text.
-pub(super) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// A text as SQL text.
-pub(super) fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
-}
-
-fn quoted_list(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
-    names.into_iter().map(|name| quoted(name.as_ref())).collect::<Vec<_>>().join(", ")
-}
-
-/// The schema and the name in `schema.table`.
-pub(super) fn parts(table: &str) -> (Option<&str>, &str) {
-    match table.split_once('.') {
-        Some((schema, name)) if !schema.is_empty() && !name.is_empty() => (Some(schema), name),
-        _ => (None, table),
-    }
-}
-
-/// The schema's name as SQL text: the one that is named, or the first of the search path, where tables are made.
-pub(super) fn schema_of(table: &str) -> String {
-    parts(table).0.map_or("current_schema()".to_owned(), literal)
-}
 
 /// The name of a table's primary key.
 pub(super) fn key_name(table: &str) -> String {
@@ -137,18 +22,25 @@ pub(super) fn key_name(table: &str) -> String {
 /// The statement that makes a table.
 pub(super) fn create_statement(table: &str, spec: &DatabaseSpec, schema: &SchemaRef) -> String {
     let columns = schema.fields().iter();
-    let mut lines: Vec<String> =
-        columns.map(|field| format!("  {} {}", quoted(field.name()), column_type(field.data_type()))).collect();
+    let mut lines: Vec<String> = columns
+        .map(|field| {
+            format!(
+                "  {} {}",
+                PostgresDialect.quoted(field.name()),
+                PostgresDialect.column_type(field.data_type(), false)
+            )
+        })
+        .collect();
     if !spec.key.is_empty() && !spec.defer_key {
         // The server finds a name that is free: the one of its own making may be that of a table which was renamed.
-        lines.push(format!("  PRIMARY KEY ({})", quoted_list(&spec.key)));
+        lines.push(format!("  PRIMARY KEY ({})", quoted_list(&PostgresDialect, &spec.key)));
     }
     format!("CREATE TABLE {table} (\n{}\n)", lines.join(",\n"))
 }
 
 /// The statement that gives a table its key.
 pub(super) fn key_statement(table: &str, spec: &DatabaseSpec) -> String {
-    format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", quoted_list(&spec.key))
+    format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", quoted_list(&PostgresDialect, &spec.key))
 }
 
 /// The statement that gives the key of a new table the name that it would have had, unless that is another's: of a
@@ -157,8 +49,8 @@ pub(super) fn rename_key(key: &str, name: &str, beside: &str) -> String {
     format!(
         "DO $millstream$ BEGIN IF to_regclass({}) IS NULL THEN ALTER INDEX IF EXISTS {key} RENAME TO {}; END IF; END \
          $millstream$",
-        literal(beside),
-        quoted(name)
+        PostgresDialect.literal(beside),
+        PostgresDialect.quoted(name)
     )
 }
 
@@ -171,14 +63,16 @@ pub(super) fn staging_statements(
     arrival: bool,
     facts: Option<&TableFacts>,
 ) -> Vec<String> {
-    let arrival = if arrival { format!(", 0::bigint AS {}", quoted(ARRIVAL)) } else { String::new() };
-    let make =
-        format!("CREATE UNLOGGED TABLE {table} AS SELECT {}{arrival} FROM {target} WITH NO DATA", quoted_list(columns));
+    let arrival = if arrival { format!(", 0::bigint AS {}", PostgresDialect.quoted(ARRIVAL)) } else { String::new() };
+    let make = format!(
+        "CREATE UNLOGGED TABLE {table} AS SELECT {}{arrival} FROM {target} WITH NO DATA",
+        quoted_list(&PostgresDialect, columns)
+    );
     let required: Vec<String> = facts
         .iter()
         .flat_map(|facts| &facts.columns)
         .filter(|column| !column.nullable && columns.contains(&column.name))
-        .map(|column| format!("ALTER COLUMN {} SET NOT NULL", quoted(&column.name)))
+        .map(|column| format!("ALTER COLUMN {} SET NOT NULL", PostgresDialect.quoted(&column.name)))
         .collect();
     // A null is then told with its row.
     let require = (!required.is_empty()).then(|| format!("ALTER TABLE {table} {}", required.join(", ")));
@@ -192,7 +86,7 @@ pub(super) async fn describe(session: &mut dyn Session, table: &str) -> Result<O
         "SELECT c.oid, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE \
          n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'i')",
         schema_of(table),
-        literal(name)
+        PostgresDialect.literal(name)
     );
     let Some(row) = session.query(&query).await?.into_iter().next() else {
         return place_for(session, table).await.map(|()| None);
@@ -233,17 +127,17 @@ pub(super) async fn missing_rights(
             Right::Update(columns) => ("UPDATE", columns.as_slice()),
             Right::Empty { truncates } => (if *truncates { "TRUNCATE" } else { "DELETE" }, &[][..]),
         };
-        let of_table = format!("has_table_privilege({}::regclass, '{word}')", literal(table));
+        let of_table = format!("has_table_privilege({}::regclass, '{word}')", PostgresDialect.literal(table));
         let query = match right {
             Right::Empty { .. } => format!("SELECT '' WHERE NOT {of_table}"),
             _ => {
-                let names: Vec<String> = columns.iter().map(|name| literal(name)).collect();
+                let names: Vec<String> = columns.iter().map(|name| PostgresDialect.literal(name)).collect();
                 format!(
                     "SELECT name FROM unnest(ARRAY[{}]::text[]) name WHERE NOT has_column_privilege({}::regclass, \
                      name, \
                      '{word}')",
                     names.join(", "),
-                    literal(table)
+                    PostgresDialect.literal(table)
                 )
             }
         };
@@ -273,7 +167,7 @@ async fn place_for(session: &mut dyn Session, table: &str) -> Result<(), Failure
             .cause(format!("permission denied for schema {schema}"))
             .hint(format!("load into a table that is there; or GRANT CREATE ON SCHEMA {schema} TO the user")),
         (Some(schema), None, _) => Error::refused(format!("there is no schema {schema} for the table {table}"))
-            .hint(format!("check its name; or CREATE SCHEMA {}", quoted(schema))),
+            .hint(format!("check its name; or CREATE SCHEMA {}", PostgresDialect.quoted(schema))),
         (None, None, _) => Error::refused(format!("there is no schema for the table {table}"))
             .cause("the search path of the user names none that is there")
             .hint("name one: `table: schema.name`"),
@@ -306,7 +200,7 @@ pub(super) async fn indexes(session: &mut dyn Session, table: &str) -> Result<Ve
          AND obj_description(x.oid, 'pg_class') IS NULL AND NOT EXISTS (SELECT 1 FROM pg_inherits h WHERE h.inhrelid = \
          x.oid) ORDER BY 1",
         schema_of(table),
-        literal(parts(table).1)
+        PostgresDialect.literal(parts(table).1)
     );
     let rows = session.query(&query).await?.into_iter();
     let index = |row: Vec<Option<String>>| {
@@ -398,11 +292,11 @@ pub(super) fn publish(
     columns: &[String],
     facts: Option<&TableFacts>,
 ) -> Vec<String> {
-    let all = quoted_list(columns);
+    let all = quoted_list(&PostgresDialect, columns);
     let insert = format!("INSERT INTO {into} ({all})");
     let changed = columns.iter().filter(|name| !spec.is_key(name));
-    let sets: Vec<String> = changed.map(|name| format!("{0} = EXCLUDED.{0}", quoted(name))).collect();
-    let keys = quoted_list(columns.iter().filter(|name| spec.is_key(name)));
+    let sets: Vec<String> = changed.map(|name| format!("{0} = EXCLUDED.{0}", PostgresDialect.quoted(name))).collect();
+    let keys = quoted_list(&PostgresDialect, columns.iter().filter(|name| spec.is_key(name)));
     let one = || format!("SELECT DISTINCT ON ({keys}) {all} FROM {from} ORDER BY {keys}, {}", order(spec));
     match how {
         Publish::Add => vec![format!("{insert} SELECT {all} FROM {from}")],
@@ -419,9 +313,10 @@ pub(super) fn publish(
 /// The declared order of rows with one key; nulls come last in either direction.
 fn order(spec: &DatabaseSpec) -> String {
     let direction = |descending| if descending { " DESC" } else { "" };
-    let ordered = |order: &Order| format!("{}{} NULLS LAST", quoted(&order.column), direction(order.descending));
+    let ordered =
+        |order: &Order| format!("{}{} NULLS LAST", PostgresDialect.quoted(&order.column), direction(order.descending));
     let mut order: Vec<String> = spec.order().iter().map(ordered).collect();
-    order.push(format!("{}{}", quoted(ARRIVAL), direction(spec.mode == Mode::Merge)));
+    order.push(format!("{}{}", PostgresDialect.quoted(ARRIVAL), direction(spec.mode == Mode::Merge)));
     order.join(", ")
 }
 

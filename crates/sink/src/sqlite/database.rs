@@ -19,11 +19,12 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use millstream_core::sink::{Refusals, Refused, RefusedRow, SHOWN_BAD_ROWS};
 use millstream_core::{Budget, Error, ErrorKind, RejectKind, Result, Step};
-use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
+use millstream_database::Dialect;
+use millstream_database::sqlite::{self, Access, LockWait, SqliteDialect};
+use rusqlite::{Connection, ErrorCode, Statement};
 use tokio::sync::{mpsc, oneshot};
 
 use super::message::sqlite_error;
-use super::patience::Patience;
 use super::spec::SqliteSpec;
 use super::table::{self, Destination};
 use super::values::{Cell, Column, Reader, ReaderOptions};
@@ -152,13 +153,13 @@ pub(super) struct Database {
     failure: Arc<Mutex<Option<Error>>>,
     loads: Mutex<u64>,
     /// How the thread waits for locks. The limit is each load's own.
-    patience: Patience,
+    lock_wait: LockWait,
 }
 
 /// Nobody can ask the thread for anything any more, so it need not wait for anybody.
 impl Drop for Database {
     fn drop(&mut self) {
-        self.patience.give_up();
+        self.lock_wait.stop();
     }
 }
 
@@ -177,9 +178,9 @@ impl Database {
         }
         let (requests, inbox) = mpsc::channel(WAITING_BATCHES);
         let failure = Arc::new(Mutex::new(None));
-        let patience = Patience::new(Duration::ZERO);
+        let lock_wait = LockWait::new(Duration::ZERO);
         let worker = Worker {
-            patience: patience.clone(),
+            lock_wait: lock_wait.clone(),
             path: path.to_owned(),
             shown: path.display().to_string(),
             connection: None,
@@ -197,7 +198,7 @@ impl Database {
             .name("sqlite".to_owned())
             .spawn(move || worker.run(inbox))
             .map_err(|error| Error::io("cannot start the thread that writes to SQLite", &error))?;
-        let database = Arc::new(Database { requests, failure, loads: Mutex::new(0), patience });
+        let database = Arc::new(Database { requests, failure, loads: Mutex::new(0), lock_wait });
         open.insert(key, Arc::downgrade(&database));
         Ok(database)
     }
@@ -246,7 +247,7 @@ impl Database {
 
     /// Rolls the transaction back, for all loads of the run. If the thread waits for a lock, it stops.
     pub(super) async fn abort(&self) {
-        self.patience.give_up();
+        self.lock_wait.stop();
         let (reply, answer) = oneshot::channel();
         if self.send(Request::Abort { reply }).await.is_ok() {
             let _ = answer.await;
@@ -283,17 +284,6 @@ fn identity(path: &Path) -> PathBuf {
     }
 }
 
-/// Opens the database for writing.
-pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Connection::open_with_flags(plain(path), flags)
-}
-
-/// A path that SQLite cannot take for a URI, as it would `file:x.db`.
-pub(super) fn plain(path: &Path) -> PathBuf {
-    if path.is_absolute() { path.to_owned() } else { Path::new(".").join(path) }
-}
-
 /// How far the transaction is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -304,7 +294,7 @@ enum State {
 
 /// The thread's side.
 struct Worker {
-    patience: Patience,
+    lock_wait: LockWait,
     path: PathBuf,
     shown: String,
     connection: Option<Connection>,
@@ -361,7 +351,7 @@ impl Worker {
             return Err(Error::internal("rows came after the commit"));
         }
         work(self).map_err(|error| {
-            let error = if self.patience.is_given_up() { given_up() } else { error };
+            let error = if self.lock_wait.is_stopped() { given_up() } else { error };
             self.fail(error.clone());
             error
         })
@@ -411,7 +401,7 @@ impl Worker {
             self.loads.insert(load, loading);
             return Ok(true);
         }
-        run_actions(connection, &spec.before, "before", &self.patience)?;
+        run_actions(connection, &spec.before, "before", &self.lock_wait)?;
         let mut faults = table::schema_faults(spec, &loading.schema);
         faults.extend(table::table_faults(connection, &self.shown, spec, &loading.schema)?);
         if let Some(first) = faults.into_iter().next() {
@@ -419,7 +409,7 @@ impl Worker {
         }
         loading.foreign = table::foreign_keys(connection, spec).map_err(self.told("look into", spec))?;
         let exists = table::existing(connection, &self.shown, spec)?.is_some();
-        let name = table::quoted(&spec.table);
+        let name = SqliteDialect.quoted(&spec.table);
         let mut statements = Vec::new();
         match spec.mode {
             Mode::Replace if exists => statements.push(format!("DROP TABLE {name}")),
@@ -434,7 +424,7 @@ impl Worker {
         }
         if spec.defer_indexes && exists {
             for (name, create) in table::indexes(connection, spec).map_err(self.told("look into", spec))? {
-                statements.push(format!("DROP INDEX {}", table::quoted(&name)));
+                statements.push(format!("DROP INDEX {}", SqliteDialect.quoted(&name)));
                 loading.indexes.push(create);
             }
         }
@@ -454,12 +444,12 @@ impl Worker {
         for _ in 0..MOVED_TRIES {
             // Until we hold the lock, a run that gives up may remove the empty database, and the folder, it had made.
             self.make_folder()?;
-            let opened = open(&self.path);
+            let opened = sqlite::open(&self.path, Access::Write);
             let file = inode(&self.path);
             match opened {
                 Ok(mut connection) => {
-                    let patience = self.patience.with_limit(spec.busy_timeout.0);
-                    let begun = set_up(&mut connection, &patience, &self.budget);
+                    let lock_wait = self.lock_wait.with_limit(spec.busy_timeout.0);
+                    let begun = set_up(&mut connection, &lock_wait, &self.budget);
                     if file.is_some() && inode(&self.path) == file {
                         self.connection = Some(connection);
                         let cache = begun.map_err(self.told("write to", spec))?;
@@ -546,7 +536,7 @@ impl Worker {
                     built.map_err(|error| sqlite_error("write to", &self.shown, &loading.spec, &error))?;
                 }
                 if !loading.done_before {
-                    run_actions(connection, &loading.spec.after, "after", &self.patience)?;
+                    run_actions(connection, &loading.spec.after, "after", &self.lock_wait)?;
                 }
                 if let (Some(mark), false) = (&loading.mark, loading.done_before) {
                     let noted = super::ledger::mark_whole(connection, mark);
@@ -562,14 +552,14 @@ impl Worker {
             check_foreign_keys(connection, loading, &self.shown)?;
         }
         let Some(loading) = self.loads.get(&load) else { return Ok(()) };
-        let patience = self.patience.with_limit(loading.spec.busy_timeout.0);
+        let lock_wait = self.lock_wait.with_limit(loading.spec.busy_timeout.0);
         let start = Instant::now();
         let is_busy = |error: &rusqlite::Error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
         let flushed = loading.step.writing(|| {
             let mut tries = 0;
             loop {
                 match connection.cache_flush() {
-                    Err(error) if is_busy(&error) && patience.pause(start, tries) => tries += 1,
+                    Err(error) if is_busy(&error) && lock_wait.pause(start, tries) => tries += 1,
                     other => return other,
                 }
             }
@@ -610,16 +600,16 @@ pub(super) fn give_cache(connection: &Connection, budget: &Arc<Budget>) -> rusql
     let taken = if charge.set(wanted) { wanted } else { *CACHE_BYTES.start() };
     // The least is within what may always be held.
     let _ = charge.set(taken);
-    connection.pragma_update(None, "cache_size", -i64::try_from(taken / 1024).unwrap_or(2048))?;
+    sqlite::set_page_cache(connection, taken)?;
     Ok(charge)
 }
 
 /// Begins the transaction; the memory of the pages.
-fn set_up(connection: &mut Connection, patience: &Patience, budget: &Arc<Budget>) -> rusqlite::Result<Charge> {
-    patience.apply(connection)?;
+fn set_up(connection: &mut Connection, lock_wait: &LockWait, budget: &Arc<Budget>) -> rusqlite::Result<Charge> {
+    lock_wait.apply(connection)?;
     connection.set_prepared_statement_cache_capacity(64);
     // Without it, replacing a table would delete rows of others: see `table::foreign_keys`.
-    connection.pragma_update(None, "foreign_keys", false)?;
+    sqlite::enforce_foreign_keys(connection, false)?;
     let cache = give_cache(connection, budget)?;
     connection.execute_batch("BEGIN IMMEDIATE")?;
     // Pages that cannot be written out since somebody reads are kept; waiting for that would stop the load at each of
@@ -629,12 +619,12 @@ fn set_up(connection: &mut Connection, patience: &Patience, budget: &Arc<Budget>
 }
 
 /// Runs the user's own commands, and statements in the transaction that is open, which they may not end.
-fn run_actions(connection: &Connection, actions: &[Action], when: &str, patience: &Patience) -> Result<()> {
+fn run_actions(connection: &Connection, actions: &[Action], when: &str, lock_wait: &LockWait) -> Result<()> {
     for action in actions {
         let statement = match action {
             Action::Statement(statement) => statement,
             Action::Command(line) => {
-                line.run_blocking(when, || !patience.is_given_up())?;
+                line.run_blocking(when, || !lock_wait.is_stopped())?;
                 continue;
             }
         };

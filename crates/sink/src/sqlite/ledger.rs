@@ -16,11 +16,11 @@ use millstream_core::sink::{
     Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, Refused, WrittenChunks,
 };
 use millstream_core::{Budget, Error, Result, fail_point};
+use millstream_database::sqlite::{self, Access, LockWait};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
 use super::database::{self, Loading};
 use super::message::sqlite_error;
-use super::patience::Patience;
 use super::spec::SqliteSpec;
 use super::table;
 use crate::ledger_version;
@@ -58,7 +58,7 @@ struct Book {
     created_file: bool,
     created_folders: Mutex<Vec<PathBuf>>,
     /// How it waits for locks.
-    patience: Patience,
+    lock_wait: LockWait,
 }
 
 /// Opens the ledger of `load`. Blocks.
@@ -70,11 +70,11 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
     }
     let created_file = !path.exists();
     let told = |error| sqlite_error("write to", &shown, spec, &error);
-    let mut connection = database::open(path).map_err(told)?;
-    let patience = Patience::new(spec.busy_timeout.0);
-    patience.apply(&mut connection).map_err(told)?;
+    let mut connection = sqlite::open(path, Access::Write).map_err(told)?;
+    let lock_wait = LockWait::new(spec.busy_timeout.0);
+    lock_wait.apply(&mut connection).map_err(told)?;
     // Rows are only added, so nothing of other tables can be deleted.
-    connection.pragma_update(None, "foreign_keys", true).map_err(told)?;
+    sqlite::enforce_foreign_keys(&connection, true).map_err(told)?;
     let cache = database::give_cache(&connection, &context.budget).map_err(told)?;
     let entered = match look(&connection, spec, &shown, load, &context) {
         Ok(entered) => AtomicBool::new(entered),
@@ -98,7 +98,7 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
         ready: AtomicBool::new(false),
         created_file,
         created_folders: Mutex::new(created_folders),
-        patience,
+        lock_wait,
     })))
 }
 
@@ -205,8 +205,8 @@ pub(super) fn look_for_loads(path: &Path, spec: &SqliteSpec) -> Result<Vec<Known
         return Ok(Vec::new());
     }
     let told = |error| sqlite_error("read", &path.display().to_string(), spec, &error);
-    let mut connection = database::open(path).map_err(told)?;
-    Patience::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
+    let mut connection = sqlite::open(path, Access::Write).map_err(told)?;
+    LockWait::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
     check_version(&connection, spec, &path.display().to_string())?;
     known_loads(&connection).map_err(told)
 }
@@ -219,8 +219,8 @@ pub(super) fn unmark(path: &Path, spec: &SqliteSpec, mark: &str, unwritten: bool
         return Ok(());
     }
     let told = |error| sqlite_error("write to", &shown, spec, &error);
-    let mut connection = database::open(path).map_err(told)?;
-    Patience::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
+    let mut connection = sqlite::open(path, Access::Write).map_err(told)?;
+    LockWait::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
     check_version(&connection, spec, &shown)?;
     forget(&mut connection, &digest(mark), unwritten).map(drop).map_err(told)
 }
@@ -439,7 +439,7 @@ impl Ledger for SqliteLedger {
     }
 
     fn stop_waiting(&self) -> bool {
-        self.0.patience.give_up();
+        self.0.lock_wait.stop();
         true
     }
 

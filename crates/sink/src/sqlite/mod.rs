@@ -1,15 +1,13 @@
 //! The SQLite sink: rows into a table, in one transaction, so that nothing is seen of them before all are there.
 //!
 //! `table.rs` knows the table and writes the statements, `values.rs` turns Arrow values into SQLite's, `database.rs`
-//! holds the connection, `ledger.rs` loads chunk by chunk, `patience.rs` waits for locks, `message.rs` says what went
-//! wrong.
+//! holds the connection, `ledger.rs` loads chunk by chunk, `message.rs` says what went wrong.
 
 mod database;
 mod ledger;
 #[cfg(test)]
 mod ledger_tests;
 mod message;
-mod patience;
 mod spec;
 mod table;
 #[cfg(test)]
@@ -29,11 +27,11 @@ use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, SinkPart
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Budget, Error, Result, Step};
-use rusqlite::{Connection, OpenFlags};
+use millstream_database::Dialect;
+use millstream_database::sqlite::{self, Access, LockWait, SqliteDialect, path_of};
 use serde_json::Value;
 
 use self::database::{Database, Joined, Loading};
-use self::patience::Patience;
 pub use self::spec::SqliteSpec;
 use self::table::Destination;
 use crate::database::spec::Mode;
@@ -59,9 +57,7 @@ fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
 
 /// The path in `sqlite:out/x.db`; `sqlite:///x.db` is an absolute one.
 fn database_path(target: &str) -> Result<PathBuf, Fault> {
-    let rest = target.split_once(':').map_or(target, |(_, rest)| rest);
-    let path = rest.strip_prefix("//").unwrap_or(rest);
-    let what = match path {
+    let what = match path_of(target) {
         "" => "the target names no database",
         ":memory:" => "a database in memory would be gone with the run",
         folder if folder.ends_with('/') => "the target is a folder",
@@ -89,11 +85,11 @@ impl Sink for SqliteSink {
     }
 
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
-        let patience = Patience::new(self.spec.busy_timeout.0);
+        let lock_wait = LockWait::new(self.spec.busy_timeout.0);
         // Whoever is tired of waiting for a locked database drops this future: so the wait is on a thread of its own.
-        let _wanted = patience.until_dropped();
+        let _wanted = lock_wait.stop_on_drop();
         let sink = self.clone();
-        let looked = tokio::task::spawn_blocking(move || sink.faults(&schema, &patience)).await;
+        let looked = tokio::task::spawn_blocking(move || sink.faults(&schema, &lock_wait)).await;
         match looked {
             Ok(faults) if faults.is_empty() => Ok(()),
             Ok(faults) => Err(faults),
@@ -106,7 +102,7 @@ impl Sink for SqliteSink {
         match self.spec.mode {
             _ if table::is_gathered(&self.spec) => table::publish_statement(&self.spec, &schema),
             Mode::Append | Mode::Merge | Mode::Ignore => insert,
-            Mode::Truncate => format!("DELETE FROM {};\n{insert}", table::quoted(&self.spec.table)),
+            Mode::Truncate => format!("DELETE FROM {};\n{insert}", SqliteDialect.quoted(&self.spec.table)),
             Mode::Replace => table::create_statement(&self.spec, &schema),
         }
     }
@@ -161,10 +157,10 @@ impl Sink for SqliteSink {
 }
 
 impl SqliteSink {
-    fn faults(&self, schema: &SchemaRef, patience: &Patience) -> Vec<Error> {
+    fn faults(&self, schema: &SchemaRef, lock_wait: &LockWait) -> Vec<Error> {
         let mut faults = table::schema_faults(&self.spec, schema);
         faults.extend(schema.fields().iter().filter_map(values::type_fault));
-        match self.place_faults(schema, patience) {
+        match self.place_faults(schema, lock_wait) {
             Ok(more) => faults.extend(more),
             Err(error) => faults.push(error),
         }
@@ -176,13 +172,13 @@ impl SqliteSink {
             return Ok(true);
         }
         let shown = self.path.display().to_string();
-        let opened = database::open(&self.path);
+        let opened = sqlite::open(&self.path, Access::Write);
         let connection = opened.map_err(|error| message::sqlite_error("read", &shown, &self.spec, &error))?;
         Ok(table::existing(&connection, &shown, &self.spec)?.is_none())
     }
 
     /// What is wrong with the file and with the table in it.
-    fn place_faults(&self, schema: &SchemaRef, patience: &Patience) -> Result<Vec<Error>> {
+    fn place_faults(&self, schema: &SchemaRef, lock_wait: &LockWait) -> Result<Vec<Error>> {
         let shown = self.path.display().to_string();
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let Ok(metadata) = fs_err::metadata(&self.path) else { return Ok(folder_fault(folder).into_iter().collect()) };
@@ -201,13 +197,12 @@ impl SqliteSink {
         let mut journal = self.path.clone().into_os_string();
         journal.push("-journal");
         let access = match Path::new(&journal).exists() && faults.is_empty() {
-            true => OpenFlags::SQLITE_OPEN_READ_WRITE,
-            false => OpenFlags::SQLITE_OPEN_READ_ONLY,
+            true => Access::Recover,
+            false => Access::Read,
         };
-        let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let told = |error| message::sqlite_error("read", &shown, &self.spec, &error);
-        let mut connection = Connection::open_with_flags(database::plain(&self.path), flags).map_err(told)?;
-        patience.apply(&mut connection).map_err(told)?;
+        let mut connection = sqlite::open(&self.path, access).map_err(told)?;
+        lock_wait.apply(&mut connection).map_err(told)?;
         // Statements of `before` may make the table, or change it.
         if self.spec.before.is_empty() {
             faults.extend(table::table_faults(&connection, &shown, &self.spec, schema)?);

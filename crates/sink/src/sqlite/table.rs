@@ -1,25 +1,12 @@
-//! The table: what it is made like, how it compares with the rows, and the statements of a load. It owns names,
-//! types and SQL text; values and transactions are others'.
-//!
-//! What an Arrow type becomes:
-//!
-//! | rows | column | value |
-//! |---|---|---|
-//! | bool | `BOOLEAN` | 0 or 1 |
-//! | integers | `INTEGER` | integer; above 2⁶³−1 an error |
-//! | floats | `REAL` | real; NaN an error, since SQLite would make it NULL |
-//! | decimal, up to 15 digits | `NUMERIC` | number; exact, as SQLite keeps 15 digits |
-//! | decimal, more digits | `TEXT` | text; exact, but compared as text |
-//! | text | `TEXT` | text |
-//! | binary | `BLOB` | blob |
-//! | date, time, timestamp | `TEXT` | ISO 8601 with a space, as SQLite's own functions write it; with a zone in UTC |
-//! | interval, duration | `TEXT` | text |
-//! | lists, structs, maps | `TEXT` | JSON |
+//! The table: what it is made like, how it compares with the rows, and the statements of a load. Which types columns
+//! have is `millstream-database`'s; values and transactions are others'.
 
 use arrow::datatypes::{DataType, SchemaRef};
 use millstream_core::hint::did_you_mean;
 use millstream_core::types::type_name;
 use millstream_core::{Error, Result};
+use millstream_database::sqlite::{Affinity, NUMERIC_DIGITS, SqliteDialect, column_type, decimal_digits};
+use millstream_database::{Dialect, quoted_list};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::message::sqlite_error;
@@ -28,8 +15,6 @@ use crate::database::spec::{Mode, Order, SchemaChange};
 
 /// The most columns that SQLite allows as it is built.
 const MAX_COLUMNS: usize = 2_000;
-/// The most digits of a decimal that a `NUMERIC` column keeps.
-const NUMERIC_DIGITS: u8 = 15;
 /// The most variables in one statement.
 const MAX_VARIABLES: usize = 32_766;
 /// The most rows in one statement: beyond this, more rows gain nothing.
@@ -46,63 +31,24 @@ struct Column {
     generated: bool,
 }
 
-/// What SQLite makes of values on their way into a column, by its declared type: "Datatypes In SQLite", section 3.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Affinity {
-    /// Numbers become text.
-    Text,
-    /// Text that looks like a number becomes one.
-    Numeric,
-    /// The same, with whole numbers.
-    Integer,
-    /// The same, and whole numbers become floats.
-    Real,
-    /// Values stay what they are.
-    Blob,
-}
-
-impl Affinity {
-    fn of(declared: &str, is_strict: bool) -> Self {
-        let declared = declared.to_ascii_uppercase();
-        let has = |parts: &[&str]| parts.iter().any(|part| declared.contains(part));
-        match () {
-            () if has(&["INT"]) => Affinity::Integer,
-            () if has(&["CHAR", "CLOB", "TEXT"]) => Affinity::Text,
-            () if declared.is_empty() || has(&["BLOB"]) || (is_strict && declared == "ANY") => Affinity::Blob,
-            () if has(&["REAL", "FLOA", "DOUB"]) => Affinity::Real,
-            () => Affinity::Numeric,
+/// Why some values of a type would be others in the column.
+fn affinity_fault(affinity: Affinity, declared: &str, data_type: &DataType) -> Option<&'static str> {
+    let is_float = matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64);
+    let is_long_decimal = decimal_digits(data_type).is_some_and(|digits| digits > NUMERIC_DIGITS);
+    let is_text = matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    // Text goes into columns of other types that have no name in SQLite: dates, JSON.
+    let declared = declared.to_ascii_uppercase();
+    let is_number = affinity != Affinity::Numeric || declared.contains("NUM") || declared.contains("DEC");
+    match (affinity, data_type) {
+        (_, DataType::Dictionary(_, values)) => affinity_fault(affinity, &declared, values),
+        (Affinity::Text, _) if is_float => Some("SQLite would keep only the first digits of it"),
+        (Affinity::Real, DataType::Int64 | DataType::UInt64) => Some("a float holds whole numbers up to 2⁵³"),
+        (Affinity::Integer | Affinity::Real | Affinity::Numeric, _) if is_long_decimal => {
+            Some("a number holds 15 digits")
         }
-    }
-
-    /// Why some values of a type would be others in the column.
-    fn fault(self, declared: &str, data_type: &DataType) -> Option<&'static str> {
-        let is_float = matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64);
-        let is_long_decimal = decimal_digits(data_type).is_some_and(|digits| digits > NUMERIC_DIGITS);
-        let is_text = matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-        // Text goes into columns of other types that have no name in SQLite: dates, JSON.
-        let declared = declared.to_ascii_uppercase();
-        let is_number = self != Affinity::Numeric || declared.contains("NUM") || declared.contains("DEC");
-        match (self, data_type) {
-            (_, DataType::Dictionary(_, values)) => self.fault(&declared, values),
-            (Affinity::Text, _) if is_float => Some("SQLite would keep only the first digits of it"),
-            (Affinity::Real, DataType::Int64 | DataType::UInt64) => Some("a float holds whole numbers up to 2⁵³"),
-            (Affinity::Integer | Affinity::Real | Affinity::Numeric, _) if is_long_decimal => {
-                Some("a number holds 15 digits")
-            }
-            (Affinity::Integer | Affinity::Real | Affinity::Numeric, _) if is_text && is_number => {
-                Some("text that looks like a number would become one, without its zeros and signs")
-            }
-            _ => None,
+        (Affinity::Integer | Affinity::Real | Affinity::Numeric, _) if is_text && is_number => {
+            Some("text that looks like a number would become one, without its zeros and signs")
         }
-    }
-}
-
-fn decimal_digits(data_type: &DataType) -> Option<u8> {
-    match data_type {
-        DataType::Decimal32(digits, _)
-        | DataType::Decimal64(digits, _)
-        | DataType::Decimal128(digits, _)
-        | DataType::Decimal256(digits, _) => Some(*digits),
         _ => None,
     }
 }
@@ -120,29 +66,6 @@ pub(super) fn becomes_another(text: &str) -> bool {
     !is_whole && !is_short
 }
 
-/// The column type for values of `data_type`.
-pub(super) fn column_type(data_type: &DataType) -> &'static str {
-    match data_type {
-        DataType::Boolean => "BOOLEAN",
-        other if other.is_integer() => "INTEGER",
-        DataType::Float16 | DataType::Float32 | DataType::Float64 => "REAL",
-        decimal if decimal_digits(decimal).is_some_and(|digits| digits <= NUMERIC_DIGITS) => "NUMERIC",
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => "BLOB",
-        DataType::Dictionary(_, values) => column_type(values),
-        DataType::RunEndEncoded(_, values) => column_type(values.data_type()),
-        _ => "TEXT",
-    }
-}
-
-/// A name as SQL text.
-pub(super) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-fn quoted_list(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
-    names.into_iter().map(|name| quoted(name.as_ref())).collect::<Vec<_>>().join(", ")
-}
-
 /// The statement that makes the table.
 pub(super) fn create_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String {
     let mut lines: Vec<String> = schema
@@ -151,13 +74,13 @@ pub(super) fn create_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String 
         .map(|field| {
             // SQLite, alone among databases, would take NULL in a primary key.
             let required = if is_key(spec, field.name()) { " NOT NULL" } else { "" };
-            format!("  {} {}{required}", quoted(field.name()), column_type(field.data_type()))
+            format!("  {} {}{required}", SqliteDialect.quoted(field.name()), column_type(field.data_type()))
         })
         .collect();
     if !spec.key.is_empty() {
-        lines.push(format!("  PRIMARY KEY ({})", quoted_list(&spec.key)));
+        lines.push(format!("  PRIMARY KEY ({})", quoted_list(&SqliteDialect, &spec.key)));
     }
-    format!("CREATE TABLE {} (\n{}\n)", quoted(&spec.table), lines.join(",\n"))
+    format!("CREATE TABLE {} (\n{}\n)", SqliteDialect.quoted(&spec.table), lines.join(",\n"))
 }
 
 /// How many rows one statement inserts.
@@ -189,7 +112,7 @@ pub(super) fn insert_statement(spec: &SqliteSpec, schema: &SchemaRef, rows: usiz
     let count = schema.fields().len();
     let values = format!("({})", vec!["?"; count].join(", "));
     let values = vec![values.as_str(); rows].join(", ");
-    let (names, table) = (column_list(schema), quoted(&spec.table));
+    let (names, table) = (column_list(schema), SqliteDialect.quoted(&spec.table));
     match into {
         Destination::Gathering => format!("INSERT INTO {} ({names}) VALUES {values}", gathering(spec)),
         Destination::Trial => {
@@ -202,7 +125,7 @@ pub(super) fn insert_statement(spec: &SqliteSpec, schema: &SchemaRef, rows: usiz
 }
 
 fn column_list(schema: &SchemaRef) -> String {
-    quoted_list(schema.fields().iter().map(|field| field.name()))
+    quoted_list(&SqliteDialect, schema.fields().iter().map(|field| field.name()))
 }
 
 /// What becomes of a row whose key is there.
@@ -210,12 +133,12 @@ fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef) -> String {
     if !spec.mode.needs_key() {
         return String::new();
     }
-    let key = quoted_list(&spec.key);
+    let key = quoted_list(&SqliteDialect, &spec.key);
     if drops_rows(spec, schema) {
         return format!(" ON CONFLICT ({key}) DO NOTHING");
     }
     let changed = schema.fields().iter().map(|field| field.name()).filter(|name| !is_key(spec, name));
-    let changed: Vec<String> = changed.map(|name| format!("{0} = excluded.{0}", quoted(name))).collect();
+    let changed: Vec<String> = changed.map(|name| format!("{0} = excluded.{0}", SqliteDialect.quoted(name))).collect();
     format!(" ON CONFLICT ({key}) DO UPDATE SET {}", changed.join(", "))
 }
 
@@ -226,7 +149,7 @@ pub(super) fn is_gathered(spec: &SqliteSpec) -> bool {
 
 /// The table in which they are.
 pub(super) fn gathering(spec: &SqliteSpec) -> String {
-    quoted(&format!("_millstream_rows_{}", spec.table))
+    SqliteDialect.quoted(&format!("_millstream_rows_{}", spec.table))
 }
 
 /// The statements that make it, with the affinities of the table's columns.
@@ -234,7 +157,7 @@ pub(super) fn gathering_statements(spec: &SqliteSpec, schema: &SchemaRef) -> Vec
     let (name, columns) = (gathering(spec), column_list(schema));
     vec![
         format!("DROP TABLE IF EXISTS {name}"),
-        format!("CREATE TABLE {name} AS SELECT {columns} FROM {} WHERE false", quoted(&spec.table)),
+        format!("CREATE TABLE {name} AS SELECT {columns} FROM {} WHERE false", SqliteDialect.quoted(&spec.table)),
     ]
 }
 
@@ -243,7 +166,7 @@ pub(super) fn gathering_statements(spec: &SqliteSpec, schema: &SchemaRef) -> Vec
 pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String {
     let first_stays = spec.mode == Mode::Ignore;
     let ordered = |order: &Order| {
-        let (name, descending) = (quoted(&order.column), order.descending == first_stays);
+        let (name, descending) = (SqliteDialect.quoted(&order.column), order.descending == first_stays);
         // Nulls come last in the order that is declared.
         let nulls = if first_stays { "" } else { " DESC" };
         format!("{name} IS NULL{nulls}, {name}{}", if descending { " DESC" } else { "" })
@@ -252,7 +175,7 @@ pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String
     let names = column_list(schema);
     format!(
         "INSERT OR ABORT INTO {} ({names}) SELECT {names} FROM {} WHERE true ORDER BY {}, rowid{}",
-        quoted(&spec.table),
+        SqliteDialect.quoted(&spec.table),
         gathering(spec),
         order.join(", "),
         on_conflict(spec, schema)
@@ -272,8 +195,8 @@ pub(super) fn evolving(
     let is_missing = |name: &str| !columns.iter().any(|column| column.name.eq_ignore_ascii_case(name));
     let missing = schema.fields().iter().filter(|field| is_missing(field.name()));
     let add = missing.map(|field| {
-        let (name, kind) = (quoted(field.name()), column_type(field.data_type()));
-        format!("ALTER TABLE {} ADD COLUMN {name} {kind}", quoted(&spec.table))
+        let (name, kind) = (SqliteDialect.quoted(field.name()), column_type(field.data_type()));
+        format!("ALTER TABLE {} ADD COLUMN {name} {kind}", SqliteDialect.quoted(&spec.table))
     });
     Ok(add.collect())
 }
@@ -360,9 +283,9 @@ pub(super) fn table_faults(
                 .cause("rows are told from each other by a primary key or a unique index")
                 .hint(format!(
                     "CREATE UNIQUE INDEX {} ON {} ({})",
-                    quoted(&format!("{}_key", spec.table)),
-                    quoted(&spec.table),
-                    quoted_list(&spec.key)
+                    SqliteDialect.quoted(&format!("{}_key", spec.table)),
+                    SqliteDialect.quoted(&spec.table),
+                    quoted_list(&SqliteDialect, &spec.key)
                 )),
         );
     }
@@ -430,14 +353,16 @@ fn column_faults(columns: &[Column], place: &str, spec: &SqliteSpec, schema: &Sc
                     .column(name)
                     .hint("leave it out of the columns that are loaded"),
             ),
-            Some(column) => faults.extend(column.affinity.fault(&column.declared, field.data_type()).map(|why| {
-                let declared = if column.declared.is_empty() { "without a type" } else { &column.declared };
-                let have = type_name(field.data_type());
-                let what = format!("the column `{name}` of {place} is {declared}, and the rows have {have}: {why}");
-                Error::refused(what)
-                    .column(name)
-                    .hint("CAST it to the type of the column, or declare the column otherwise")
-            })),
+            Some(column) => {
+                faults.extend(affinity_fault(column.affinity, &column.declared, field.data_type()).map(|why| {
+                    let declared = if column.declared.is_empty() { "without a type" } else { &column.declared };
+                    let have = type_name(field.data_type());
+                    let what = format!("the column `{name}` of {place} is {declared}, and the rows have {have}: {why}");
+                    Error::refused(what)
+                        .column(name)
+                        .hint("CAST it to the type of the column, or declare the column otherwise")
+                }))
+            }
         }
     }
     for column in columns.iter().filter(|column| column.required) {

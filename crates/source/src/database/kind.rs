@@ -5,17 +5,18 @@ use std::fmt::Debug;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use millstream_core::Result;
 use millstream_core::format::{ParseRequest, Rows};
 use millstream_core::source::SourceContext;
-use millstream_core::{Error, Result};
+use millstream_database::Dialect;
 
 use super::query::Query;
 
 /// A kind of database.
 #[async_trait]
 pub(super) trait Database: Debug + Send + Sync {
-    /// `mysql`, `postgres`, `sqlite`.
-    fn name(&self) -> &'static str;
+    /// How it writes SQL.
+    fn dialect(&self) -> &'static dyn Dialect;
 
     /// The most parts that are read at once.
     fn connections(&self) -> usize;
@@ -41,16 +42,10 @@ pub(super) trait Database: Debug + Send + Sync {
     fn done(&self) {}
 }
 
-/// Runs `work` where waiting is done. It ends when nobody waits for it any more.
-pub(super) async fn waiting<T: Send + 'static>(
+/// Runs `work`, which reads a database, on the runtime of the network.
+pub(super) async fn on_io<T: Send + 'static>(
     io: &tokio::runtime::Handle,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    let mut task = tokio::task::JoinSet::new();
-    task.spawn_on(work, io);
-    match task.join_next().await {
-        Some(Ok(done)) => done,
-        Some(Err(cause)) => Err(Error::internal("reading a database broke off").cause(cause)),
-        None => Err(Error::internal("reading a database was lost")),
-    }
+    millstream_database::on_io(io, "reading a database", work).await
 }

@@ -6,7 +6,7 @@
 //! ```
 //! `kind.rs` is what the kinds of databases have in common, `query.rs` what is read as SQL, `parts.rs` cuts the key,
 //! `rows.rs` gathers values into batches, `postgres.rs`, `mysql.rs` and `sqlite.rs` are the kinds of databases. Where a
-//! server is and who logs in is `millstream-database`'s.
+//! server is, who logs in, and how SQL is written is `millstream-database`'s.
 
 mod kind;
 mod mysql;
@@ -36,7 +36,7 @@ use millstream_core::spec::{Fault, SpecInfo};
 use millstream_core::{ByteStream, Error, Result, Unit};
 use serde_json::Value;
 
-use self::kind::{Database, waiting};
+use self::kind::{Database, on_io};
 use self::query::Query;
 use self::spec::{MysqlRead, PostgresRead, SqliteRead};
 
@@ -102,7 +102,7 @@ struct DatabaseSource {
 impl DatabaseSource {
     fn query(&self) -> Result<Query> {
         self.query.clone().ok_or_else(|| {
-            let name = self.database.name();
+            let name = self.database.dialect().name();
             Error::job("neither a table nor a query is named")
                 .hint(format!("add `{name}: {{table: NAME}}` or `{name}: {{query: SELECT …}}` to the source"))
         })
@@ -120,7 +120,7 @@ fn parted(unit: &Unit) -> (&str, Option<&str>) {
 #[async_trait]
 impl Source for DatabaseSource {
     fn name(&self) -> &'static str {
-        self.database.name()
+        self.database.dialect().name()
     }
 
     fn connections(&self) -> usize {
@@ -133,7 +133,7 @@ impl Source for DatabaseSource {
         let listed = async move {
             let query = query?;
             let looking = url.clone();
-            let parts = waiting(&io, async move { database.parts(&looking, &query).await }).await?;
+            let parts = on_io(&io, async move { database.parts(&looking, &query).await }).await?;
             let whole = parts.is_empty().then(|| Unit::new(url.clone()));
             let parts = parts.into_iter().map(move |part| Unit::new(format!("{url}{PART}{part}")));
             Ok(futures::stream::iter(whole.into_iter().chain(parts).map(Ok)))
@@ -164,7 +164,7 @@ impl Source for DatabaseSource {
 impl RowSource for DatabaseSource {
     async fn columns(&self, context: &SourceContext, pattern: &str) -> Result<SchemaRef> {
         let (query, database, url) = (self.query()?, Arc::clone(&self.database), pattern.to_owned());
-        waiting(&context.io, async move { database.columns(&url, &query).await }).await
+        on_io(&context.io, async move { database.columns(&url, &query).await }).await
     }
 
     fn read(&self, context: &SourceContext, unit: &Unit, request: &ParseRequest) -> BoxStream<'static, Result<Rows>> {

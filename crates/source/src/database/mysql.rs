@@ -15,14 +15,14 @@ use futures::stream::BoxStream;
 use millstream_core::format::{ParseRequest, Rows, TEXT};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
-use millstream_database::Place;
-use millstream_database::mysql::{PORT, connect, lost};
+use millstream_database::mysql::{MysqlDialect, PORT, Session, ends_connection};
+use millstream_database::{Dialect, Place};
 use mysql_async::consts::{ColumnFlags, ColumnType};
 use mysql_async::prelude::Queryable;
-use mysql_async::{Column, Conn, Params, Row, Value};
+use mysql_async::{Column, Params, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::kind::{Database, waiting};
+use super::kind::{Database, on_io};
 use super::parts::{self, Key, Keys};
 use super::postgres::place_error;
 use super::query::{Query, list};
@@ -40,17 +40,8 @@ const SETTINGS: [&str; 2] = [
 /// Begins a snapshot.
 const BEGIN: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 
-/// Numbers of errors that end the connection.
-const GONE: [u16; 4] = [1053, 1927, 3169, 4031];
-
 /// The number of the character set that means bytes.
 const BYTES: u16 = 63;
-
-/// A connection, and where to.
-struct Session {
-    connection: Conn,
-    place: Place,
-}
 
 /// Connections that see the data as of one moment.
 struct View {
@@ -82,106 +73,93 @@ impl Mysql {
 
 async fn open(spec: &ServerRead, url: &str) -> Result<Session> {
     let place = Place::parse(url, &spec.access(), PORT).map_err(|fault| place_error(&fault))?;
-    let connection = connect(&place, spec.connect_timeout).await?;
-    let mut session = Session { connection, place };
+    let mut session = Session::open(place, spec.connect_timeout).await?;
     for setting in SETTINGS {
-        session.run(setting).await?;
+        run(&mut session, setting).await?;
     }
     Ok(session)
 }
 
-impl Session {
-    async fn run(&mut self, sql: &str) -> Result<()> {
-        let done = self.connection.query_drop(sql).await;
-        done.map_err(|fault| self.fault(fault))
-    }
+async fn run(session: &mut Session, sql: &str) -> Result<()> {
+    session.execute(sql).await.map(drop).map_err(|fault| told(&session.place, fault))
+}
 
-    /// The values of a query's first row, as text.
-    async fn first(&mut self, sql: &str) -> Result<Vec<Option<String>>> {
-        let row: Option<Row> = self.connection.query_first(sql).await.map_err(|fault| self.fault(fault))?;
-        let text = |value| match value {
-            Value::NULL => None,
-            Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-            other => Some(other.as_sql(true)),
-        };
-        Ok(row.map(|row| row.unwrap().into_iter().map(text).collect()).unwrap_or_default())
-    }
+/// The values of a query's first row, as text.
+async fn first(session: &mut Session, sql: &str) -> Result<Vec<Option<String>>> {
+    let rows = session.query(sql).await.map_err(|fault| told(&session.place, fault))?;
+    Ok(rows.into_iter().next().unwrap_or_default())
+}
 
-    async fn columns(&mut self, sql: &str) -> Result<Vec<Column>> {
-        let prepared = self.connection.prep(sql).await.map_err(|fault| self.fault(fault))?;
-        let columns = prepared.columns().to_vec();
-        self.connection.close(prepared).await.map_err(|fault| self.fault(fault))?;
-        Ok(columns)
-    }
+async fn columns(session: &mut Session, sql: &str) -> Result<Vec<Column>> {
+    let prepared = session.connection.prep(sql).await.map_err(|fault| told(&session.place, fault))?;
+    let columns = prepared.columns().to_vec();
+    session.connection.close(prepared).await.map_err(|fault| told(&session.place, fault))?;
+    Ok(columns)
+}
 
-    fn fault(&self, fault: mysql_async::Error) -> Error {
-        told(&self.place, fault)
-    }
-
-    /// Locks what `query` reads, so that nobody writes; `false` if the user may not, or others hold it.
-    async fn lock(&mut self, query: &Query) -> bool {
-        let statement = match query.table() {
-            Some(table) => format!("LOCK TABLES {} READ", quoted(table)),
-            None => "FLUSH TABLES WITH READ LOCK".to_owned(),
-        };
-        self.connection.query_drop(statement).await.is_ok()
-    }
+/// Locks what `query` reads, so that nobody writes; `false` if the user may not, or others hold it.
+async fn lock(session: &mut Session, query: &Query) -> bool {
+    let statement = match query.table() {
+        Some(table) => format!("LOCK TABLES {} READ", MysqlDialect.table(table)),
+        None => "FLUSH TABLES WITH READ LOCK".to_owned(),
+    };
+    session.execute(&statement).await.is_ok()
 }
 
 #[async_trait]
 impl Keys for Session {
     async fn primary_key(&mut self, table: &str) -> Result<Option<String>> {
-        let table = table.replace('\\', "\\\\").replace('\'', "''");
         let statement = format!(
             "SELECT COUNT(*), MAX(column_name) FROM information_schema.key_column_usage \
-             WHERE table_schema = DATABASE() AND table_name = '{table}' AND constraint_name = 'PRIMARY'"
+             WHERE table_schema = DATABASE() AND table_name = {} AND constraint_name = 'PRIMARY'",
+            MysqlDialect.literal(table)
         );
-        let told = self.first(&statement).await?;
+        let told = first(self, &statement).await?;
         let one = told.first().and_then(Option::as_deref) == Some("1");
         Ok(told.into_iter().nth(1).flatten().filter(|_| one))
     }
 
     async fn key(&mut self, query: &Query, name: &str) -> Result<Option<Key>> {
-        let columns = self.columns(&query.statement(&quoted(name), None, quoted)).await?;
+        let columns = columns(self, &query.statement(&MysqlDialect.quoted(name), None, &MysqlDialect)).await?;
         Ok(columns.first().and_then(key))
     }
 
     async fn ends(&mut self, query: &Query, name: &str, _: Key) -> Result<Option<(String, String)>> {
-        let column = quoted(name);
-        let ends = self.first(&query.statement(&format!("MIN({column}), MAX({column})"), None, quoted)).await?;
-        let mut ends = ends.into_iter();
+        let column = MysqlDialect.quoted(name);
+        let ends = query.statement(&format!("MIN({column}), MAX({column})"), None, &MysqlDialect);
+        let mut ends = first(self, &ends).await?.into_iter();
         Ok(ends.next().flatten().zip(ends.next().flatten()))
     }
 
-    fn quoted(&self, name: &str) -> String {
-        quoted(name)
+    fn dialect(&self) -> &'static dyn Dialect {
+        &MysqlDialect
     }
 }
 
 /// So many connections with one view of the data; `None` if nothing can be locked.
 async fn view(spec: &ServerRead, url: &str, query: &Query, mut first: Session) -> Result<Option<View>> {
-    if !first.lock(query).await {
+    if !lock(&mut first, query).await {
         return Ok(None);
     }
     let mut sessions = Vec::new();
     let begun = async {
         for _ in 0..spec.connections {
             let mut session = open(spec, url).await?;
-            session.run(BEGIN).await?;
+            run(&mut session, BEGIN).await?;
             sessions.push(session);
         }
         Ok(())
     };
     let begun: Result<()> = begun.await;
-    first.run("UNLOCK TABLES").await?;
+    run(&mut first, "UNLOCK TABLES").await?;
     begun?;
     Ok(Some(View { permits: Arc::new(Semaphore::new(sessions.len())), idle: Mutex::new(sessions) }))
 }
 
 #[async_trait]
 impl Database for Mysql {
-    fn name(&self) -> &'static str {
-        "mysql"
+    fn dialect(&self) -> &'static dyn Dialect {
+        &MysqlDialect
     }
 
     fn connections(&self) -> usize {
@@ -190,7 +168,7 @@ impl Database for Mysql {
 
     async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef> {
         let mut session = open(&self.spec, url).await?;
-        let columns = session.columns(&query.statement("*", None, quoted)).await?;
+        let columns = columns(&mut session, &query.statement("*", None, &MysqlDialect)).await?;
         let field = |column: &Column| Field::new(column.name_str(), data_type(column), true);
         let columns: Vec<Field> = columns.iter().map(field).collect();
         parts::check(&mut session, &self.spec, query, &columns).await?;
@@ -226,12 +204,12 @@ impl Database for Mysql {
         request: &ParseRequest,
     ) -> BoxStream<'static, Result<Rows>> {
         let schema = request.output_schema();
-        let columns = schema.fields().iter().map(|field| quoted(field.name()));
-        let statement = query.statement(&list(columns), condition, quoted);
+        let columns = schema.fields().iter().map(|field| MysqlDialect.quoted(field.name()));
+        let statement = query.statement(&list(columns), condition, &MysqlDialect);
         let view = self.view(url);
         let (spec, url, io, request) = (self.spec.clone(), url.to_owned(), context.io.clone(), request.clone());
         async_stream::try_stream! {
-            let mut lent = waiting(&io, Lent::new(view, spec, url)).await?;
+            let mut lent = on_io(&io, Lent::new(view, spec, url)).await?;
             let mut rows = Gathering::new(&request)?;
             let columns = request.projection.len();
             let session = lent.session()?;
@@ -259,7 +237,7 @@ impl Database for Mysql {
 /// What the server says, or that it is gone.
 fn told(place: &Place, fault: mysql_async::Error) -> Error {
     match fault {
-        mysql_async::Error::Server(told) if !GONE.contains(&told.code) => {
+        mysql_async::Error::Server(told) if !ends_connection(told.code) => {
             let error = Error::refused(format!("{} refuses the query", place.shown)).cause(told.message);
             match told.code {
                 1146 => error.hint("check the table's name, and the database in the URL"),
@@ -267,7 +245,7 @@ fn told(place: &Place, fault: mysql_async::Error) -> Error {
                 _ => error.hint("try the query by the server's own client"),
             }
         }
-        other => lost(place, other.to_string()),
+        other => place.lost(other.to_string()),
     }
 }
 
@@ -284,7 +262,7 @@ impl Lent {
     async fn new(view: Option<Arc<View>>, spec: ServerRead, url: String) -> Result<Self> {
         let Some(view) = view else {
             let mut session = open(&spec, &url).await?;
-            session.run(BEGIN).await?;
+            run(&mut session, BEGIN).await?;
             return Ok(Lent { session: Some(session), view: None, _permit: None });
         };
         let gone = || {
@@ -406,10 +384,6 @@ fn key(column: &Column) -> Option<Key> {
         number if number.is_numeric() && column.column_type() != ColumnType::MYSQL_TYPE_BIT => Some(Key::Number),
         _ => None,
     }
-}
-
-fn quoted(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
 }
 
 #[cfg(test)]

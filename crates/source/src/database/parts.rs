@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use chrono::NaiveDateTime;
 use millstream_core::hint::did_you_mean;
 use millstream_core::{Error, Result};
+use millstream_database::Dialect;
 
 use super::query::Query;
 use super::spec::ServerRead;
@@ -61,8 +62,8 @@ pub(super) trait Keys: Send {
     /// The least and the greatest value of a column, as text; nothing if there is none.
     async fn ends(&mut self, query: &Query, name: &str, key: Key) -> Result<Option<(String, String)>>;
 
-    /// A column's name as SQL text.
-    fn quoted(&self, name: &str) -> String;
+    /// How the database writes SQL.
+    fn dialect(&self) -> &'static dyn Dialect;
 }
 
 /// Refuses a `split_by` that is none of `columns`, or cannot be cut.
@@ -99,7 +100,7 @@ pub(super) async fn of_query(session: &mut impl Keys, spec: &ServerRead, query: 
         };
     };
     let Some((least, greatest)) = session.ends(query, &name, key).await? else { return Ok(None) };
-    Ok(Some(conditions(&session.quoted(&name), key, &least, &greatest, spec.connections)))
+    Ok(Some(conditions(&session.dialect().quoted(&name), key, &least, &greatest, spec.connections)))
 }
 
 /// The conditions by which the rows are cut into parts, from the key's least and greatest value. All rows meet exactly

@@ -16,13 +16,12 @@ use futures::stream::BoxStream;
 use millstream_core::format::{ParseRequest, Rows, TEXT};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
-use millstream_database::Place;
-use millstream_database::postgres::{PORT, connect, lost, whole};
-use tokio::task::JoinHandle;
+use millstream_database::postgres::{PORT, PostgresDialect, Session, whole};
+use millstream_database::{Dialect, Place, TextRows};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Column, CopyOutStream, SimpleQueryMessage};
+use tokio_postgres::{Column, CopyOutStream};
 
-use super::kind::{Database, waiting};
+use super::kind::{Database, on_io};
 use super::parts::{self, Key, Keys};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering};
@@ -36,19 +35,6 @@ const EPOCH_DAYS: i32 = 10_957;
 
 /// The same in microseconds.
 const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
-
-/// A connection that ends with this.
-struct Session {
-    client: Client,
-    mover: JoinHandle<()>,
-    place: Place,
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.mover.abort();
-    }
-}
 
 /// A snapshot, and the connection that holds it.
 struct Snapshot {
@@ -76,8 +62,7 @@ impl Postgres {
 
 async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Session> {
     let place = Place::parse(url, &spec.access(), PORT).map_err(|fault| place_error(&fault))?;
-    let (client, mover) = connect(&place, spec.connect_timeout).await?;
-    let session = Session { client, mover, place };
+    let session = Session::open(place, spec.connect_timeout).await?;
     let take = snapshot.map(|name| format!("; SET TRANSACTION SNAPSHOT '{name}'")).unwrap_or_default();
     // Whatever limits there are for other people's statements (older servers do not know all of them), but for a lock
     // that this job itself may hold.
@@ -86,9 +71,9 @@ async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Se
                     '0', false) FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout', \
                     'statement_timeout', \
                     'transaction_timeout')";
-    session.query(settings).await?;
+    rows(&session, settings).await?;
     let begin = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{take}");
-    session.query(&begin).await?;
+    rows(&session, &begin).await?;
     Ok(session)
 }
 
@@ -98,50 +83,42 @@ pub(super) fn place_error(fault: &millstream_core::spec::Fault) -> Error {
     fault.hint.iter().fold(error, |error, hint| error.hint(hint.clone()))
 }
 
-impl Session {
-    /// The rows of statements, as text.
-    async fn query(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
-        let told = self.client.simple_query(sql).await.map_err(|fault| self.fault(&fault))?;
-        let rows = told.into_iter().filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => {
-                Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
-            }
-            _ => None,
-        });
-        Ok(rows.collect())
-    }
+/// The rows of statements, as text.
+async fn rows(session: &Session, sql: &str) -> Result<TextRows> {
+    session.query(sql).await.map_err(|fault| told(&session.place, &fault))
+}
 
-    fn fault(&self, fault: &tokio_postgres::Error) -> Error {
-        match fault.as_db_error() {
-            Some(told) if !told.code().code().starts_with("57P") => {
-                let error = Error::refused(format!("{} refuses the query", self.place.shown)).cause(told.message());
-                match told.hint() {
-                    Some(hint) => error.hint(hint),
-                    None if told.code().code() == "42P01" => error.hint("check the table's name, and its schema"),
-                    None if told.code().code() == "42501" => error.hint("GRANT SELECT ON the table TO the user"),
-                    None => error.hint("try the query by psql"),
-                }
+/// What the server says, or that it is gone.
+fn told(place: &Place, fault: &tokio_postgres::Error) -> Error {
+    match fault.as_db_error() {
+        Some(told) if !told.code().code().starts_with("57P") => {
+            let error = Error::refused(format!("{} refuses the query", place.shown)).cause(told.message());
+            match told.hint() {
+                Some(hint) => error.hint(hint),
+                None if told.code().code() == "42P01" => error.hint("check the table's name, and its schema"),
+                None if told.code().code() == "42501" => error.hint("GRANT SELECT ON the table TO the user"),
+                None => error.hint("try the query by psql"),
             }
-            _ => lost(&self.place, whole(fault)),
         }
+        _ => place.lost(whole(fault)),
     }
 }
 
 #[async_trait]
 impl Keys for Session {
     async fn primary_key(&mut self, table: &str) -> Result<Option<String>> {
-        let table = table_name(table).replace('\'', "''");
+        let table = PostgresDialect.literal(&PostgresDialect.table(table));
         let statement = format!(
             "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey) \
-             WHERE indrelid = '{table}'::regclass AND indisprimary"
+             WHERE indrelid = {table}::regclass AND indisprimary"
         );
-        let mut names = self.query(&statement).await?.into_iter().flatten().flatten();
+        let mut names = rows(self, &statement).await?.into_iter().flatten().flatten();
         Ok(names.next().filter(|_| names.next().is_none()))
     }
 
     async fn key(&mut self, query: &Query, name: &str) -> Result<Option<Key>> {
-        let statement = query.statement(&quoted(name), None, table_name);
-        let prepared = self.client.prepare(&statement).await.map_err(|fault| self.fault(&fault))?;
+        let statement = query.statement(&PostgresDialect.quoted(name), None, &PostgresDialect);
+        let prepared = self.client.prepare(&statement).await.map_err(|fault| told(&self.place, &fault))?;
         Ok(prepared.columns().first().and_then(|column| match *column.type_() {
             Type::INT2 | Type::INT4 | Type::INT8 | Type::NUMERIC | Type::FLOAT4 | Type::FLOAT8 => Some(Key::Number),
             Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ => Some(Key::Time),
@@ -150,21 +127,21 @@ impl Keys for Session {
     }
 
     async fn ends(&mut self, query: &Query, name: &str, key: Key) -> Result<Option<(String, String)>> {
-        let (column, cast) = (quoted(name), if key == Key::Time { "::timestamp" } else { "" });
-        let ends = query.statement(&format!("min({column}){cast}, max({column}){cast}"), None, table_name);
-        let mut ends = self.query(&ends).await?.into_iter().flatten();
+        let (column, cast) = (PostgresDialect.quoted(name), if key == Key::Time { "::timestamp" } else { "" });
+        let ends = query.statement(&format!("min({column}){cast}, max({column}){cast}"), None, &PostgresDialect);
+        let mut ends = rows(self, &ends).await?.into_iter().flatten();
         Ok(ends.next().flatten().zip(ends.next().flatten()))
     }
 
-    fn quoted(&self, name: &str) -> String {
-        quoted(name)
+    fn dialect(&self) -> &'static dyn Dialect {
+        &PostgresDialect
     }
 }
 
 #[async_trait]
 impl Database for Postgres {
-    fn name(&self) -> &'static str {
-        "postgres"
+    fn dialect(&self) -> &'static dyn Dialect {
+        &PostgresDialect
     }
 
     fn connections(&self) -> usize {
@@ -173,8 +150,8 @@ impl Database for Postgres {
 
     async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef> {
         let mut session = open(&self.spec, url, None).await?;
-        let statement = query.statement("*", None, table_name);
-        let prepared = session.client.prepare(&statement).await.map_err(|fault| session.fault(&fault))?;
+        let statement = query.statement("*", None, &PostgresDialect);
+        let prepared = session.client.prepare(&statement).await.map_err(|fault| told(&session.place, &fault))?;
         let field = |column: &Column| Field::new(column.name(), data_type(column), true);
         let columns: Vec<Field> = prepared.columns().iter().map(field).collect();
         parts::check(&mut session, &self.spec, query, &columns).await?;
@@ -184,7 +161,7 @@ impl Database for Postgres {
     async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>> {
         let mut session = open(&self.spec, url, None).await?;
         let Some(parts) = parts::of_query(&mut session, &self.spec, query).await? else { return Ok(Vec::new()) };
-        let mut exported = session.query("SELECT pg_export_snapshot()").await?.into_iter().flatten().flatten();
+        let mut exported = rows(&session, "SELECT pg_export_snapshot()").await?.into_iter().flatten().flatten();
         if let Some(name) = exported.next() {
             let snapshot = Arc::new(Snapshot { name, _holder: session });
             let mut snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,17 +183,19 @@ impl Database for Postgres {
         request: &ParseRequest,
     ) -> BoxStream<'static, Result<Rows>> {
         let schema = request.output_schema();
-        let columns =
-            schema.fields().iter().map(|field| format!("{}{}", quoted(field.name()), cast(field.data_type())));
-        let statement = query.statement(&list(columns), condition, table_name);
+        let columns = schema
+            .fields()
+            .iter()
+            .map(|field| format!("{}{}", PostgresDialect.quoted(field.name()), cast(field.data_type())));
+        let statement = query.statement(&list(columns), condition, &PostgresDialect);
         let copy = format!("COPY ({statement}) TO STDOUT (FORMAT binary)");
         let snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = snapshots.get(url).cloned();
         let (spec, url, io, request) = (self.spec.clone(), url.to_owned(), context.io.clone(), request.clone());
         async_stream::try_stream! {
-            let (session, stream) = waiting(&io, async move {
+            let (session, stream) = on_io(&io, async move {
                 let session = open(&spec, &url, snapshot.as_ref().map(|snapshot| snapshot.name.as_str())).await?;
-                let stream = session.client.copy_out(&copy).await.map_err(|fault| session.fault(&fault))?;
+                let stream = session.client.copy_out(&copy).await.map_err(|fault| told(&session.place, &fault))?;
                 Ok((session, stream))
             })
             .await?;
@@ -237,7 +216,7 @@ impl Database for Postgres {
 }
 
 async fn next(session: &Session, stream: &mut std::pin::Pin<&mut CopyOutStream>) -> Result<Option<Bytes>> {
-    stream.next().await.transpose().map_err(|fault| session.fault(&fault))
+    stream.next().await.transpose().map_err(|fault| told(&session.place, &fault))
 }
 
 /// The rows of a binary copy.
@@ -440,18 +419,6 @@ fn cast(data_type: &DataType) -> String {
         DataType::Timestamp(_, Some(_)) => "::timestamptz".to_owned(),
         DataType::Binary => "::bytea".to_owned(),
         _ => "::text".to_owned(),
-    }
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// `schema.table`, each part quoted.
-fn table_name(name: &str) -> String {
-    match name.split_once('.') {
-        Some((schema, table)) => format!("{}.{}", quoted(schema), quoted(table)),
-        None => quoted(name),
     }
 }
 

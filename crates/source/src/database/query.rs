@@ -1,4 +1,6 @@
-//! What is read of a database, as SQL. How names are quoted is the databases'.
+//! What is read of a database, as SQL. How names are quoted is the dialects'.
+
+use millstream_database::Dialect;
 
 /// A table or a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,9 +19,9 @@ impl Query {
     }
 
     /// The statement that reads the columns `list` of it, of rows that meet `condition`.
-    pub(super) fn statement(&self, list: &str, condition: Option<&str>, quoted: impl Fn(&str) -> String) -> String {
+    pub(super) fn statement(&self, list: &str, condition: Option<&str>, dialect: &dyn Dialect) -> String {
         let from = match self {
-            Query::Table(name) => quoted(name),
+            Query::Table(name) => dialect.table(name),
             // A comment at its end must not swallow what follows.
             Query::Select(text) => format!("({text}\n) AS millstream_rows"),
         };
@@ -44,15 +46,16 @@ pub(super) fn list(columns: impl Iterator<Item = String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use millstream_database::mysql::MysqlDialect;
+
     use super::*;
 
     #[test]
     fn a_query_stands_where_a_table_does() {
-        let quoted = |name: &str| format!("`{name}`");
         let table = Query::new(&Some("t".into()), &None).expect("a table");
-        assert_eq!(table.statement("a", Some("a < 5"), quoted), "SELECT a FROM `t` WHERE a < 5");
+        assert_eq!(table.statement("a", Some("a < 5"), &MysqlDialect), "SELECT a FROM `t` WHERE a < 5");
         let query = Query::new(&None, &Some(" SELECT 1 -- one; ".into())).expect("a query");
-        assert_eq!(query.statement("*", None, quoted), "SELECT * FROM (SELECT 1 -- one\n) AS millstream_rows");
+        assert_eq!(query.statement("*", None, &MysqlDialect), "SELECT * FROM (SELECT 1 -- one\n) AS millstream_rows");
         assert_eq!(Query::new(&None, &None), None);
         assert_eq!(list([].into_iter()), "1");
     }

@@ -14,8 +14,10 @@ use futures::stream::BoxStream;
 use millstream_core::format::{ParseRequest, Rows, TEXT};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
+use millstream_database::Dialect;
+use millstream_database::sqlite::{self, Access, LockWait, SqliteDialect, path_of};
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OpenFlags, Statement};
+use rusqlite::{Connection, Statement};
 use tokio::sync::mpsc;
 
 use super::kind::Database;
@@ -41,19 +43,12 @@ impl Sqlite {
     }
 }
 
-/// The path in `sqlite:path`.
-fn path_of(url: &str) -> &str {
-    url.split_once(':').map_or(url, |(_, path)| path)
-}
-
 fn open(spec: &SqliteRead, path: &str) -> Result<Connection> {
     if !Path::new(path).exists() {
         return Err(Error::refused(format!("there is no file {path}")).hint("check the path behind `sqlite:`"));
     }
-    let connection =
-        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-            .map_err(|cause| fault(path, &cause))?;
-    connection.busy_timeout(spec.busy_timeout.0).map_err(|cause| fault(path, &cause))?;
+    let mut connection = sqlite::open(Path::new(path), Access::Read).map_err(|cause| fault(path, &cause))?;
+    LockWait::new(spec.busy_timeout.0).apply(&mut connection).map_err(|cause| fault(path, &cause))?;
     Ok(connection)
 }
 
@@ -75,7 +70,7 @@ fn prepare<'c>(connection: &'c Connection, path: &str, statement: &str) -> Resul
 /// The columns of a query, from its first rows.
 fn columns(spec: &SqliteRead, path: &str, query: &Query) -> Result<SchemaRef> {
     let connection = open(spec, path)?;
-    let mut statement = prepare(&connection, path, &query.statement("*", None, quoted))?;
+    let mut statement = prepare(&connection, path, &query.statement("*", None, &SqliteDialect))?;
     let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let mut types: Vec<Option<DataType>> = vec![None; names.len()];
     let mut rows = statement.query([]).map_err(|cause| fault(path, &cause))?;
@@ -155,8 +150,8 @@ fn read(
 
 #[async_trait]
 impl Database for Sqlite {
-    fn name(&self) -> &'static str {
-        "sqlite"
+    fn dialect(&self) -> &'static dyn Dialect {
+        &SqliteDialect
     }
 
     fn connections(&self) -> usize {
@@ -183,8 +178,8 @@ impl Database for Sqlite {
         request: &ParseRequest,
     ) -> BoxStream<'static, Result<Rows>> {
         let schema = request.output_schema();
-        let columns = schema.fields().iter().map(|field| quoted(field.name()));
-        let sql = query.statement(&list(columns), condition, quoted);
+        let columns = schema.fields().iter().map(|field| SqliteDialect.quoted(field.name()));
+        let sql = query.statement(&list(columns), condition, &SqliteDialect);
         let (spec, path, request) = (self.spec.clone(), path_of(url).to_owned(), request.clone());
         let (sender, mut receiver) = mpsc::channel(AHEAD);
         context.io.spawn_blocking(move || {
@@ -194,8 +189,4 @@ impl Database for Sqlite {
         });
         futures::stream::poll_fn(move |task| receiver.poll_recv(task)).boxed()
     }
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

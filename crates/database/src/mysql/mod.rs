@@ -1,4 +1,14 @@
-//! Connections to MySQL and MariaDB, and what those say that cannot be made or are lost.
+//! MySQL and MariaDB: how a connection is made, and what is said of one that cannot be made.
+//!
+//! `session.rs` is a connection, `dialect.rs` how SQL is written, `types.rs` which types columns have.
+
+mod dialect;
+mod session;
+mod types;
+
+pub use self::dialect::{MysqlDialect, wait_for_locks};
+pub use self::session::Session;
+pub use self::types::family;
 
 use millstream_core::spec::Duration;
 use millstream_core::{Error, Result};
@@ -20,10 +30,11 @@ mod code {
     pub(super) const UNKNOWN_DATABASE: u16 = 1049;
     pub(super) const HOST_NOT_ALLOWED: [u16; 2] = [1129, 1130];
     pub(super) const BUSY: [u16; 3] = [1040, 1203, 1226];
+    pub(super) const GONE: [u16; 4] = [1053, 1927, 3169, 4031];
 }
 
 /// Connects and logs in, within `timeout`.
-pub async fn connect(place: &Place, timeout: Duration) -> Result<Conn> {
+async fn connect(place: &Place, timeout: Duration) -> Result<Conn> {
     let (user, password) = place.login()?;
     let options = OptsBuilder::default()
         .ip_or_hostname(place.host.clone())
@@ -104,9 +115,7 @@ fn refused_login(place: &Place, fault: &ServerError) -> Error {
     }
 }
 
-/// The connection is gone.
-pub fn lost(place: &Place, cause: String) -> Error {
-    Error::transient(format!("the connection to {} was lost", place.shown))
-        .cause(place.without_secrets(cause))
-        .hint("look at the server's log; the job can be started again")
+/// Whether an error of this number ends the connection.
+pub fn ends_connection(number: u16) -> bool {
+    code::GONE.contains(&number)
 }

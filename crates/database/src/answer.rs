@@ -1,0 +1,9 @@
+//! The answer to a query as text. It owns the form that the sessions of all servers answer in.
+
+/// The rows of a query; a null is `None`.
+pub type TextRows = Vec<Vec<Option<String>>>;
+
+/// The first value of the first row, unless it is a null.
+pub fn first_cell(rows: TextRows) -> Option<String> {
+    rows.into_iter().next()?.into_iter().next()?
+}

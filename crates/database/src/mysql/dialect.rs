@@ -1,0 +1,40 @@
+//! How MySQL and MariaDB write SQL.
+
+use std::time::Duration;
+
+use arrow::datatypes::DataType;
+
+use super::types;
+use crate::dialect::{Dialect, single_quoted};
+
+/// The dialect of MySQL and MariaDB.
+#[derive(Debug, Clone, Copy)]
+pub struct MysqlDialect;
+
+impl Dialect for MysqlDialect {
+    fn name(&self) -> &'static str {
+        "mysql"
+    }
+
+    fn product(&self) -> &'static str {
+        "MySQL"
+    }
+
+    fn quoted(&self, name: &str) -> String {
+        format!("`{}`", name.replace('`', "``"))
+    }
+
+    fn literal(&self, text: &str) -> String {
+        single_quoted(&text.replace('\\', "\\\\"))
+    }
+
+    fn column_type(&self, data_type: &DataType, is_key: bool) -> String {
+        types::column_type(data_type, is_key)
+    }
+}
+
+/// The statement that says how long a lock is waited for: whole seconds, at least one.
+pub fn wait_for_locks(limit: Duration) -> String {
+    let seconds = limit.as_secs().max(1);
+    format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}")
+}

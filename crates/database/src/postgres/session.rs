@@ -1,0 +1,55 @@
+//! A connection to PostgreSQL. It owns how statements are sent and their answers read as text; what a fault means is for
+//! those to say who know what was asked.
+
+use millstream_core::Result;
+use millstream_core::spec::Duration;
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Error as Fault, SimpleQueryMessage};
+
+use crate::answer::TextRows;
+use crate::place::Place;
+
+/// A connection, logged in. It ends with this.
+pub struct Session {
+    /// The library's connection.
+    pub client: Client,
+    /// Where to.
+    pub place: Place,
+    /// Moves the bytes of the connection.
+    mover: JoinHandle<()>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // What is under way is not waited for: the server rolls it back.
+        self.mover.abort();
+    }
+}
+
+impl Session {
+    /// Connects and logs in, within `timeout`.
+    pub async fn open(place: Place, timeout: Duration) -> Result<Self> {
+        let (client, mover) = super::connect(&place, timeout).await?;
+        Ok(Session { client, place, mover })
+    }
+
+    /// Runs statements; how many rows the last of them changed.
+    pub async fn execute(&self, sql: &str) -> Result<u64, Fault> {
+        let counts = self.client.simple_query(sql).await?.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::CommandComplete(count) => Some(count),
+            _ => None,
+        });
+        Ok(counts.last().unwrap_or(0))
+    }
+
+    /// The rows of queries, as text.
+    pub async fn query(&self, sql: &str) -> Result<TextRows, Fault> {
+        let rows = self.client.simple_query(sql).await?.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
+            }
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+}
