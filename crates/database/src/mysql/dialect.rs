@@ -1,7 +1,5 @@
 //! How MySQL and MariaDB write SQL.
 
-use std::time::Duration;
-
 use arrow::datatypes::DataType;
 
 use super::types;
@@ -31,10 +29,4 @@ impl Dialect for MysqlDialect {
     fn column_type(&self, data_type: &DataType, is_key: bool) -> String {
         types::column_type(data_type, is_key)
     }
-}
-
-/// The statement that says how long a lock is waited for: whole seconds, at least one.
-pub fn wait_for_locks(limit: Duration) -> String {
-    let seconds = limit.as_secs().max(1);
-    format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}")
 }

@@ -1,12 +1,14 @@
 //! MySQL and MariaDB: how a connection is made, and what is said of one that cannot be made.
 //!
-//! `session.rs` is a connection, `dialect.rs` how SQL is written, `types.rs` which types columns have.
+//! `session.rs` is a connection, `dialect.rs` how SQL is written, `load.rs` the statements of a load, `types.rs` which types columns have.
 
 mod dialect;
+mod load;
 mod session;
 mod types;
 
-pub use self::dialect::{MysqlDialect, wait_for_locks};
+pub use self::dialect::MysqlDialect;
+pub use self::load::around;
 pub use self::session::Session;
 pub use self::types::family;
 

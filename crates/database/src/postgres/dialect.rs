@@ -1,7 +1,5 @@
 //! How PostgreSQL writes SQL.
 
-use std::time::Duration;
-
 use arrow::datatypes::DataType;
 
 use super::types;
@@ -51,9 +49,4 @@ pub fn parts(table: &str) -> (Option<&str>, &str) {
 /// The schema's name as SQL text: the one that is named, or the first of the search path, where tables are made.
 pub fn schema_of(table: &str) -> String {
     parts(table).0.map_or("current_schema()".to_owned(), single_quoted)
-}
-
-/// The statement that says how long a lock is waited for.
-pub fn wait_for_locks(limit: Duration) -> String {
-    format!("SET lock_timeout = {}", limit.as_millis().max(1))
 }

@@ -1,10 +1,12 @@
 //! PostgreSQL: how a connection is made, and what is said of one that cannot be made.
 //!
-//! `encryption.rs` is its TLS, `session.rs` a connection, `dialect.rs` how SQL is written, `types.rs` which types columns
-//! have.
+//! `encryption.rs` is its TLS, `session.rs` a connection, `dialect.rs` how SQL is written, `load.rs` the statements of a
+//! load, `types.rs` which types columns have, `binary.rs` the binary form of rows.
 
+pub mod binary;
 mod dialect;
 mod encryption;
+mod load;
 mod session;
 mod types;
 
@@ -17,7 +19,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::{Client, Config, Error as Fault, NoTls};
 
-pub use self::dialect::{PostgresDialect, parts, schema_of, wait_for_locks};
+pub use self::dialect::{PostgresDialect, parts, schema_of};
 use self::encryption::Encryption;
 pub use self::session::Session;
 pub use self::types::family;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use super::server::{Failure, Session};
+use super::server::{Connection, Failure};
 
 /// How long it may take before it is looked, and between two looks. Some take longer, where a server waits for others.
 const LOOK: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(30) };
@@ -14,11 +14,11 @@ const LOOK: Duration = if cfg!(test) { Duration::from_millis(300) } else { Durat
 /// Runs the statement that makes rows visible; how many rows it changed. `None` if no answer has come, and `is_there`
 /// says that it is done: the connection is of no use any more.
 pub(crate) async fn unless_it_is_there<'a>(
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     statement: &str,
     is_there: impl Fn() -> BoxFuture<'a, bool>,
 ) -> Result<Option<u64>, Failure> {
-    let mut committing = session.execute(statement);
+    let mut committing = connection.execute(statement);
     loop {
         if let Ok(done) = tokio::time::timeout(LOOK, &mut committing).await {
             return done.map(Some);

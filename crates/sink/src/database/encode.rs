@@ -6,13 +6,14 @@ use std::ops::Range;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use millstream_core::{RejectKind, Result};
+use millstream_database::family::Family;
+use millstream_database::table::Bulk;
 
 use super::cells::{Cells, Column, Columns};
 use super::group::{BadRow, Group};
-use super::server::{Bulk, Encoder};
+use super::server::Encoder;
 use super::spec::DatabaseSpec;
 use super::text::{self, Flavour, Reason};
-use millstream_database::family::Family;
 
 /// How one row is written.
 pub(crate) trait RowForm: Send {

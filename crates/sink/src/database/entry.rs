@@ -18,7 +18,7 @@ use millstream_core::sink::KnownLoad;
 use millstream_core::{Error, Result};
 
 use super::lanes::pause;
-use super::server::{Failure, SeenSession, Server, Session, target_of};
+use super::server::{Connection, Failure, SeenSession, Server, target_of};
 use super::spec::DatabaseSpec;
 use crate::ledger_version;
 use crate::shared::digest;
@@ -71,7 +71,7 @@ pub(crate) fn header() -> String {
 impl Entry {
     /// That of `load`, for the run `run` as its owner.
     pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec, load: &str, run: &str) -> Self {
-        let (table, place) = (server.beside(spec, TABLE), target_of(server.as_ref(), spec));
+        let (table, place) = (server.dialect().beside(&spec.table, TABLE), target_of(server.as_ref(), spec));
         let (server, spec) = (Arc::clone(server), spec.clone());
         let mut owner = digest(&format!("{run}\n{load}"));
         owner.truncate(16);
@@ -90,57 +90,57 @@ impl Entry {
 
     /// Makes this owner's the load; `false` if there is no ledger, and the user may not make one. What another run has
     /// of it is ended if `take_over`; otherwise that is waited for, but not for long.
-    pub(crate) async fn enter(&self, session: &mut dyn Session, take_over: bool) -> Result<bool> {
+    pub(crate) async fn enter(&self, connection: &mut dyn Connection, take_over: bool) -> Result<bool> {
         for tries in 0..=self.spec.retries {
-            if !self.make_ledger(session).await? {
+            if !self.make_ledger(connection).await? {
                 return Ok(false);
             }
-            match self.try_enter(session, take_over).await {
+            match self.try_enter(connection, take_over).await {
                 Ok(true) => return Ok(true),
                 // It was forgotten, or taken over by a third, just now.
                 Ok(false) | Err(Failure::Again { waited: false, .. }) => {}
                 Err(Failure::Other(error)) => {
                     // A load that ended may have taken the empty ledger away.
-                    if self.has_ledger(session).await.map_err(Failure::into_error)? {
+                    if self.has_ledger(connection).await.map_err(Failure::into_error)? {
                         return Err(of_another_user(error));
                     }
                 }
-                Err(other) => return Err(self.blamed(session, other).await),
+                Err(other) => return Err(self.blamed(connection, other).await),
             }
             pause(tries).await;
         }
         Err(Error::transient(format!("{}: others are at its ledger all the time", self.place)).hint("try again later"))
     }
 
-    async fn try_enter(&self, session: &mut dyn Session, take_over: bool) -> Result<bool, Failure> {
+    async fn try_enter(&self, connection: &mut dyn Connection, take_over: bool) -> Result<bool, Failure> {
         let Entry { table, key, owner, load, .. } = self;
-        let values = format!("('{key}', '{}', -1, '{owner}', {})", header(), self.server.text(load));
+        let values = format!("('{key}', '{}', -1, '{owner}', {})", header(), self.server.dialect().literal(load));
         let insert = format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt, note) VALUES {values}");
-        match session.execute(&insert).await {
+        match connection.execute(&insert).await {
             Ok(_) => return Ok(true),
             // It is there.
             Err(Failure::Rows(_)) => {}
             Err(other) => return Err(other),
         }
-        let Some(former) = self.owner_now(session, "").await? else { return Ok(false) };
-        self.fence(session, &former, take_over).await?;
-        let is_still = format!("{} AND attempt = {}", self.is_it(), self.server.text(&former));
-        let taken = session.execute(&format!("UPDATE {table} SET attempt = '{owner}' WHERE {is_still}")).await?;
+        let Some(former) = self.owner_now(connection, "").await? else { return Ok(false) };
+        self.fence(connection, &former, take_over).await?;
+        let is_still = format!("{} AND attempt = {}", self.is_it(), self.server.dialect().literal(&former));
+        let taken = connection.execute(&format!("UPDATE {table} SET attempt = '{owner}' WHERE {is_still}")).await?;
         Ok(taken == 1)
     }
 
     /// Who owns the load; `None` if it is not in the ledger.
-    async fn owner_now(&self, session: &mut dyn Session, lock: &str) -> Result<Option<String>, Failure> {
+    async fn owner_now(&self, connection: &mut dyn Connection, lock: &str) -> Result<Option<String>, Failure> {
         let query = format!("SELECT attempt FROM {} WHERE {} {lock}", self.table, self.is_it());
-        Ok(session.query(&query).await?.into_iter().flatten().next().flatten())
+        Ok(connection.query(&query).await?.into_iter().flatten().next().flatten())
     }
 
     /// Sees to it that `former` has no connection any more.
-    async fn fence(&self, session: &mut dyn Session, former: &str, take_over: bool) -> Result<(), Failure> {
+    async fn fence(&self, connection: &mut dyn Connection, former: &str, take_over: bool) -> Result<(), Failure> {
         let (begun, most) = (Instant::now(), if take_over { self.spec.lock_timeout.0 } else { LEAVING });
         let mut refused = None;
         loop {
-            let left = self.server.sessions_of(session, former).await?;
+            let left = connection.sessions_of(former).await?;
             if left.is_empty() {
                 return Ok(());
             }
@@ -149,7 +149,7 @@ impl Entry {
             }
             if take_over {
                 for one in &left {
-                    refused = self.server.end_session(session, former, &one.id).await.err().or(refused);
+                    refused = connection.end_session(former, &one.id).await.err().or(refused);
                 }
             }
             tokio::time::sleep(LOOK).await;
@@ -173,17 +173,17 @@ impl Entry {
 
     /// Keeps the entry as it is until the transaction ends. Once a load is another's, or forgotten, its notes may keep
     /// nobody from writing its rows again: whoever has slept through that must not.
-    pub(crate) async fn check(&self, session: &mut dyn Session) -> Result<(), Failure> {
-        self.check_locked(session, self.server.share_lock()).await
+    pub(crate) async fn check(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
+        self.check_locked(connection, self.server.dialect().share_lock()).await
     }
 
     /// The same with another lock.
-    pub(crate) async fn check_locked(&self, session: &mut dyn Session, lock: &str) -> Result<(), Failure> {
-        let owner = match self.owner_now(session, lock).await {
+    pub(crate) async fn check_locked(&self, connection: &mut dyn Connection, lock: &str) -> Result<(), Failure> {
+        let owner = match self.owner_now(connection, lock).await {
             Err(Failure::Other(error)) => {
                 // The ledger goes with the last load in it. A failed transaction answers nothing.
-                session.execute("ROLLBACK").await?;
-                if self.has_ledger(session).await? {
+                connection.execute("ROLLBACK").await?;
+                if self.has_ledger(connection).await? {
                     return Err(Failure::Other(error));
                 }
                 None
@@ -199,75 +199,75 @@ impl Entry {
     }
 
     /// Forgets the load, once nobody is about to write to it. Whether it did. The ledger goes with the last load.
-    pub(crate) async fn forget(&self, session: &mut dyn Session, what: Forget) -> Result<bool> {
-        if !self.has_ledger(session).await.map_err(Failure::into_error)? {
+    pub(crate) async fn forget(&self, connection: &mut dyn Connection, what: Forget) -> Result<bool> {
+        if !self.has_ledger(connection).await.map_err(Failure::into_error)? {
             return Ok(true);
         }
         let mut tries = 0;
         let struck = loop {
-            match self.strike_out(session, what).await {
+            match self.strike_out(connection, what).await {
                 Ok(struck) => break struck,
                 Err(Failure::Again { waited: false, .. }) if tries < self.spec.retries => {
-                    session.execute("ROLLBACK").await.map_err(Failure::into_error)?;
+                    connection.execute("ROLLBACK").await.map_err(Failure::into_error)?;
                     pause(tries).await;
                     tries += 1;
                 }
-                Err(other) => return Err(self.blamed(session, other).await),
+                Err(other) => return Err(self.blamed(connection, other).await),
             }
         };
         if struck {
-            self.tidy(session).await?;
+            self.tidy(connection).await?;
         }
         Ok(struck)
     }
 
-    async fn strike_out(&self, session: &mut dyn Session, what: Forget) -> Result<bool, Failure> {
+    async fn strike_out(&self, connection: &mut dyn Connection, what: Forget) -> Result<bool, Failure> {
         let Entry { table, key, .. } = self;
-        let other = self.owner_now(session, "").await?.filter(|owner| *owner != self.owner);
+        let other = self.owner_now(connection, "").await?.filter(|owner| *owner != self.owner);
         match (what, &other) {
             (_, None) => {}
             // Who has taken it over forgets it.
             (Forget::Own, Some(_)) => return Ok(false),
-            (Forget::Unwritten, Some(other)) if self.server.sessions_of(session, other).await?.is_empty() => {}
+            (Forget::Unwritten, Some(other)) if connection.sessions_of(other).await?.is_empty() => {}
             (Forget::Unwritten, Some(_)) => return Ok(false),
-            (Forget::Anyway, Some(other)) => self.fence(session, other, true).await?,
+            (Forget::Anyway, Some(other)) => self.fence(connection, other, true).await?,
         }
-        session.execute("BEGIN").await?;
+        connection.execute("BEGIN").await?;
         // Whoever is writing holds the entry, and is waited for.
-        let owner = self.owner_now(session, "FOR UPDATE").await?;
+        let owner = self.owner_now(connection, "FOR UPDATE").await?;
         let is_another =
             what != Forget::Anyway && owner.is_some_and(|owner| owner != self.owner && Some(owner) != other);
-        if is_another || (what == Forget::Unwritten && self.has_written(session).await?) {
-            session.execute("ROLLBACK").await?;
+        if is_another || (what == Forget::Unwritten && self.has_written(connection).await?) {
+            connection.execute("ROLLBACK").await?;
             return Ok(false);
         }
-        session.execute(&format!("DELETE FROM {table} WHERE load_key = '{key}'")).await?;
-        session.execute("COMMIT").await?;
+        connection.execute(&format!("DELETE FROM {table} WHERE load_key = '{key}'")).await?;
+        connection.execute("COMMIT").await?;
         Ok(true)
     }
 
     /// Whether anything of the load is noted.
-    pub(crate) async fn has_written(&self, session: &mut dyn Session) -> Result<bool, Failure> {
+    pub(crate) async fn has_written(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
         let Entry { table, key, .. } = self;
         let written = format!("SELECT 1 FROM {table} WHERE load_key = '{key}' AND chunk >= 0 LIMIT 1");
-        Ok(!session.query(&written).await?.is_empty())
+        Ok(!connection.query(&written).await?.is_empty())
     }
 
     /// All loads that are in the ledger.
-    pub(crate) async fn loads(&self, session: &mut dyn Session) -> Result<Vec<KnownLoad>, Failure> {
-        if !self.has_ledger(session).await? {
+    pub(crate) async fn loads(&self, connection: &mut dyn Connection) -> Result<Vec<KnownLoad>, Failure> {
+        if !self.has_ledger(connection).await? {
             return Ok(Vec::new());
         }
         let query = format!(
             "SELECT MAX(CASE WHEN chunk = -1 THEN note END), COUNT(*) - 1, {}, MAX(CASE WHEN chunk = -1 THEN attempt \
              END), \
              MAX(CASE WHEN chunk = 0 AND unit_key = '{}' THEN note END) FROM {} GROUP BY load_key ORDER BY 3, 1",
-            self.server.seconds_since("MAX(written_at)"),
+            self.server.dialect().seconds_since("MAX(written_at)"),
             header(),
             self.table
         );
         let mut known = Vec::new();
-        for row in session.query(&query).await? {
+        for row in connection.query(&query).await? {
             let mut cells = row.into_iter();
             let Some(load) = cells.next().flatten() else { continue };
             let mut number = || cells.next().flatten().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
@@ -276,83 +276,83 @@ impl Entry {
             // An intention that is not carried out is nothing that is written.
             let intended = cells.next().flatten();
             let is_open = match intended {
-                Some(name) => self.has_table(session, &name).await?,
+                Some(name) => self.has_table(connection, &name).await?,
                 None => false,
             };
             let chunks: u64 = chunks;
             let chunks = chunks.saturating_sub(u64::from(is_open));
-            let sessions = self.server.sessions_of(session, &owner).await?;
-            let connections = sessions.into_iter().map(|session| session.shown).collect();
+            let sessions = connection.sessions_of(&owner).await?;
+            let connections = sessions.into_iter().map(|connection| connection.shown).collect();
             known.push(KnownLoad { load, chunks, idle_seconds, connections });
         }
         Ok(known)
     }
 
     /// Takes the ledger away if it has no load any more.
-    pub(crate) async fn tidy(&self, session: &mut dyn Session) -> Result<()> {
-        if let Err(failure) = self.drop_empty(session).await {
-            let error = self.blamed(session, failure).await;
-            session.execute("ROLLBACK").await.map_err(Failure::into_error)?;
+    pub(crate) async fn tidy(&self, connection: &mut dyn Connection) -> Result<()> {
+        if let Err(failure) = self.drop_empty(connection).await {
+            let error = self.blamed(connection, failure).await;
+            connection.execute("ROLLBACK").await.map_err(Failure::into_error)?;
             // What was locked stays so in MySQL, whatever is rolled back.
-            let (_, unlock) = self.server.lock_table(&self.table);
-            let _ = session.execute(unlock).await;
+            let (_, unlock) = self.server.dialect().lock_table(&self.table);
+            let _ = connection.execute(unlock).await;
             let cause = error.cause_text().unwrap_or_default();
             let is_another_users = cause.contains("denied") || cause.contains("must be owner");
             // An empty one does no harm, and its owner's next load takes it away.
-            if !is_another_users && self.has_ledger(session).await.map_err(Failure::into_error)? {
+            if !is_another_users && self.has_ledger(connection).await.map_err(Failure::into_error)? {
                 let what = format!("the empty table {TABLE} beside {} could not be taken away", self.place);
                 let cause = error.cause_text().unwrap_or(error.what());
                 return Err(Error::refused(what).cause(cause).hint("the next load does it"));
             }
         }
-        let waiting = self.server.wait_for_locks(self.spec.lock_timeout.0);
-        session.execute(&waiting).await.map(drop).map_err(Failure::into_error)
+        let waiting = self.server.dialect().wait_for_locks(self.spec.lock_timeout.0);
+        connection.execute(&waiting).await.map(drop).map_err(Failure::into_error)
     }
 
     /// Whether the ledger's table is there. One of a newer version is refused.
-    pub(crate) async fn has_ledger(&self, session: &mut dyn Session) -> Result<bool, Failure> {
-        let Some(comment) = self.server.comment(session, &self.spec, TABLE).await? else { return Ok(false) };
+    pub(crate) async fn has_ledger(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
+        let Some(comment) = connection.comment(&self.spec.table, TABLE).await? else { return Ok(false) };
         ledger_version::check(&comment, &self.place).map_err(Failure::Other)?;
         Ok(true)
     }
 
     /// Whether there is a table of this name beside the target.
-    pub(crate) async fn has_table(&self, session: &mut dyn Session, name: &str) -> Result<bool, Failure> {
-        Ok(self.server.tables(session, &self.spec, name).await?.iter().any(|known| known == name))
+    pub(crate) async fn has_table(&self, connection: &mut dyn Connection, name: &str) -> Result<bool, Failure> {
+        Ok(connection.tables(&self.spec.table, name).await?.iter().any(|known| known == name))
     }
 
     /// Makes the ledger's table where it is missing; `false` if the user may not.
-    pub(crate) async fn make_ledger(&self, session: &mut dyn Session) -> Result<bool> {
-        if self.has_ledger(session).await.map_err(Failure::into_error)? {
+    pub(crate) async fn make_ledger(&self, connection: &mut dyn Connection) -> Result<bool> {
+        if self.has_ledger(connection).await.map_err(Failure::into_error)? {
             return Ok(true);
         }
-        match session.execute(&self.server.create_ledger(&self.table)).await {
+        match connection.execute(&self.server.dialect().create_ledger(&self.table, &ledger_version::mark())).await {
             Ok(_) | Err(Failure::Rows(_)) => Ok(true),
             // Another load may have made it just now.
-            Err(Failure::Other(_)) => self.has_ledger(session).await.map_err(Failure::into_error),
-            Err(other) => Err(self.blamed(session, other).await),
+            Err(Failure::Other(_)) => self.has_ledger(connection).await.map_err(Failure::into_error),
+            Err(other) => Err(self.blamed(connection, other).await),
         }
     }
 
-    async fn blamed(&self, session: &mut dyn Session, failure: Failure) -> Error {
-        of_another_user(blamed(self.server.as_ref(), session, &[&self.table], failure).await)
+    async fn blamed(&self, connection: &mut dyn Connection, failure: Failure) -> Error {
+        of_another_user(blamed(connection, &[&self.table], failure).await)
     }
 
-    async fn drop_empty(&self, session: &mut dyn Session) -> Result<(), Failure> {
+    async fn drop_empty(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
         let any = format!("SELECT 1 FROM {} LIMIT 1", self.table);
         // Others that load are not to be held up.
-        if !session.query(&any).await?.is_empty() {
+        if !connection.query(&any).await?.is_empty() {
             return Ok(());
         }
-        session.execute(&self.server.wait_for_locks(TIDYING)).await?;
-        let (lock, unlock) = self.server.lock_table(&self.table);
+        connection.execute(&self.server.dialect().wait_for_locks(TIDYING)).await?;
+        let (lock, unlock) = self.server.dialect().lock_table(&self.table);
         for statement in lock {
-            session.execute(&statement).await?;
+            connection.execute(&statement).await?;
         }
-        if session.query(&any).await?.is_empty() {
-            session.execute(&format!("DROP TABLE {}", self.table)).await?;
+        if connection.query(&any).await?.is_empty() {
+            connection.execute(&format!("DROP TABLE {}", self.table)).await?;
         }
-        session.execute(unlock).await.map(drop)
+        connection.execute(unlock).await.map(drop)
     }
 }
 
@@ -370,13 +370,13 @@ fn of_another_user(error: Error) -> Error {
 }
 
 /// `failure` as an error. Of a lock that was not given it names who may hold it: the transaction is given up for that.
-pub(crate) async fn blamed(server: &dyn Server, session: &mut dyn Session, tables: &[&str], failure: Failure) -> Error {
+pub(crate) async fn blamed(connection: &mut dyn Connection, tables: &[&str], failure: Failure) -> Error {
     if !matches!(failure, Failure::Again { waited: true, .. }) {
         return failure.into_error();
     }
     let error = failure.into_error();
-    let holders = match session.execute("ROLLBACK").await {
-        Ok(_) => server.holders(session, tables).await.unwrap_or_default(),
+    let holders = match connection.execute("ROLLBACK").await {
+        Ok(_) => connection.holders(tables).await.unwrap_or_default(),
         Err(_) => Vec::new(),
     };
     if holders.is_empty() {

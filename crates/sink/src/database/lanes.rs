@@ -6,7 +6,7 @@ use std::time::Duration;
 use millstream_core::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::server::{Failure, Server, Session};
+use super::server::{Connection, Failure, Server};
 use super::spec::DatabaseSpec;
 
 /// The first pause before something is tried again.
@@ -19,7 +19,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct Lanes {
     server: Arc<dyn Server>,
     spec: DatabaseSpec,
-    idle: Mutex<Vec<Box<dyn Session>>>,
+    idle: Mutex<Vec<Box<dyn Connection>>>,
     permits: Arc<Semaphore>,
     /// Whether there is one connection and can be no other, since it has the load's transaction.
     only: bool,
@@ -48,9 +48,9 @@ impl Lanes {
 
     /// The one that has the transaction of the whole load. If it is lost, so is the load: on another connection rows
     /// would be committed one statement at a time.
-    pub(crate) fn only(server: &Arc<dyn Server>, spec: &DatabaseSpec, session: Box<dyn Session>) -> Self {
+    pub(crate) fn only(server: &Arc<dyn Server>, spec: &DatabaseSpec, connection: Box<dyn Connection>) -> Self {
         let mut lanes = Lanes::new(server, spec, 1);
-        lanes.idle = Mutex::new(vec![session]);
+        lanes.idle = Mutex::new(vec![connection]);
         lanes.only = true;
         lanes
     }
@@ -62,10 +62,10 @@ impl Lanes {
     }
 
     /// A connection; to be called with a permit.
-    pub(crate) async fn take(&self) -> Result<Box<dyn Session>> {
+    pub(crate) async fn take(&self) -> Result<Box<dyn Connection>> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         match idle {
-            Some(session) => Ok(session),
+            Some(connection) => Ok(connection),
             None if self.only => Err(Error::transient("the connection that had the load's transaction was lost")
                 .hint("nothing was loaded; look at the server's log, and start the load again")),
             None => self.connect().await,
@@ -73,7 +73,7 @@ impl Lanes {
     }
 
     /// A new connection.
-    pub(crate) async fn connect(&self) -> Result<Box<dyn Session>> {
+    pub(crate) async fn connect(&self) -> Result<Box<dyn Connection>> {
         match &self.owner {
             Some(owner) => connect_as(self.server.as_ref(), &self.spec, owner).await,
             None => connect(self.server.as_ref(), &self.spec).await,
@@ -81,18 +81,18 @@ impl Lanes {
     }
 
     /// Keeps a connection that works for whoever is next.
-    pub(crate) fn give(&self, session: Box<dyn Session>) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+    pub(crate) fn give(&self, connection: Box<dyn Connection>) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
     }
 
     /// Closes all that are not in use.
-    pub(crate) fn close(&self) -> Vec<Box<dyn Session>> {
+    pub(crate) fn close(&self) -> Vec<Box<dyn Connection>> {
         std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Connects, and tries again if the server may just be busy.
-pub(crate) async fn connect(server: &dyn Server, spec: &DatabaseSpec) -> Result<Box<dyn Session>> {
+pub(crate) async fn connect(server: &dyn Server, spec: &DatabaseSpec) -> Result<Box<dyn Connection>> {
     let mut tries = 0;
     loop {
         match server.connect(spec).await {
@@ -106,11 +106,11 @@ pub(crate) async fn connect(server: &dyn Server, spec: &DatabaseSpec) -> Result<
 }
 
 /// Connects, and marks the connection as one of `owner`'s.
-pub(crate) async fn connect_as(server: &dyn Server, spec: &DatabaseSpec, owner: &str) -> Result<Box<dyn Session>> {
-    let mut session = connect(server, spec).await?;
-    match server.mark(session.as_mut(), owner).await {
+pub(crate) async fn connect_as(server: &dyn Server, spec: &DatabaseSpec, owner: &str) -> Result<Box<dyn Connection>> {
+    let mut connection = connect(server, spec).await?;
+    match connection.as_mut().mark(owner).await {
         // Nobody can end what has no mark: then others wait for its locks, and are told.
-        Ok(()) | Err(Failure::Other(_)) => Ok(session),
+        Ok(()) | Err(Failure::Other(_)) => Ok(connection),
         Err(other) => Err(other.into_error()),
     }
 }

@@ -34,7 +34,7 @@ use super::indexes::Waiting;
 use super::lanes::{Lanes, connect, connect_as, pause};
 use super::load::{self, Shared, on_io};
 use super::narrow;
-use super::server::{Encoder, Failure, Server, Session, target_of};
+use super::server::{Connection, Encoder, Failure, Server, target_of};
 use super::spec::{DatabaseSpec, Mode};
 use crate::shared::{counted, digest};
 
@@ -97,22 +97,22 @@ async fn set_up(
     context: LoadContext,
 ) -> Result<Option<Book>> {
     let entry = Entry::new(&server, &spec, &load, &context.run);
-    let mut session = connect_as(server.as_ref(), &spec, &entry.owner).await?;
-    if !entry.enter(session.as_mut(), context.take_over).await? {
+    let mut connection = connect_as(server.as_ref(), &spec, &entry.owner).await?;
+    if !entry.enter(connection.as_mut(), context.take_over).await? {
         return Ok(None);
     }
-    let has_rows = entry.has_written(session.as_mut()).await.map_err(Failure::into_error)?;
-    if has_rows && server.describe(session.as_mut(), &spec).await.map_err(Failure::into_error)?.is_none() {
+    let has_rows = entry.has_written(connection.as_mut()).await.map_err(Failure::into_error)?;
+    if has_rows && connection.as_mut().describe(&spec.table).await.map_err(Failure::into_error)?.is_none() {
         return Err(super::table::is_gone(&target_of(server.as_ref(), &spec)));
     }
-    Waiting::new(&server, &spec).build_all(session.as_mut()).await?;
-    load::clean(&server, session.as_mut(), &spec).await?;
-    let facts = load::ready_target(server.as_ref(), session.as_mut(), &spec, &context.schema).await?;
+    Waiting::new(&server, &spec).build_all(connection.as_mut()).await?;
+    load::clean(&server, connection.as_mut(), &spec).await?;
+    let facts = load::ready_target(server.as_ref(), connection.as_mut(), &spec, &context.schema).await?;
     let columns = load::bulk_columns(server.as_ref(), &spec, &context.schema, Some(&facts));
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
     let count = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
     let shared = Shared {
-        bulk: server.bulk(&server.table(&spec), columns, &context.schema),
+        bulk: server.dialect().bulk(&server.dialect().table(&spec.table), columns, &context.schema),
         place: target_of(server.as_ref(), &spec),
         own: None,
         lanes: Lanes::new(&server, &spec, count).marked(Some(&entry.owner)),
@@ -125,7 +125,7 @@ async fn set_up(
         spec,
     };
     let book = Book { shared, run: context.run, entry, schema: context.schema, budget: context.budget, io: context.io };
-    book.shared.lanes.give(session);
+    book.shared.lanes.give(connection);
     Ok(Some(book))
 }
 
@@ -144,50 +144,50 @@ impl Note {
     }
 
     /// Notes it, if the load still is this run's.
-    pub(crate) async fn write(&self, session: &mut dyn Session) -> Result<(), Failure> {
-        self.entry.check(session).await?;
+    pub(crate) async fn write(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
+        self.entry.check(connection).await?;
         let Entry { table, key, .. } = &self.entry;
         let insert =
             format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt) VALUES ('{key}', '{}', 0, '')", header());
-        session.execute(&insert).await.map(drop)
+        connection.execute(&insert).await.map(drop)
     }
 
     /// Notes that the table `name` is about to be renamed, if the load still is this run's.
-    pub(crate) async fn intend(&self, session: &mut dyn Session, name: &str) -> Result<(), Failure> {
+    pub(crate) async fn intend(&self, connection: &mut dyn Connection, name: &str) -> Result<(), Failure> {
         let Entry { server, table, key, .. } = &self.entry;
-        session.execute("BEGIN").await?;
-        self.entry.check(session).await?;
-        let values = format!("('{key}', '{}', 0, '', {})", header(), server.text(name));
-        session
+        connection.execute("BEGIN").await?;
+        self.entry.check(connection).await?;
+        let values = format!("('{key}', '{}', 0, '', {})", header(), server.dialect().literal(name));
+        connection
             .execute(&format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt, note) VALUES {values}"))
             .await?;
-        session.execute("COMMIT").await.map(drop)
+        connection.execute("COMMIT").await.map(drop)
     }
 
     /// Notes that the statements behind the commit have run.
-    pub(crate) async fn end(&self, session: &mut dyn Session) -> Result<(), Failure> {
+    pub(crate) async fn end(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
         let Entry { table, key, .. } = &self.entry;
         let update = format!(
             "UPDATE {table} SET attempt = '{OVER}' WHERE load_key = '{key}' AND unit_key = '{}' AND chunk = 0",
             header()
         );
-        session.execute(&update).await.map(drop)
+        connection.execute(&update).await.map(drop)
     }
 
     /// Whether that is noted.
-    async fn has_ended(&self, session: &mut dyn Session) -> Result<bool, Failure> {
+    async fn has_ended(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
         let Entry { table, key, .. } = &self.entry;
         let query =
             format!("SELECT attempt FROM {table} WHERE load_key = '{key}' AND unit_key = '{}' AND chunk = 0", header());
-        let attempt = session.query(&query).await?.into_iter().flatten().flatten().next();
+        let attempt = connection.query(&query).await?.into_iter().flatten().flatten().next();
         Ok(attempt.is_some_and(|attempt| attempt.trim_end() == OVER))
     }
 
     /// Whether it is noted, asked over another connection than the one that noted it: a transaction of that which has
     /// not ended holds the entry, and is waited for.
-    pub(crate) async fn is_written(&self, session: &mut dyn Session) -> Result<bool, Failure> {
-        self.entry.check_locked(session, "FOR UPDATE").await?;
-        is_noted(&self.entry, session).await
+    pub(crate) async fn is_written(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
+        self.entry.check_locked(connection, "FOR UPDATE").await?;
+        is_noted(&self.entry, connection).await
     }
 }
 
@@ -204,21 +204,21 @@ pub(crate) enum Mark {
 /// Enters the load `mark`, whose rows become visible at once.
 pub(crate) async fn mark(
     server: &Arc<dyn Server>,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     mark: &str,
     context: &LoadContext,
 ) -> Result<Mark> {
     let entry = Entry::new(server, spec, mark, &context.run);
-    if !entry.enter(session, context.take_over).await? {
+    if !entry.enter(connection, context.take_over).await? {
         return Ok(Mark::Nowhere);
     }
-    if is_noted(&entry, session).await.map_err(Failure::into_error)? {
+    if is_noted(&entry, connection).await.map_err(Failure::into_error)? {
         let note = Note { entry };
-        let has_ended = note.has_ended(session).await.map_err(Failure::into_error)?;
+        let has_ended = note.has_ended(connection).await.map_err(Failure::into_error)?;
         return Ok(Mark::There((!has_ended).then(|| Arc::new(note))));
     }
-    take_back(&entry, session, &format!("load_key = '{}'", entry.key)).await.map_err(Failure::into_error)?;
+    take_back(&entry, connection, &format!("load_key = '{}'", entry.key)).await.map_err(Failure::into_error)?;
     Ok(Mark::Missing(Arc::new(Note { entry })))
 }
 
@@ -229,44 +229,47 @@ pub(crate) async fn known_loads(
     context: LoadContext,
 ) -> Result<Vec<KnownLoad>> {
     on_io(&context.io, async move {
-        let mut session = connect(server.as_ref(), &spec).await?;
+        let mut connection = connect(server.as_ref(), &spec).await?;
         let entry = Entry::new(&server, &spec, "", "");
-        entry.loads(session.as_mut()).await.map_err(Failure::into_error)
+        entry.loads(connection.as_mut()).await.map_err(Failure::into_error)
     })
     .await
 }
 
 /// Whether the load as a whole has noted that it is there, or an intention that is carried out.
-async fn is_noted(entry: &Entry, session: &mut dyn Session) -> Result<bool, Failure> {
+async fn is_noted(entry: &Entry, connection: &mut dyn Connection) -> Result<bool, Failure> {
     let (table, load, unit) = (&entry.table, &entry.key, header());
     let query = format!("SELECT note FROM {table} WHERE load_key = '{load}' AND unit_key = '{unit}' AND chunk = 0");
-    match session.query(&query).await?.into_iter().flatten().next() {
+    match connection.query(&query).await?.into_iter().flatten().next() {
         None => Ok(false),
         Some(None) => Ok(true),
-        Some(Some(name)) => Ok(!entry.has_table(session, &name).await?),
+        Some(Some(name)) => Ok(!entry.has_table(connection, &name).await?),
     }
 }
 
 /// Takes intentions back that are not carried out and will not be.
-async fn take_back(entry: &Entry, session: &mut dyn Session, which: &str) -> Result<(), Failure> {
+async fn take_back(entry: &Entry, connection: &mut dyn Connection, which: &str) -> Result<(), Failure> {
     let (table, unit) = (&entry.table, header());
     let delete =
         format!("DELETE FROM {table} WHERE {which} AND unit_key = '{unit}' AND chunk = 0 AND note IS NOT NULL");
-    session.execute(&delete).await.map(drop)
+    connection.execute(&delete).await.map(drop)
 }
 
 /// Whoever drops the new tables of a dead load takes its intentions back first.
 pub(crate) async fn give_up(
     server: &Arc<dyn Server>,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     name: &str,
 ) -> Result<(), Failure> {
     let entry = Entry::new(server, spec, "", "");
-    if server.transactional_tables() || !entry.has_ledger(session).await? || !entry.has_table(session, name).await? {
+    if server.dialect().transactional_tables()
+        || !entry.has_ledger(connection).await?
+        || !entry.has_table(connection, name).await?
+    {
         return Ok(());
     }
-    take_back(&entry, session, &format!("note = {}", server.text(name))).await
+    take_back(&entry, connection, &format!("note = {}", server.dialect().literal(name))).await
 }
 
 /// Forgets the load `mark`; with `unwritten` only if it has noted nothing.
@@ -279,20 +282,20 @@ pub(crate) async fn unmark(
 ) -> Result<()> {
     let io = context.io.clone();
     on_io(&io, async move {
-        let mut session = connect(server.as_ref(), &spec).await?;
+        let mut connection = connect(server.as_ref(), &spec).await?;
         let what = match unwritten {
             true => Forget::Unwritten,
             false if context.take_over => Forget::Anyway,
             false => Forget::Own,
         };
-        Entry::new(&server, &spec, &mark, &context.run).forget(session.as_mut(), what).await.map(drop)
+        Entry::new(&server, &spec, &mark, &context.run).forget(connection.as_mut(), what).await.map(drop)
     })
     .await
 }
 
 impl Book {
     /// Notes chunks, inside of the transaction that is open.
-    async fn note(&self, session: &mut dyn Session, chunks: &[Chunk], attempt: &str) -> Result<(), Failure> {
+    async fn note(&self, connection: &mut dyn Connection, chunks: &[Chunk], attempt: &str) -> Result<(), Failure> {
         let load = &self.entry.key;
         for some in chunks.chunks(ROWS) {
             let row = |chunk: &Chunk| format!("('{load}', '{}', {}, '{attempt}')", digest(&chunk.unit), chunk.number);
@@ -302,18 +305,18 @@ impl Book {
                 self.entry.table,
                 rows.join(", ")
             );
-            session.execute(&insert).await?;
+            connection.execute(&insert).await?;
         }
         Ok(())
     }
 
     /// All chunks of a load that are written. There may be many: they come page by page.
-    async fn all(&self, session: &mut dyn Session, load_key: &str) -> Result<WrittenChunks, Failure> {
+    async fn all(&self, connection: &mut dyn Connection, load_key: &str) -> Result<WrittenChunks, Failure> {
         let mut known = WrittenChunks::new([], digest);
         let mut behind = String::new();
         loop {
             let page =
-                self.noted(session, load_key, &format!("{behind} ORDER BY unit_key, chunk LIMIT {PAGE}")).await?;
+                self.noted(connection, load_key, &format!("{behind} ORDER BY unit_key, chunk LIMIT {PAGE}")).await?;
             let Some((unit, number)) = page.last().cloned().filter(|_| page.len() == PAGE) else {
                 known.extend(page);
                 return Ok(known);
@@ -326,14 +329,14 @@ impl Book {
     /// Units and numbers of the chunks of a load for which `condition` holds.
     async fn noted(
         &self,
-        session: &mut dyn Session,
+        connection: &mut dyn Connection,
         load_key: &str,
         condition: &str,
     ) -> Result<Vec<(String, u64)>, Failure> {
         let table = &self.entry.table;
         let query =
             format!("SELECT unit_key, chunk FROM {table} WHERE load_key = '{load_key}' AND chunk >= 0{condition}");
-        let rows = session.query(&query).await?.into_iter();
+        let rows = connection.query(&query).await?.into_iter();
         let known = rows.filter_map(|row| {
             let mut cells = row.into_iter().flatten();
             Some((cells.next()?, cells.next()?.parse().ok()?))
@@ -344,7 +347,7 @@ impl Book {
     /// Which of `chunks` are written; with `attempt`, by that one.
     async fn written(
         &self,
-        session: &mut dyn Session,
+        connection: &mut dyn Connection,
         chunks: &[Chunk],
         attempt: Option<&str>,
     ) -> Result<Vec<Chunk>, Failure> {
@@ -356,7 +359,7 @@ impl Book {
         for some in units.chunks(ROWS) {
             let some: Vec<String> = some.iter().map(|unit| format!("'{}'", digest(unit))).collect();
             let condition = format!(" AND unit_key IN ({}){by}", some.join(", "));
-            known.extend(self.noted(session, &self.entry.key, &condition).await?);
+            known.extend(self.noted(connection, &self.entry.key, &condition).await?);
         }
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
@@ -364,21 +367,21 @@ impl Book {
     /// Begins a transaction with the notes; the chunks that are there already, if some are.
     async fn begin(
         &self,
-        session: &mut dyn Session,
+        connection: &mut dyn Connection,
         chunks: &[Chunk],
         attempt: &str,
     ) -> Result<Option<Vec<Chunk>>, Failure> {
-        session.execute("BEGIN").await?;
+        connection.execute("BEGIN").await?;
         fail_point::pass("ledger.before");
-        self.entry.check(session).await?;
-        match self.note(session, chunks, attempt).await {
+        self.entry.check(connection).await?;
+        match self.note(connection, chunks, attempt).await {
             Ok(()) => {
                 fail_point::pass("ledger.after");
                 Ok(None)
             }
             Err(Failure::Rows(_)) => {
-                session.execute("ROLLBACK").await?;
-                self.written(session, chunks, None).await.map(Some)
+                connection.execute("ROLLBACK").await?;
+                self.written(connection, chunks, None).await.map(Some)
             }
             Err(other) => Err(other),
         }
@@ -386,8 +389,8 @@ impl Book {
 
     /// Whether an attempt, which is not answered, has written the chunks. If that is not to be found out, not yet.
     async fn is_ours(&self, chunks: &[Chunk], attempt: &str) -> bool {
-        let Ok(mut session) = self.shared.lanes.connect().await else { return false };
-        self.written(session.as_mut(), chunks, Some(attempt)).await.is_ok_and(|ours| !ours.is_empty())
+        let Ok(mut connection) = self.shared.lanes.connect().await else { return false };
+        self.written(connection.as_mut(), chunks, Some(attempt)).await.is_ok_and(|ours| !ours.is_empty())
     }
 
     /// Finds out what became of a commit that was not answered.
@@ -411,14 +414,14 @@ impl Book {
     }
 
     async fn try_resolve(&self, chunks: &[Chunk], attempt: &str) -> Result<Outcome> {
-        let mut session = self.shared.lanes.connect().await?;
-        let session = session.as_mut();
-        let there = self.begin(session, chunks, &new_name()).await.map_err(Failure::into_error)?;
+        let mut connection = self.shared.lanes.connect().await?;
+        let connection = connection.as_mut();
+        let there = self.begin(connection, chunks, &new_name()).await.map_err(Failure::into_error)?;
         let Some(there) = there else {
-            session.execute("ROLLBACK").await.map_err(Failure::into_error)?;
+            connection.execute("ROLLBACK").await.map_err(Failure::into_error)?;
             return Ok(Outcome::Undone);
         };
-        let ours = self.written(session, chunks, Some(attempt)).await.map_err(Failure::into_error)?;
+        let ours = self.written(connection, chunks, Some(attempt)).await.map_err(Failure::into_error)?;
         Ok(if ours.is_empty() { Outcome::Others(there) } else { Outcome::Ours })
     }
 }
@@ -441,9 +444,9 @@ impl DatabaseLedger {
         let book = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
-            let mut session = book.shared.lanes.take().await?;
-            let struck = entry.forget(session.as_mut(), what).await?;
-            book.shared.lanes.give(session);
+            let mut connection = book.shared.lanes.take().await?;
+            let struck = entry.forget(connection.as_mut(), what).await?;
+            book.shared.lanes.give(connection);
             Ok(struck)
         })
         .await
@@ -459,9 +462,9 @@ impl DatabaseLedger {
         let book = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
-            let mut session = book.shared.lanes.take().await?;
-            let written = book.all(session.as_mut(), &load_key).await.map_err(Failure::into_error)?;
-            book.shared.lanes.give(session);
+            let mut connection = book.shared.lanes.take().await?;
+            let written = book.all(connection.as_mut(), &load_key).await.map_err(Failure::into_error)?;
+            book.shared.lanes.give(connection);
             Ok(written)
         })
         .await
@@ -482,17 +485,17 @@ impl Ledger for DatabaseLedger {
         let book = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
-            let mut session = book.shared.lanes.take().await?;
+            let mut connection = book.shared.lanes.take().await?;
             let Entry { table, key, .. } = &book.entry;
             let delete = format!("DELETE FROM {table} WHERE load_key = '{key}' AND chunk = {number}");
             let taken = async {
-                session.execute("BEGIN").await?;
-                book.entry.check_locked(session.as_mut(), "FOR UPDATE").await?;
-                session.execute(&delete).await?;
-                session.execute("COMMIT").await.map(drop)
+                connection.execute("BEGIN").await?;
+                book.entry.check_locked(connection.as_mut(), "FOR UPDATE").await?;
+                connection.execute(&delete).await?;
+                connection.execute("COMMIT").await.map(drop)
             };
             taken.await.map_err(Failure::into_error)?;
-            book.shared.lanes.give(session);
+            book.shared.lanes.give(connection);
             Ok(())
         })
         .await
@@ -502,11 +505,11 @@ impl Ledger for DatabaseLedger {
         let book = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
-            let mut session = book.shared.lanes.take().await?;
+            let mut connection = book.shared.lanes.take().await?;
             let Entry { table, key, .. } = &book.entry;
             let query = format!("SELECT COUNT(*) FROM {table} WHERE load_key = '{key}' AND chunk >= 0");
-            let rows = session.query(&query).await.map_err(Failure::into_error)?;
-            book.shared.lanes.give(session);
+            let rows = connection.query(&query).await.map_err(Failure::into_error)?;
+            book.shared.lanes.give(connection);
             let count = rows.into_iter().flatten().flatten().next().and_then(|text| text.parse().ok());
             count.ok_or_else(|| Error::internal("the ledger cannot be counted"))
         })
@@ -558,9 +561,9 @@ impl Ledger for DatabaseLedger {
         let book = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
             let _permit = book.shared.lanes.permit().await?;
-            let mut session = book.shared.lanes.take().await?;
-            let known = book.entry.loads(session.as_mut()).await.map_err(Failure::into_error)?;
-            book.shared.lanes.give(session);
+            let mut connection = book.shared.lanes.take().await?;
+            let known = book.entry.loads(connection.as_mut()).await.map_err(Failure::into_error)?;
+            book.shared.lanes.give(connection);
             Ok(known)
         })
         .await
@@ -569,7 +572,7 @@ impl Ledger for DatabaseLedger {
 
 /// A connection with a transaction in which the chunks are noted.
 struct Lane {
-    session: Box<dyn Session>,
+    connection: Box<dyn Connection>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -625,13 +628,14 @@ impl Delivery for TableDelivery {
         let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks, self.attempt);
         let outcome = on_io(&self.book.io, async move {
             fail_point::pass("commit.before");
-            let committed =
-                commit::unless_it_is_there(lane.session.as_mut(), "COMMIT", || book.is_ours(&chunks, &attempt).boxed());
+            let committed = commit::unless_it_is_there(lane.connection.as_mut(), "COMMIT", || {
+                book.is_ours(&chunks, &attempt).boxed()
+            });
             match committed.await {
                 Ok(answer) => {
                     fail_point::pass("commit.after");
                     if answer.is_some() {
-                        book.shared.lanes.give(lane.session);
+                        book.shared.lanes.give(lane.connection);
                     }
                     Ok(Outcome::Ours)
                 }
@@ -717,33 +721,33 @@ async fn send(
     let begins = lane.is_none();
     let mut lane = match lane {
         Some(lane) => lane,
-        None => Lane { _permit: book.shared.lanes.permit().await?, session: book.shared.lanes.take().await? },
+        None => Lane { _permit: book.shared.lanes.permit().await?, connection: book.shared.lanes.take().await? },
     };
     let most = left.saturating_add(1).max(SHOWN_BAD_ROWS);
     let mut tries = 0;
     loop {
-        let session = lane.session.as_mut();
+        let connection = lane.connection.as_mut();
         let sent = async {
             if !begins {
-                session.execute(narrow::REMEMBER).await?;
-            } else if let Some(already) = book.begin(session, chunks, attempt).await? {
+                connection.execute(narrow::REMEMBER).await?;
+            } else if let Some(already) = book.begin(connection, chunks, attempt).await? {
                 return Ok(Err(already));
             }
             fail_point::pass("bulk.before");
-            let bad = narrow::load(book.shared.server.as_ref(), session, &book.shared.bulk, rows, most).await?;
+            let bad = narrow::load(book.shared.server.as_ref(), connection, &book.shared.bulk, rows, most).await?;
             fail_point::pass("bulk.after");
             if !begins {
-                session.execute(narrow::KEEP).await?;
+                connection.execute(narrow::KEEP).await?;
             }
             Ok(Ok(bad))
         };
         match sent.await {
             Ok(Ok(bad)) => {
-                book.shared.note_detour(lane.session.as_ref());
+                book.shared.note_detour(lane.connection.as_ref());
                 return Ok(Sent::Done(lane, bad));
             }
             Ok(Err(already)) => {
-                book.shared.lanes.give(lane.session);
+                book.shared.lanes.give(lane.connection);
                 return Ok(Sent::Already(already));
             }
             Err(Failure::Again { error, undone, waited }) => {
@@ -755,7 +759,7 @@ async fn send(
                     return Err(in_vain(book, lane, Failure::Again { error, undone, waited }).await);
                 }
                 let back = if begins { "ROLLBACK" } else { narrow::TAKE_BACK };
-                lane.session.execute(back).await.map_err(Failure::into_error)?;
+                lane.connection.execute(back).await.map_err(Failure::into_error)?;
                 pause(tries).await;
                 tries += 1;
             }
@@ -766,8 +770,8 @@ async fn send(
 
 /// A group was tried as often as it may be. It is not to be delivered again, which would multiply all waits.
 async fn in_vain(book: &Book, mut lane: Lane, failure: Failure) -> Error {
-    let (server, tables) = (book.shared.server.as_ref(), [book.shared.bulk.table.as_str(), &book.entry.table]);
-    let error = blamed(server, lane.session.as_mut(), &tables, failure).await;
+    let tables = [book.shared.bulk.table.as_str(), &book.entry.table];
+    let error = blamed(lane.connection.as_mut(), &tables, failure).await;
     let told = Error::refused(error.what()).cause(error.cause_text().unwrap_or_default());
     error.hint_text().into_iter().fold(told, |told, hint| told.hint(hint))
 }

@@ -21,6 +21,8 @@ use futures::FutureExt;
 use millstream_core::sink::{Load, LoadContext, Refusals, Refused, SHOWN_BAD_ROWS, Writer};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
 use millstream_database::family::Family;
+use millstream_database::load::{Key, NewTable, Publish};
+use millstream_database::table::{ARRIVAL, Bulk, BulkColumn, ColumnFacts, Index, TableFacts};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -33,9 +35,9 @@ use super::indexes::Waiting;
 use super::lanes::{Lanes, connect, pause};
 use super::ledger::{self, Mark, Note};
 use super::narrow;
-use super::server::{Bulk, BulkColumn, Encoder, Failure, Index, Publish, Right, Server, Session, target_of};
+use super::server::{Connection, Encoder, Failure, Right, Server, target_of};
 use super::spec::{DatabaseSpec, Mode, SchemaChange};
-use super::table::{self, Changes, ColumnFacts, TableFacts};
+use super::table::{self, Changes};
 use crate::shared::counted;
 
 /// What the names of our tables and locks begin with.
@@ -111,16 +113,18 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Notes by which way `session` has sent rows.
-    pub(crate) fn note_detour(&self, session: &dyn Session) {
-        if let Some(detour) = session.detour() {
+    /// Notes by which way `connection` has sent rows.
+    pub(crate) fn note_detour(&self, connection: &dyn Connection) {
+        if let Some(detour) = connection.detour() {
             self.detour.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(detour);
         }
     }
 
     /// What the server says of a table of the load's own, as if it were said of the target.
     fn of_target(&self, text: &str) -> String {
-        let (Some(own), target) = (&self.own, self.server.bare_table(&self.spec)) else { return text.to_owned() };
+        let (Some(own), target) = (&self.own, self.server.dialect().bare_table(&self.spec.table)) else {
+            return text.to_owned();
+        };
         text.replace(&format!("{own}_rows"), target).replace(&format!("{own}_new"), target)
     }
 
@@ -153,7 +157,7 @@ enum Indexes {
 pub(crate) struct DatabaseLoad {
     shared: Arc<Shared>,
     /// The connection that holds the lock and publishes.
-    control: Arc<Mutex<Option<Box<dyn Session>>>>,
+    control: Arc<Mutex<Option<Box<dyn Connection>>>>,
     route: Route,
     names: Names,
     exists: bool,
@@ -191,10 +195,10 @@ impl Names {
         let id = format!("{PREFIX}{:016x}", RandomState::new().hash_one((run, sink)));
         let (new_name, old_name) = (format!("{id}_new"), format!("{id}_old"));
         Names {
-            target: server.table(spec),
-            new: server.beside(spec, &new_name),
-            staging: server.beside(spec, &format!("{id}_rows")),
-            old: server.beside(spec, &old_name),
+            target: server.dialect().table(&spec.table),
+            new: server.dialect().beside(&spec.table, &new_name),
+            staging: server.dialect().beside(&spec.table, &format!("{id}_rows")),
+            old: server.dialect().beside(&spec.table, &old_name),
             id,
             new_name,
             old_name,
@@ -205,15 +209,23 @@ impl Names {
 /// Looks at the target; `None` if there is none.
 pub(crate) async fn examine(
     server: &dyn Server,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     schema: &SchemaRef,
 ) -> Result<(Option<TableFacts>, Changes), Vec<Error>> {
     let one = |failure: Failure| vec![failure.into_error()];
-    let Some(facts) = server.describe(session, spec).await.map_err(one)? else { return Ok((None, Changes::default())) };
-    let key = spec.key.iter().map(|key| server.quoted(key)).collect::<Vec<_>>().join(", ");
-    let index = || format!("CREATE UNIQUE INDEX {} ON {} ({key})", server.quoted("key"), server.table(spec));
-    let family = |field: &FieldRef| server.family(field, spec.is_key(field.name()));
+    let Some(facts) = connection.describe(&spec.table).await.map_err(one)? else {
+        return Ok((None, Changes::default()));
+    };
+    let key = spec.key.iter().map(|key| server.dialect().quoted(key)).collect::<Vec<_>>().join(", ");
+    let index = || {
+        format!(
+            "CREATE UNIQUE INDEX {} ON {} ({key})",
+            server.dialect().quoted("key"),
+            server.dialect().table(&spec.table)
+        )
+    };
+    let family = |field: &FieldRef| server.dialect().family(field.data_type(), spec.is_key(field.name()));
     let changes = table::compare(&target_of(server, spec), spec, schema, &facts, family, index)?;
     Ok((Some(facts), changes))
 }
@@ -221,7 +233,7 @@ pub(crate) async fn examine(
 /// Whether the user may change the target, which is there, as far as the server tells without waiting for anybody.
 pub(crate) async fn may_write(
     server: &dyn Server,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     schema: &SchemaRef,
     facts: &TableFacts,
@@ -239,11 +251,12 @@ pub(crate) async fn may_write(
     match spec.mode {
         Mode::Merge => rights.push(Right::Update(names(false))),
         Mode::Truncate => {
-            rights.push(Right::Empty { truncates: !server.empty("t", Some(facts)).starts_with("DELETE") })
+            rights.push(Right::Empty { truncates: !server.dialect().empty("t", Some(facts)).starts_with("DELETE") })
         }
         _ => {}
     }
-    let missing = server.missing_rights(session, spec, &rights).await.map_err(|failure| vec![failure.into_error()])?;
+    let missing =
+        connection.missing_rights(&spec.table, &rights).await.map_err(|failure| vec![failure.into_error()])?;
     let refused = |cause: String| {
         Error::refused(format!("the user may not write to {}", target_of(server, spec)))
             .cause(cause)
@@ -255,14 +268,14 @@ pub(crate) async fn may_write(
 /// The target as it is when it fits the rows, changed if that is allowed; `None` if there is none.
 async fn fitting(
     server: &dyn Server,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     schema: &SchemaRef,
 ) -> Result<Option<TableFacts>> {
     let first = |faults: Vec<Error>| faults.into_iter().next().unwrap_or_else(|| Error::internal("a fault of none"));
-    let (facts, changes) = examine(server, session, spec, schema).await.map_err(first)?;
-    if change(server, session, spec, &changes).await? {
-        return server.describe(session, spec).await.map_err(Failure::into_error);
+    let (facts, changes) = examine(server, connection, spec, schema).await.map_err(first)?;
+    if change(server, connection, spec, &changes).await? {
+        return connection.describe(&spec.table).await.map_err(Failure::into_error);
     }
     Ok(facts)
 }
@@ -270,18 +283,17 @@ async fn fitting(
 /// The target, ready to be loaded into directly; it is made if there is none.
 pub(crate) async fn ready_target(
     server: &dyn Server,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     schema: &SchemaRef,
 ) -> Result<TableFacts> {
-    if let Some(facts) = fitting(server, session, spec, schema).await? {
+    if let Some(facts) = fitting(server, connection, spec, schema).await? {
         return Ok(facts);
     }
-    let made = DatabaseSpec { defer_key: false, ..spec.clone() };
-    let create = server.create_table(&server.table(spec), &made, schema);
-    let made = session.execute(&create).await;
+    let create = server.dialect().create_table(&server.dialect().table(&spec.table), schema, &spec.key, false);
+    let made = connection.execute(&create).await;
     // Another run of the same load may have made it just now.
-    match fitting(server, session, spec, schema).await? {
+    match fitting(server, connection, spec, schema).await? {
         Some(facts) => Ok(facts),
         None => Err(match made {
             Err(failure) => cannot_make(failure.into_error(), spec),
@@ -299,16 +311,16 @@ pub(crate) async fn begin(server: Arc<dyn Server>, spec: DatabaseSpec, context: 
 /// A load that is ready for rows, or one whose rows are there already.
 async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadContext) -> Result<Arc<dyn Load>> {
     let mut control = connect(server.as_ref(), &spec).await?;
-    let session = control.as_mut();
+    let connection = control.as_mut();
     let (mut note, waiting) = (None, Waiting::new(&server, &spec));
     if let Some(mark) = context.mark.as_ref().filter(|_| spec.mode == Mode::Append) {
-        match ledger::mark(&server, session, &spec, mark, &context).await? {
+        match ledger::mark(&server, connection, &spec, mark, &context).await? {
             Mark::There(note) => {
-                if server.describe(session, &spec).await.map_err(Failure::into_error)?.is_none() {
+                if connection.describe(&spec.table).await.map_err(Failure::into_error)?.is_none() {
                     return Err(table::is_gone(&target_of(server.as_ref(), &spec)));
                 }
-                waiting.build_all(session).await?;
-                clean(&server, session, &spec).await?;
+                waiting.build_all(connection).await?;
+                clean(&server, connection, &spec).await?;
                 return Ok(Arc::new(LoadedBefore { server, spec, note, io: context.io }));
             }
             Mark::Missing(missing) => note = Some(missing),
@@ -317,28 +329,28 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     }
     let owner = note.as_ref().map(|note| note.owner().to_owned());
     if let Some(owner) = &owner {
-        server.mark(session, owner).await.map_err(Failure::into_error)?;
+        connection.mark(owner).await.map_err(Failure::into_error)?;
     }
-    actions(session, &spec.before, "before").await?;
-    let facts = fitting(server.as_ref(), session, &spec, &context.schema).await?;
+    actions(connection, &spec.before, "before").await?;
+    let facts = fitting(server.as_ref(), connection, &spec, &context.schema).await?;
     let names = Names::new(server.as_ref(), &spec, &context.run, &context.sink);
-    clean(&server, session, &spec).await?;
-    if !server.lock(session, &names.id).await.map_err(Failure::into_error)? {
+    clean(&server, connection, &spec).await?;
+    if !connection.lock(&names.id).await.map_err(Failure::into_error)? {
         return Err(Error::internal("another load has the same name"));
     }
     if !spec.defer_indexes {
-        waiting.build_all(session).await?;
+        waiting.build_all(connection).await?;
     }
     let exists = facts.is_some();
     let count = connections(&spec, exists, context.ordered);
-    let like = facts.as_ref().and_then(|facts| server.create_like(&names.new, &names.target, facts));
+    let like = facts.as_ref().and_then(|facts| server.dialect().create_like(&names.new, &names.target, facts));
     let route = route(&spec, count, facts.as_ref(), like.is_some(), context.refusals.is_some());
     let columns = bulk_columns(server.as_ref(), &spec, &context.schema, facts.as_ref());
     let column_names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
     spec.name_like(&column_names);
     // Only what is loaded into before it is seen can wait for its key.
-    let made = DatabaseSpec { defer_key: spec.defer_key && route == Route::New, ..spec.clone() };
-    let create = |name: &str| server.create_table(name, &made, &context.schema);
+    let key_waits = spec.defer_key && route == Route::New;
+    let create = |name: &str| server.dialect().create_table(name, &context.schema, &spec.key, key_waits);
     let (made, into) = match route {
         Route::Direct => (vec![], &names.target),
         Route::New if spec.mode == Mode::Truncate && exists => (like.into_iter().collect(), &names.new),
@@ -346,19 +358,20 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
         Route::Staged(_) => {
             let model = if exists { &names.target } else { &names.new };
             let arrival = spec.mode.needs_key();
-            let staging = server.create_staging(&names.staging, model, &column_names, arrival, facts.as_ref());
+            let staging =
+                server.dialect().create_staging(&names.staging, model, &column_names, arrival, facts.as_ref());
             let new: Vec<String> = if exists { vec![] } else { vec![create(&names.new)] };
             ([new, staging].concat(), &names.staging)
         }
     };
     for statement in made {
-        session.execute(&statement).await.map_err(|failure| cannot_make(failure.into_error(), &spec))?;
+        connection.execute(&statement).await.map_err(|failure| cannot_make(failure.into_error(), &spec))?;
     }
     if let (Route::Staged(_), Some(facts)) = (route, &facts) {
-        check_staged(session, &names.staging, facts).await?;
+        check_staged(connection, &names.staging, facts).await?;
     }
     let indexes = match spec.defer_indexes && exists {
-        true => deferred(&server, session, &spec, route, &names, waiting).await?,
+        true => deferred(&server, connection, &spec, route, &names, waiting).await?,
         false => Indexes::Stay,
     };
     let mut bulk_columns = columns;
@@ -368,18 +381,18 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     let direct = route == Route::Direct;
     if direct {
         if let Indexes::Around(waiting) = &indexes {
-            waiting.drop_all(session).await?;
+            waiting.drop_all(connection).await?;
         }
-        session.execute("BEGIN").await.map_err(Failure::into_error)?;
+        connection.execute("BEGIN").await.map_err(Failure::into_error)?;
         if let Indexes::Inside(indexes) = &indexes {
             for index in indexes {
-                let drop = server.drop_index(&names.target, &index.name);
-                session.execute(&drop).await.map_err(Failure::into_error)?;
+                let drop = server.dialect().drop_index(&names.target, &index.name);
+                connection.execute(&drop).await.map_err(Failure::into_error)?;
             }
         }
         if spec.mode == Mode::Truncate {
-            let empty = server.empty(&names.target, facts.as_ref());
-            session.execute(&empty).await.map_err(Failure::into_error)?;
+            let empty = server.dialect().empty(&names.target, facts.as_ref());
+            connection.execute(&empty).await.map_err(Failure::into_error)?;
         }
     }
     // There are no tables of ours then, whose lock the control connection would have to hold.
@@ -389,8 +402,8 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
     };
     let own = route == Route::New && !(spec.mode == Mode::Truncate && exists);
     let bulk = match own {
-        true => server.bulk_into_own(into, bulk_columns, &context.schema),
-        false => server.bulk(into, bulk_columns, &context.schema),
+        true => server.dialect().bulk_into_own(into, bulk_columns, &context.schema),
+        false => server.dialect().bulk(into, bulk_columns, &context.schema),
     };
     let shared = Shared {
         bulk,
@@ -410,9 +423,9 @@ async fn set_up(server: Arc<dyn Server>, mut spec: DatabaseSpec, context: LoadCo
 
 /// Lets the staging table check what the target does, so that a bad row is told by itself. What it cannot check, since
 /// a column is missing in it, the target does when the rows are moved.
-async fn check_staged(session: &mut dyn Session, staging: &str, facts: &TableFacts) -> Result<()> {
+async fn check_staged(connection: &mut dyn Connection, staging: &str, facts: &TableFacts) -> Result<()> {
     for check in &facts.checks {
-        match session.execute(&format!("ALTER TABLE {staging} ADD {check}")).await {
+        match connection.execute(&format!("ALTER TABLE {staging} ADD {check}")).await {
             Ok(_) | Err(Failure::Other(_)) => {}
             Err(other) => return Err(other.into_error()),
         }
@@ -423,26 +436,33 @@ async fn check_staged(session: &mut dyn Session, staging: &str, facts: &TableFac
 /// The indexes of the target, which is there, as they wait in a load by `route`.
 async fn deferred(
     server: &Arc<dyn Server>,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     route: Route,
     names: &Names,
     waiting: Waiting,
 ) -> Result<Indexes> {
-    let indexes = server.indexes(session, spec).await.map_err(Failure::into_error)?;
+    let indexes = connection.indexes(&spec.table).await.map_err(Failure::into_error)?;
     if route == Route::New {
         // A copy of the target, which is empty.
         for index in &indexes {
-            session.execute(&server.drop_index(&names.new, &index.name)).await.map_err(Failure::into_error)?;
+            connection
+                .execute(&server.dialect().drop_index(&names.new, &index.name))
+                .await
+                .map_err(Failure::into_error)?;
         }
         return Ok(Indexes::Of(indexes));
     }
-    Ok(if server.transactional_tables() { Indexes::Inside(indexes) } else { Indexes::Around(Arc::new(waiting)) })
+    Ok(if server.dialect().transactional_tables() {
+        Indexes::Inside(indexes)
+    } else {
+        Indexes::Around(Arc::new(waiting))
+    })
 }
 
 /// The order of arrival in a staging table.
 fn arrival_column() -> BulkColumn {
-    BulkColumn::new(super::server::ARRIVAL, Family::Integer { bytes: 8, signed: true })
+    BulkColumn::new(ARRIVAL, Family::Integer { bytes: 8, signed: true })
 }
 
 /// Where the user may not make tables, some things still work.
@@ -477,13 +497,13 @@ pub(crate) fn bulk_columns(
             let replaces_null = column.replaces_null;
             BulkColumn { replaces_null, ..BulkColumn::new(&column.name, column.family) }
         }
-        None => BulkColumn::new(field.name(), server.family(field, spec.is_key(field.name()))),
+        None => BulkColumn::new(field.name(), server.dialect().family(field.data_type(), spec.is_key(field.name()))),
     };
     schema.fields().iter().map(column).collect()
 }
 
 /// Runs the user's own statements and commands.
-async fn actions(session: &mut dyn Session, actions: &[Action], when: &str) -> Result<()> {
+async fn actions(connection: &mut dyn Connection, actions: &[Action], when: &str) -> Result<()> {
     for action in actions {
         let statement = match action {
             Action::Statement(statement) => statement,
@@ -492,7 +512,7 @@ async fn actions(session: &mut dyn Session, actions: &[Action], when: &str) -> R
                 continue;
             }
         };
-        session.execute(statement).await.map_err(|failure| {
+        connection.execute(statement).await.map_err(|failure| {
             let error = failure.into_error();
             let cause = error.cause_text().unwrap_or(error.what()).to_owned();
             Error::refused(format!("a statement of `{when}` failed")).text(statement).cause(cause)
@@ -503,7 +523,7 @@ async fn actions(session: &mut dyn Session, actions: &[Action], when: &str) -> R
 
 /// Runs the user's statements behind the commit. With a note, whoever goes on with a load that dies before their end
 /// runs them again.
-async fn run_after(session: &mut dyn Session, spec: &DatabaseSpec, note: Option<&Note>) -> Result<()> {
+async fn run_after(connection: &mut dyn Connection, spec: &DatabaseSpec, note: Option<&Note>) -> Result<()> {
     if spec.after.is_empty() {
         return Ok(());
     }
@@ -512,11 +532,11 @@ async fn run_after(session: &mut dyn Session, spec: &DatabaseSpec, note: Option<
         Some(_) => "the rows were committed before; mend it, and `--resume` runs all of `after` again",
         None => "the rows were committed before; mend it and run it by hand",
     };
-    actions(session, &spec.after, "after").await.map_err(|error| error.hint(hint))?;
+    actions(connection, &spec.after, "after").await.map_err(|error| error.hint(hint))?;
     fail_point::pass("after.after");
     if let Some(note) = note {
         // Otherwise they would only be run once more.
-        let _ = note.end(session).await;
+        let _ = note.end(connection).await;
     }
     Ok(())
 }
@@ -524,41 +544,45 @@ async fn run_after(session: &mut dyn Session, spec: &DatabaseSpec, note: Option<
 /// Changes the target so that it takes the rows; whether there was anything to change.
 async fn change(
     server: &dyn Server,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     changes: &Changes,
 ) -> Result<bool> {
     if spec.schema == SchemaChange::Freeze || (changes.added.is_empty() && changes.widened.is_empty()) {
         return Ok(false);
     }
-    let typed = |field: &FieldRef| server.column_type(field, spec.is_key(field.name()));
+    let typed = |field: &FieldRef| server.dialect().column_type(field.data_type(), spec.is_key(field.name()));
     let added: Vec<_> = changes.added.iter().map(|field| (field.name().clone(), typed(field))).collect();
     let widened: Vec<_> = changes.widened.iter().map(|(column, field)| (column.clone(), typed(field))).collect();
-    for statement in server.alter(&server.table(spec), &added, &widened) {
-        session.execute(&statement).await.map_err(Failure::into_error)?;
+    for statement in server.dialect().alter(&server.dialect().table(&spec.table), &added, &widened) {
+        connection.execute(&statement).await.map_err(Failure::into_error)?;
     }
     Ok(true)
 }
 
 /// Drops the tables of loads that are dead, but for those of other users, who may drop them.
-pub(crate) async fn clean(server: &Arc<dyn Server>, session: &mut dyn Session, spec: &DatabaseSpec) -> Result<()> {
+pub(crate) async fn clean(
+    server: &Arc<dyn Server>,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+) -> Result<()> {
     let mut dead: Vec<String> = Vec::new();
-    let tables = server.tables(session, spec, PREFIX).await.map_err(Failure::into_error)?;
+    let tables = connection.tables(&spec.table, PREFIX).await.map_err(Failure::into_error)?;
     for name in tables {
         let Some(id) = name.get(..PREFIX.len() + 16).filter(|id| name[id.len()..].starts_with('_')) else { continue };
         if !dead.iter().any(|known| known == id) {
-            if !server.lock(session, id).await.map_err(Failure::into_error)? {
+            if !connection.lock(id).await.map_err(Failure::into_error)? {
                 continue;
             }
             dead.push(id.to_owned());
         }
-        match drop_dead(server, session, spec, &name).await {
+        match drop_dead(server, connection, spec, &name).await {
             Ok(()) | Err(Failure::Other(_)) => {}
             Err(other) => return Err(other.into_error()),
         }
     }
     for id in dead {
-        server.unlock(session, &id).await.map_err(Failure::into_error)?;
+        connection.unlock(&id).await.map_err(Failure::into_error)?;
     }
     Ok(())
 }
@@ -566,18 +590,18 @@ pub(crate) async fn clean(server: &Arc<dyn Server>, session: &mut dyn Session, s
 /// Drops the table `name` of a load that is dead.
 async fn drop_dead(
     server: &Arc<dyn Server>,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     name: &str,
 ) -> Result<(), Failure> {
-    ledger::give_up(server, session, spec, name).await?;
-    session.execute(&format!("DROP TABLE IF EXISTS {}", server.beside(spec, name))).await.map(drop)
+    ledger::give_up(server, connection, spec, name).await?;
+    connection.execute(&format!("DROP TABLE IF EXISTS {}", server.dialect().beside(&spec.table, name))).await.map(drop)
 }
 
 impl DatabaseLoad {
     fn new(
         shared: Shared,
-        control: Option<Box<dyn Session>>,
+        control: Option<Box<dyn Connection>>,
         route: Route,
         names: Names,
         facts: Option<TableFacts>,
@@ -607,30 +631,37 @@ impl DatabaseLoad {
     fn deferred_key(&self) -> Option<String> {
         let Shared { server, spec, .. } = self.shared.as_ref();
         let is_copy = spec.mode == Mode::Truncate && self.exists;
-        (spec.defer_key && !is_copy).then(|| server.add_key(&self.names.new, spec))
+        (spec.defer_key && !is_copy).then(|| server.dialect().add_key(&self.names.new, &spec.key))
     }
 
     /// The statements that make everything ready up to the last one, and those that make it visible.
     fn publishing(&self) -> Publishing {
         let (server, names) = (self.shared.server.as_ref(), &self.names);
-        let together = server.transactional_tables();
+        let together = server.dialect().transactional_tables();
         let columns: Vec<String> = self.shared.bulk.columns.iter().map(|column| column.name.clone()).collect();
-        let columns: Vec<String> = columns.into_iter().filter(|name| name != super::server::ARRIVAL).collect();
-        let swap =
-            || server.swap(&names.new, &names.old, &self.shared.spec, self.exists, &names.new_name, &names.old_name);
+        let columns: Vec<String> = columns.into_iter().filter(|name| name != ARRIVAL).collect();
+        let spec = &self.shared.spec;
+        let new = NewTable {
+            target: &spec.table,
+            exists: self.exists,
+            name: &names.new_name,
+            old_name: &names.old_name,
+            has_key: !spec.key.is_empty(),
+        };
+        let swap = || server.dialect().swap(new);
         let mut publishing = Publishing::default();
         match self.route {
             // In the transaction that is open.
             Route::Direct => {
                 if let Indexes::Inside(indexes) = &self.indexes {
-                    publishing.first = server.create_indexes(&names.target, indexes);
+                    publishing.first = server.dialect().create_indexes(&names.target, indexes);
                 }
             }
             Route::New if together => publishing.transaction = self.deferred_key().into_iter().chain(swap()).collect(),
             Route::New => {
                 publishing.first.extend(self.deferred_key());
                 if let Indexes::Of(indexes) = &self.indexes {
-                    publishing.first.extend(server.create_indexes(&names.new, indexes));
+                    publishing.first.extend(server.dialect().create_indexes(&names.new, indexes));
                 }
                 publishing.last = swap();
             }
@@ -638,18 +669,21 @@ impl DatabaseLoad {
                 let into = if self.exists { &names.target } else { &names.new };
                 let facts = self.facts.as_ref();
                 let inside = if let Indexes::Inside(indexes) = &self.indexes { indexes.as_slice() } else { &[] };
-                publishing.transaction = inside.iter().map(|index| server.drop_index(into, &index.name)).collect();
-                publishing.transaction.extend(server.publish(
+                publishing.transaction =
+                    inside.iter().map(|index| server.dialect().drop_index(into, &index.name)).collect();
+                let order = spec.order();
+                let key = Key { columns: &spec.key, order: &order };
+                publishing.transaction.extend(server.dialect().publish(
                     how,
                     &names.staging,
                     into,
-                    &self.shared.spec,
+                    key,
                     &columns,
                     facts,
                 ));
                 publishing.counted = Some(publishing.transaction.len() - 1);
-                publishing.transaction.extend(server.create_indexes(into, inside));
-                publishing.transaction.extend(server.mark_staged(&names.staging));
+                publishing.transaction.extend(server.dialect().create_indexes(into, inside));
+                publishing.transaction.extend(server.dialect().mark_staged(&names.staging));
                 let new = if self.exists { vec![] } else { swap() };
                 if together {
                     publishing.transaction.push(format!("DROP TABLE {}", names.staging));
@@ -717,23 +751,23 @@ struct Publishing {
 /// Runs the transaction up to its last statement, again if others are in its way; how many rows it published.
 async fn run_transaction(
     shared: &Shared,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     publishing: &Publishing,
     note: Option<&Note>,
 ) -> Result<u64> {
     let mut tries = 0;
     loop {
-        match try_transaction(session, publishing, note).await {
+        match try_transaction(connection, publishing, note).await {
             Err(Failure::Again { .. }) if tries < shared.spec.retries => {
-                session.execute("ROLLBACK").await.map_err(Failure::into_error)?;
+                connection.execute("ROLLBACK").await.map_err(Failure::into_error)?;
                 pause(tries).await;
                 tries += 1;
             }
             Ok(rows) => return Ok(rows),
             Err(failure) => {
                 let is_row = matches!(failure, Failure::Rows(_));
-                let target = shared.server.table(&shared.spec);
-                let error = blamed(shared.server.as_ref(), session, &[&target], failure).await;
+                let target = shared.server.dialect().table(&shared.spec.table);
+                let error = blamed(connection, &[&target], failure).await;
                 return Err(if is_row { moved_together(error) } else { error });
             }
         }
@@ -750,20 +784,20 @@ pub(crate) fn moved_together(error: Error) -> Error {
 }
 
 async fn try_transaction(
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     publishing: &Publishing,
     note: Option<&Note>,
 ) -> Result<u64, Failure> {
     let mut rows = 0;
-    session.execute("BEGIN").await?;
+    connection.execute("BEGIN").await?;
     for (index, statement) in publishing.transaction.iter().enumerate() {
-        let changed = session.execute(statement).await?;
+        let changed = connection.execute(statement).await?;
         if publishing.counted == Some(index) {
             rows = changed;
         }
     }
     if let Some(note) = note {
-        note.write(session).await?;
+        note.write(connection).await?;
     }
     Ok(rows)
 }
@@ -808,41 +842,41 @@ impl Load for DatabaseLoad {
         let done = on_io(&self.io, async move {
             if shared.direct {
                 // A connection that is lost is told before other sinks commit.
-                let mut session = shared.lanes.take().await?;
-                session.query("SELECT 1").await.map_err(Failure::into_error)?;
+                let mut connection = shared.lanes.take().await?;
+                connection.query("SELECT 1").await.map_err(Failure::into_error)?;
                 for statement in &publishing.first {
-                    session.execute(statement).await.map_err(Failure::into_error)?;
+                    connection.execute(statement).await.map_err(Failure::into_error)?;
                 }
                 if let Some(note) = &note {
-                    note.write(session.as_mut()).await.map_err(Failure::into_error)?;
+                    note.write(connection.as_mut()).await.map_err(Failure::into_error)?;
                 }
-                let named = shared.server.transaction(session.as_mut()).await.map_err(Failure::into_error)?;
+                let named = connection.as_mut().transaction().await.map_err(Failure::into_error)?;
                 *transaction.lock().await = named;
-                shared.lanes.give(session);
+                shared.lanes.give(connection);
                 return Ok(());
             }
             drop(shared.lanes.close());
             let mut control = control.lock().await;
-            let session = control.as_mut().ok_or_else(no_control)?.as_mut();
+            let connection = control.as_mut().ok_or_else(no_control)?.as_mut();
             for statement in &publishing.first {
-                session.execute(statement).await.map_err(Failure::into_error)?;
+                connection.execute(statement).await.map_err(Failure::into_error)?;
             }
             if let Some(around) = &around {
-                around.drop_all(session).await?;
+                around.drop_all(connection).await?;
             }
             if publishing.transaction.is_empty() {
                 // A table that is only renamed has no transaction to note anything in.
                 if let Some(note) = &note {
-                    note.intend(session, &new_name).await.map_err(Failure::into_error)?;
+                    note.intend(connection, &new_name).await.map_err(Failure::into_error)?;
                 }
                 return Ok(());
             }
-            let rows = run_transaction(&shared, session, &publishing, note.as_deref()).await?;
+            let rows = run_transaction(&shared, connection, &publishing, note.as_deref()).await?;
             if let Some(expected) = expected.filter(|expected| *expected != rows) {
                 return Err(dropped(&shared.place, rows, expected));
             }
             published.store(rows, Ordering::Relaxed);
-            *transaction.lock().await = shared.server.transaction(session).await.map_err(Failure::into_error)?;
+            *transaction.lock().await = connection.transaction().await.map_err(Failure::into_error)?;
             Ok(())
         });
         let done = done.await;
@@ -876,35 +910,35 @@ impl Load for DatabaseLoad {
             (None, None, None) => Proof::None,
         };
         on_io(&self.io, async move {
-            let mut session = if shared.direct {
+            let mut connection = if shared.direct {
                 shared.lanes.take().await?
             } else {
                 control.lock().await.take().ok_or_else(no_control)?
             };
             if shared.direct || !publishing.transaction.is_empty() {
                 let is_there = || async { matches!(found_out(&shared, &proof).await, Ok((_, Some(true)))) }.boxed();
-                let committed = commit::unless_it_is_there(session.as_mut(), "COMMIT", is_there).await;
-                session = seen_through(&shared, session, committed, &proof).await?;
+                let committed = commit::unless_it_is_there(connection.as_mut(), "COMMIT", is_there).await;
+                connection = seen_through(&shared, connection, committed, &proof).await?;
             }
             for statement in &publishing.last {
                 fail_point::pass("rename.before");
                 let is_there = || is_renamed(&shared, &new_name).boxed();
-                let renamed = commit::unless_it_is_there(session.as_mut(), statement, is_there).await;
+                let renamed = commit::unless_it_is_there(connection.as_mut(), statement, is_there).await;
                 fail_point::pass("rename.after");
-                session = seen_through(&shared, session, renamed, &renaming).await?;
+                connection = seen_through(&shared, connection, renamed, &renaming).await?;
             }
-            let session = session.as_mut();
+            let connection = connection.as_mut();
             if let Some(around) = around {
-                around.build_all(session).await.map_err(|error| {
+                around.build_all(connection).await.map_err(|error| {
                     let hint = error.hint_text().unwrap_or_default().to_owned();
                     error.hint(format!("the rows were committed before; {hint}"))
                 })?;
             }
             for statement in leftovers {
                 // The rows are there; what stays is dropped by the next run.
-                let _ = session.execute(&statement).await;
+                let _ = connection.execute(&statement).await;
             }
-            run_after(session, &shared.spec, note.as_deref()).await?;
+            run_after(connection, &shared.spec, note.as_deref()).await?;
             Ok(summary)
         })
         .await
@@ -916,41 +950,41 @@ impl Load for DatabaseLoad {
         let (lock, new_name) = (self.names.id.clone(), self.names.new_name.clone());
         let (noted, around) = (self.note.is_some(), self.around());
         let taken_back = on_io(&self.io, async move {
-            for mut session in shared.lanes.close() {
-                let _ = session.execute("ROLLBACK").await;
+            for mut connection in shared.lanes.close() {
+                let _ = connection.execute("ROLLBACK").await;
                 if let (Some(around), true) = (&around, shared.direct) {
-                    around.build_all(session.as_mut()).await?;
+                    around.build_all(connection.as_mut()).await?;
                 }
             }
             if leftovers.is_empty() {
                 return Ok(());
             }
             let mut kept = control.lock().await.take();
-            if let Some(session) = &mut kept
-                && session.execute("ROLLBACK").await.is_err()
+            if let Some(connection) = &mut kept
+                && connection.execute("ROLLBACK").await.is_err()
             {
                 kept = None;
             }
-            let mut session = match kept {
-                Some(session) => session,
+            let mut connection = match kept {
+                Some(connection) => connection,
                 // The connection is what failed. If the server is gone, or still busy with it, the next run cleans up.
                 None => {
                     let mut other = shared.server.connect(&shared.spec).await?;
-                    match shared.server.lock(other.as_mut(), &lock).await.map_err(Failure::into_error)? {
+                    match other.as_mut().lock(&lock).await.map_err(Failure::into_error)? {
                         true => other,
                         false => return Ok(()),
                     }
                 }
             };
             if let Some(around) = around {
-                around.build_all(session.as_mut()).await?;
+                around.build_all(connection.as_mut()).await?;
             }
             if noted {
-                let given_up = ledger::give_up(&shared.server, session.as_mut(), &shared.spec, &new_name).await;
+                let given_up = ledger::give_up(&shared.server, connection.as_mut(), &shared.spec, &new_name).await;
                 given_up.map_err(Failure::into_error)?;
             }
             for statement in leftovers {
-                session.execute(&statement).await.map_err(Failure::into_error)?;
+                connection.execute(&statement).await.map_err(Failure::into_error)?;
             }
             Ok(())
         });
@@ -987,8 +1021,8 @@ impl Load for LoadedBefore {
         if let Some(note) = self.note.clone().filter(|_| !spec.after.is_empty()) {
             let (server, spec) = (Arc::clone(&server), spec.clone());
             on_io(&self.io, async move {
-                let mut session = connect(server.as_ref(), &spec).await?;
-                run_after(session.as_mut(), &spec, Some(&note)).await
+                let mut connection = connect(server.as_ref(), &spec).await?;
+                run_after(connection.as_mut(), &spec, Some(&note)).await
             })
             .await?;
         }
@@ -1023,24 +1057,24 @@ impl Proof {
 /// A connection to go on with when something was committed, even if the answer was lost.
 async fn seen_through(
     shared: &Shared,
-    session: Box<dyn Session>,
+    connection: Box<dyn Connection>,
     done: Result<Option<u64>, Failure>,
     proof: &Proof,
-) -> Result<Box<dyn Session>> {
+) -> Result<Box<dyn Connection>> {
     let lost = match done {
-        Ok(Some(_)) => return Ok(session),
+        Ok(Some(_)) => return Ok(connection),
         Ok(None) => {
-            drop(session);
+            drop(connection);
             return connect(shared.server.as_ref(), &shared.spec).await;
         }
         Err(Failure::Lost(error)) => error,
         Err(other) => return Err(other.into_error()),
     };
-    drop(session);
+    drop(connection);
     let cause = lost.cause_text().unwrap_or(lost.what()).to_owned();
     for tries in 0..=shared.spec.retries {
         match found_out(shared, proof).await {
-            Ok((session, Some(true))) => return Ok(session),
+            Ok((connection, Some(true))) => return Ok(connection),
             Ok((_, Some(false))) => {
                 return Err(Error::transient(format!("the connection was lost before {} was committed", shared.place))
                     .cause(cause)
@@ -1059,38 +1093,38 @@ async fn seen_through(
 
 /// Whether no table has the name of the new one any more, while whoever renames it may still be at it.
 async fn is_renamed(shared: &Shared, new_name: &str) -> bool {
-    let Ok(mut session) = connect(shared.server.as_ref(), &shared.spec).await else { return false };
-    let left = shared.server.tables(session.as_mut(), &shared.spec, new_name).await;
+    let Ok(mut connection) = connect(shared.server.as_ref(), &shared.spec).await else { return false };
+    let left = connection.as_mut().tables(&shared.spec.table, new_name).await;
     left.is_ok_and(|left| left.is_empty())
 }
 
 /// Asks over a new connection whether the proof is there; `None` if that is not decided yet.
-async fn found_out(shared: &Shared, proof: &Proof) -> Result<(Box<dyn Session>, Option<bool>)> {
-    let mut session = connect(shared.server.as_ref(), &shared.spec).await?;
+async fn found_out(shared: &Shared, proof: &Proof) -> Result<(Box<dyn Connection>, Option<bool>)> {
+    let mut connection = connect(shared.server.as_ref(), &shared.spec).await?;
     let server = shared.server.as_ref();
     let found = match proof {
-        Proof::Transaction(name) => server.was_committed(session.as_mut(), name).await,
-        Proof::Noted(note) => note.is_written(session.as_mut()).await.map(Some),
-        Proof::Staged(staging, rows) => session.query(&server.count_staged(staging)).await.map(|found| {
+        Proof::Transaction(name) => connection.as_mut().was_committed(name).await,
+        Proof::Noted(note) => note.is_written(connection.as_mut()).await.map(Some),
+        Proof::Staged(staging, rows) => connection.query(&server.dialect().count_staged(staging)).await.map(|found| {
             let count = found.into_iter().flatten().flatten().next().and_then(|text| text.parse::<u64>().ok());
             // Of no rows none was published, whichever way it ended.
             count.map(|count| *rows == 0 || count < *rows)
         }),
         Proof::Renamed { lock, note, new_name } => {
-            if !server.lock(session.as_mut(), lock).await.map_err(Failure::into_error)? {
-                return Ok((session, None));
+            if !connection.as_mut().lock(lock).await.map_err(Failure::into_error)? {
+                return Ok((connection, None));
             }
             match note {
-                Some(note) => note.is_written(session.as_mut()).await.map(Some),
+                Some(note) => note.is_written(connection.as_mut()).await.map(Some),
                 None => {
-                    let left = server.tables(session.as_mut(), &shared.spec, new_name).await;
+                    let left = connection.as_mut().tables(&shared.spec.table, new_name).await;
                     left.map(|found| Some(found.is_empty()))
                 }
             }
         }
         Proof::None => Ok(None),
     };
-    Ok((session, found.map_err(Failure::into_error)?))
+    Ok((connection, found.map_err(Failure::into_error)?))
 }
 
 /// Encodes the rows of one partition and hands them to the connections.
@@ -1184,25 +1218,25 @@ impl RowWriter {
 /// Sends a group, in a transaction of its own unless the whole load is one.
 /// `own` of its rows could not be encoded; `kept` are all of them, as they came.
 async fn send(shared: &Shared, rows: Rows, own: Vec<BadRow>, kept: Vec<RecordBatch>) -> Result<()> {
-    let mut session = shared.lanes.take().await?;
+    let mut connection = shared.lanes.take().await?;
     let mut tries = 0;
     let accepted = loop {
-        match try_send(shared, session.as_mut(), &rows, &own, &kept).await {
+        match try_send(shared, connection.as_mut(), &rows, &own, &kept).await {
             Err(Failure::Again { error, undone, waited }) => {
                 if tries >= shared.spec.retries || (undone && shared.direct) {
                     let failure = Failure::Again { error, undone, waited };
-                    return Err(blamed(shared.server.as_ref(), session.as_mut(), &[&shared.bulk.table], failure).await);
+                    return Err(blamed(connection.as_mut(), &[&shared.bulk.table], failure).await);
                 }
                 let back = if shared.direct { narrow::TAKE_BACK } else { "ROLLBACK" };
-                session.execute(back).await.map_err(Failure::into_error)?;
+                connection.execute(back).await.map_err(Failure::into_error)?;
                 pause(tries).await;
                 tries += 1;
             }
             other => break other.map_err(Failure::into_error)?,
         }
     };
-    shared.note_detour(session.as_ref());
-    shared.lanes.give(session);
+    shared.note_detour(connection.as_ref());
+    shared.lanes.give(connection);
     accepted?;
     shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
     Ok(())
@@ -1211,15 +1245,15 @@ async fn send(shared: &Shared, rows: Rows, own: Vec<BadRow>, kept: Vec<RecordBat
 /// Whether the rows were sent, all but those that may be left out; the inner error is that of a load that may not.
 async fn try_send(
     shared: &Shared,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     rows: &Rows,
     own: &[BadRow],
     kept: &[RecordBatch],
 ) -> Result<Result<()>, Failure> {
-    session.execute(if shared.direct { narrow::REMEMBER } else { "BEGIN" }).await?;
+    connection.execute(if shared.direct { narrow::REMEMBER } else { "BEGIN" }).await?;
     let room = shared.refusals.as_ref().map_or(0, |refusals| refusals.room(rows.count() as u64));
     let most = room.saturating_sub(own.len()).saturating_add(1).max(SHOWN_BAD_ROWS);
-    let mut bad = narrow::load(shared.server.as_ref(), session, &shared.bulk, rows, most).await?;
+    let mut bad = narrow::load(shared.server.as_ref(), connection, &shared.bulk, rows, most).await?;
     bad.iter_mut().for_each(|row| row.reason = shared.of_target(&row.reason));
     let count = (own.len() + bad.len()) as u64;
     if count > 0 {
@@ -1229,12 +1263,12 @@ async fn try_send(
             None => Err(all.into_error(&shared.place)),
         };
         if let Err(error) = accepted {
-            session.execute(if shared.direct { narrow::TAKE_BACK } else { "ROLLBACK" }).await?;
+            connection.execute(if shared.direct { narrow::TAKE_BACK } else { "ROLLBACK" }).await?;
             return Ok(Err(error));
         }
         shared.refused.fetch_add(count, Ordering::Relaxed);
     }
-    session.execute(if shared.direct { narrow::KEEP } else { "COMMIT" }).await?;
+    connection.execute(if shared.direct { narrow::KEEP } else { "COMMIT" }).await?;
     Ok(Ok(()))
 }
 

@@ -33,8 +33,10 @@ use async_trait::async_trait;
 use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
+use millstream_database::load::{Key, Publish};
+use millstream_database::table::BulkColumn;
 
-use self::server::{BulkColumn, Server};
+use self::server::Server;
 use self::spec::{DatabaseSpec, Mode};
 
 /// The most columns that a table may have: what both MySQL and PostgreSQL allow is more than the least of the two.
@@ -50,7 +52,8 @@ pub(crate) struct DatabaseSink {
 impl DatabaseSink {
     fn schema_faults(&self, schema: &SchemaRef) -> Vec<Error> {
         let order: Vec<String> = self.spec.order().into_iter().map(|order| order.column).collect();
-        let mut faults = table::schema_faults(self.server.product(), MAX_COLUMNS, &self.spec.key, &order, schema);
+        let mut faults =
+            table::schema_faults(self.server.dialect().product(), MAX_COLUMNS, &self.spec.key, &order, schema);
         faults.extend(schema.fields().iter().filter_map(cells::type_fault));
         faults
     }
@@ -59,7 +62,7 @@ impl DatabaseSink {
 #[async_trait]
 impl Sink for DatabaseSink {
     fn name(&self) -> &'static str {
-        self.server.name()
+        self.server.dialect().name()
     }
 
     fn target(&self) -> String {
@@ -69,15 +72,15 @@ impl Sink for DatabaseSink {
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
         let mut faults = self.schema_faults(&schema);
         let looked = async {
-            let mut session = lanes::connect(self.server.as_ref(), &self.spec).await.map_err(|error| vec![error])?;
+            let mut connection = lanes::connect(self.server.as_ref(), &self.spec).await.map_err(|error| vec![error])?;
             // Statements of `before` may make the table, or change it.
             if !self.spec.before.is_empty() {
                 return Ok(());
             }
             let server = self.server.as_ref();
-            let (facts, _) = load::examine(server, session.as_mut(), &self.spec, &schema).await?;
+            let (facts, _) = load::examine(server, connection.as_mut(), &self.spec, &schema).await?;
             match facts {
-                Some(facts) => load::may_write(server, session.as_mut(), &self.spec, &schema, &facts).await,
+                Some(facts) => load::may_write(server, connection.as_mut(), &self.spec, &schema, &facts).await,
                 None => Ok(()),
             }
         };
@@ -90,20 +93,23 @@ impl Sink for DatabaseSink {
         let (server, mut spec) = (self.server.as_ref(), self.spec.clone());
         spec.name_like(&names);
         let spec = &spec;
-        let target = server.table(spec);
-        let create = server.create_table(&target, spec, &schema);
-        let family = |field: &FieldRef| server.family(field, spec.is_key(field.name()));
+        let target = server.dialect().table(&spec.table);
+        let create = server.dialect().create_table(&target, &schema, &spec.key, spec.defer_key);
+        let family = |field: &FieldRef| server.dialect().family(field.data_type(), spec.is_key(field.name()));
         let columns = schema.fields().iter().map(|field| BulkColumn::new(field.name(), family(field)));
-        let publish = |how| server.publish(how, &server.beside(spec, "_millstream_rows"), &target, spec, &names, None);
+        let order = spec.order();
+        let key = Key { columns: &spec.key, order: &order };
+        let staging = server.dialect().beside(&spec.table, "_millstream_rows");
+        let publish = |how| server.dialect().publish(how, &staging, &target, key, &names, None);
         let columns = columns.collect();
         let rows = match spec.mode {
-            Mode::Replace => server.bulk_into_own(&target, columns, &schema).statement,
-            _ => server.bulk(&target, columns, &schema).statement,
+            Mode::Replace => server.dialect().bulk_into_own(&target, columns, &schema).statement,
+            _ => server.dialect().bulk(&target, columns, &schema).statement,
         };
         match spec.mode {
             Mode::Append | Mode::Truncate | Mode::Replace => format!("{create};\n{rows}"),
-            Mode::Merge => format!("{create};\n{}", publish(server::Publish::Merge).join(";\n")),
-            Mode::Ignore => format!("{create};\n{}", publish(server::Publish::Ignore).join(";\n")),
+            Mode::Merge => format!("{create};\n{}", publish(Publish::Merge).join(";\n")),
+            Mode::Ignore => format!("{create};\n{}", publish(Publish::Ignore).join(";\n")),
         }
     }
 
@@ -119,8 +125,8 @@ impl Sink for DatabaseSink {
     }
 
     async fn is_gone(&self, _: &SourceContext) -> Result<bool> {
-        let mut session = lanes::connect(self.server.as_ref(), &self.spec).await?;
-        let facts = self.server.describe(session.as_mut(), &self.spec).await.map_err(server::Failure::into_error)?;
+        let mut connection = lanes::connect(self.server.as_ref(), &self.spec).await?;
+        let facts = connection.as_mut().describe(&self.spec.table).await.map_err(server::Failure::into_error)?;
         Ok(facts.is_none())
     }
 

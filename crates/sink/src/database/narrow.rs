@@ -12,8 +12,10 @@
 
 use std::ops::Range;
 
+use millstream_database::table::Bulk;
+
 use super::group::{BadRow, Rows};
-use super::server::{Bulk, Failure, Server, Session};
+use super::server::{Connection, Failure, Server};
 
 /// Sets the point to which [`TAKE_BACK`] goes. The search has savepoints of its own, one after the other, so the last
 /// of them is not the beginning of a group.
@@ -29,7 +31,7 @@ pub(crate) const KEEP: &str = "RELEASE SAVEPOINT millstream_group";
 /// the rest is not sent.
 pub(crate) async fn load(
     server: &dyn Server,
-    session: &mut dyn Session,
+    connection: &mut dyn Connection,
     bulk: &Bulk,
     rows: &Rows,
     most: usize,
@@ -41,19 +43,19 @@ pub(crate) async fn load(
     if rows.count() == 0 {
         return Ok(bad);
     }
-    session.execute("SAVEPOINT millstream").await?;
+    connection.execute("SAVEPOINT millstream").await?;
     while let Some(range) = ranges.pop() {
-        let refusal = match session.bulk(bulk, rows, range.clone()).await {
+        let refusal = match connection.bulk(bulk, rows, range.clone()).await {
             Ok(()) if ranges.is_empty() => break,
             Ok(()) => {
-                session.execute(server.next_savepoint()).await?;
+                connection.execute(server.dialect().next_savepoint()).await?;
                 continue;
             }
             Err(Failure::Rows(refusal)) => refusal,
             Err(other) => return Err(other),
         };
         // The savepoint stays for the next try.
-        session.execute("ROLLBACK TO SAVEPOINT millstream").await?;
+        connection.execute("ROLLBACK TO SAVEPOINT millstream").await?;
         let at = refusal.at.map(|at| range.start + at).filter(|at| *at < range.end);
         let to_blame = if range.len() == 1 { Some(range.start) } else { at.filter(|_| refusal.by_itself) };
         split(range, at, to_blame.is_some(), &mut ranges);
@@ -70,7 +72,7 @@ pub(crate) async fn load(
             break;
         }
     }
-    session.execute("RELEASE SAVEPOINT millstream").await?;
+    connection.execute("RELEASE SAVEPOINT millstream").await?;
     bad.sort_by_key(|row| row.index);
     Ok(bad)
 }

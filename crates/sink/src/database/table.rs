@@ -6,70 +6,9 @@ use millstream_core::Error;
 use millstream_core::hint::did_you_mean;
 use millstream_core::types::type_name;
 use millstream_database::family::{Family, Fit, fit, holds};
+use millstream_database::table::{ColumnFacts, TableFacts};
 
 use super::spec::{DatabaseSpec, Mode, SchemaChange};
-
-/// What there is to know of a table.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct TableFacts {
-    /// What it is if it is no table that rows can be loaded into: `a view`.
-    pub(crate) other: Option<String>,
-    /// Why a load cannot be rolled back: `its engine is Aria`.
-    pub(crate) unsafe_engine: Option<String>,
-    /// What keeps the table from being replaced by a new one: views on it, foreign keys to it.
-    pub(crate) dependents: Vec<String>,
-    /// Whether a table with the same definition would lack something: triggers, foreign keys.
-    pub(crate) has_more: bool,
-    pub(crate) columns: Vec<ColumnFacts>,
-    /// The columns of each unique key.
-    pub(crate) unique: Vec<Vec<String>>,
-    /// What else the server checks in a row by itself: `CONSTRAINT few CHECK (n < 5)`.
-    pub(crate) checks: Vec<String>,
-}
-
-/// A column of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ColumnFacts {
-    pub(crate) name: String,
-    /// The type as the server writes it.
-    pub(crate) declared: String,
-    pub(crate) family: Family,
-    /// Whether its type is one of the user's own, which a wider one would not replace.
-    pub(crate) is_domain: bool,
-    /// Whether it may be null.
-    pub(crate) nullable: bool,
-    /// Whether it needs a value and has none by itself.
-    pub(crate) required: bool,
-    /// Whether the server computes it.
-    pub(crate) generated: bool,
-    /// Whether the server silently writes a value of its own where it is given a null.
-    pub(crate) replaces_null: bool,
-    /// What stands behind the type where the column is declared, if a change of the type has to repeat it.
-    pub(crate) rest: String,
-}
-
-impl TableFacts {
-    pub(crate) fn column(&self, name: &str) -> Option<&ColumnFacts> {
-        self.columns
-            .iter()
-            .find(|column| column.name == name)
-            .or_else(|| self.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name)))
-    }
-
-    /// Whether exactly the columns of the key are unique.
-    fn has_unique_key(&self, key: &[String]) -> bool {
-        self.unique.iter().any(|unique| same_columns(unique, key))
-    }
-
-    /// Whether there is a unique key of other columns than those of `key`.
-    pub(crate) fn has_other_unique(&self, key: &[String]) -> bool {
-        self.unique.iter().any(|unique| !same_columns(unique, key))
-    }
-}
-
-fn same_columns(left: &[String], right: &[String]) -> bool {
-    left.len() == right.len() && left.iter().all(|one| right.iter().any(|other| other.eq_ignore_ascii_case(one)))
-}
 
 /// What has to change in the table so that it takes the rows.
 #[derive(Debug, Default)]

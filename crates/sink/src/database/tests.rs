@@ -11,7 +11,7 @@ use millstream_core::{Error, ErrorKind, Result};
 use millstream_testkit::{Break, MariaDb, PASSWORD, Postgres, Proxy};
 use serde_json::{Value, json};
 
-use super::server::Session;
+use super::server::Connection;
 use super::spec::DatabaseSpec;
 use crate::conformance::{Subject, context, schema, shown, suite};
 
@@ -91,15 +91,15 @@ impl Database {
     }
 
     /// A connection with a transaction open in which `statement` was run.
-    pub(crate) async fn transaction(&self, statement: &str) -> Box<dyn Session> {
+    pub(crate) async fn transaction(&self, statement: &str) -> Box<dyn Connection> {
         let spec: DatabaseSpec = serde_json::from_value(json!({"table": "t"})).expect("settings");
-        let mut session = match self.kind {
+        let mut connection = match self.kind {
             Kind::Mariadb => crate::mysql::tests::connect(&self.url, &spec).await,
             Kind::Postgres => crate::postgres::tests::connect(&self.url, &spec).await,
         };
-        session.execute("BEGIN").await.expect("it begins");
-        session.query(statement).await.expect("it answers");
-        session
+        connection.execute("BEGIN").await.expect("it begins");
+        connection.query(statement).await.expect("it answers");
+        connection
     }
 
     /// All rows of table `t` as text, in the order of `id`.

@@ -6,6 +6,8 @@
 
 use std::fmt::Write as _;
 
+use millstream_database::table::Bulk;
+
 use super::cells::{Cells, Column};
 
 /// The reasons why a value cannot be written.
@@ -255,6 +257,12 @@ pub(crate) fn microseconds(value: i64, per_second: i64) -> Result<i64, Reason> {
         1_000_000_000 => Ok(value / 1_000),
         fewer => value.checked_mul(1_000_000 / fewer).ok_or(YEARS),
     }
+}
+
+/// A row of text with tabs on its way into a bulk statement, for a message.
+pub(crate) fn shown_row(bulk: &Bulk, row: &[u8]) -> String {
+    let names: Vec<&str> = bulk.known_columns().map(|column| column.name.as_str()).collect();
+    shown(&names, row.strip_suffix(b"\n").unwrap_or(row))
 }
 
 /// A row for a message: `id=1, name='a'`. `row` is text with tabs, without the line's end.

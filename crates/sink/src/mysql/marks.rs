@@ -4,7 +4,7 @@
 use millstream_database::mysql::MysqlDialect;
 use millstream_database::{Dialect, first_cell};
 
-use crate::database::server::{Failure, SeenSession, Session};
+use crate::database::server::{Connection, Failure, SeenSession};
 
 /// How many connections of one owner can be told from each other.
 const MARKS: usize = 80;
@@ -16,10 +16,10 @@ fn mark_name(owner: &str, number: usize) -> String {
     MysqlDialect.literal(&format!("millstream:{owner}:{number}"))
 }
 
-/// Gives `session` the first mark of `owner` that is free.
-pub(super) async fn mark(session: &mut dyn Session, owner: &str) -> Result<(), Failure> {
+/// Gives `connection` the first mark of `owner` that is free.
+pub(super) async fn mark(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
     for number in 0..MARKS {
-        let rows = session.query(&format!("SELECT GET_LOCK({}, 0)", mark_name(owner, number))).await?;
+        let rows = connection.query(&format!("SELECT GET_LOCK({}, 0)", mark_name(owner, number))).await?;
         if first_cell(rows).as_deref() == Some("1") {
             break;
         }
@@ -28,15 +28,15 @@ pub(super) async fn mark(session: &mut dyn Session, owner: &str) -> Result<(), F
 }
 
 /// The connections that have a mark of `owner`.
-pub(super) async fn sessions_of(session: &mut dyn Session, owner: &str) -> Result<Vec<SeenSession>, Failure> {
+pub(super) async fn sessions_of(connection: &mut dyn Connection, owner: &str) -> Result<Vec<SeenSession>, Failure> {
     let marks: Vec<String> = (0..MARKS).map(|number| format!("IS_USED_LOCK({})", mark_name(owner, number))).collect();
-    let rows = session.query(&format!("SELECT {}", marks.join(", "))).await?;
+    let rows = connection.query(&format!("SELECT {}", marks.join(", "))).await?;
     let ids: Vec<String> = rows.into_iter().flatten().flatten().collect();
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let query = format!("SELECT id, user, host FROM information_schema.processlist WHERE id IN ({})", ids.join(", "));
-    let known = session.query(&query).await?;
+    let known = connection.query(&query).await?;
     let seen = |id: String| {
         let row = known.iter().find(|row| row.first().cloned().flatten().as_deref() == Some(&id));
         let shown = row.map_or_else(|| format!("connection {id}"), |row| shown(row, "connection"));
@@ -46,12 +46,12 @@ pub(super) async fn sessions_of(session: &mut dyn Session, owner: &str) -> Resul
 }
 
 /// Ends the connection.
-pub(super) async fn end_session(session: &mut dyn Session, id: &str) -> Result<(), Failure> {
-    session.execute(&format!("KILL CONNECTION {id}")).await.map(drop)
+pub(super) async fn end_session(connection: &mut dyn Connection, id: &str) -> Result<(), Failure> {
+    connection.execute(&format!("KILL CONNECTION {id}")).await.map(drop)
 }
 
 /// Who has transactions open. Whoever may not see those sees their own connections.
-pub(super) async fn holders(session: &mut dyn Session) -> Result<Vec<SeenSession>, Failure> {
+pub(super) async fn holders(connection: &mut dyn Connection) -> Result<Vec<SeenSession>, Failure> {
     let of_database = "p.id <> CONNECTION_ID() AND p.db = DATABASE()";
     let open = format!(
         "SELECT p.id, p.user, p.host, NOW() - INTERVAL p.time SECOND FROM information_schema.innodb_trx t JOIN \
@@ -59,14 +59,14 @@ pub(super) async fn holders(session: &mut dyn Session) -> Result<Vec<SeenSession
          LIMIT \
          {SHOWN}"
     );
-    if let Ok(rows) = session.query(&open).await {
+    if let Ok(rows) = connection.query(&open).await {
         return Ok(rows.iter().map(|row| seen(row, "connection")).collect());
     }
     let own = format!(
         "SELECT p.id, p.user, p.host, NOW() - INTERVAL p.time SECOND FROM information_schema.processlist p WHERE \
          {of_database} AND p.command <> 'Daemon' ORDER BY p.time DESC LIMIT {SHOWN}"
     );
-    Ok(session.query(&own).await?.iter().map(|row| seen(row, "perhaps connection")).collect())
+    Ok(connection.query(&own).await?.iter().map(|row| seen(row, "perhaps connection")).collect())
 }
 
 fn seen(row: &[Option<String>], what: &str) -> SeenSession {

@@ -1,6 +1,6 @@
 //! Rows in PostgreSQL's binary form of `COPY`: each value behind its length, numbers with their highest byte first. The
 //! forms are those of the server's own receive functions (`src/backend/utils/adt`); which column has which is told by
-//! its family.
+//! its family, and which types have one by `millstream-database`.
 //!
 //! ```text
 //!  file   signature · flags · length of extension │ row │ row │ … │ -1
@@ -9,24 +9,19 @@
 
 use std::fmt::Write as _;
 
-use arrow::datatypes::DataType;
+use millstream_database::family::Family;
+use millstream_database::postgres::binary::{EPOCH_DAYS, EPOCH_MICROS};
+use millstream_database::table::Bulk;
 
 use crate::database::cells::{Cells, Column};
 use crate::database::encode::RowForm;
-use crate::database::server::Bulk;
 use crate::database::text::{Reason, YEARS, civil, microseconds};
-use millstream_database::family::Family;
 
 /// What stands before the rows: signature, no flags, no extension.
 pub(super) const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
 /// What stands behind them.
 pub(super) const TAIL: &[u8] = &[0xff, 0xff];
-
-/// Days from 1970 to 2000, from which PostgreSQL counts.
-const DAYS: i32 = 10_957;
-
-const MICROSECONDS: i64 = DAYS as i64 * 86_400_000_000;
 
 const NO_NUL: Reason = Reason {
     what: "PostgreSQL's text cannot hold a NUL byte",
@@ -35,33 +30,6 @@ const NO_NUL: Reason = Reason {
 const TOO_LARGE: Reason =
     Reason { what: "the number is too large for the column", hint: "widen the column, or filter such rows out" };
 const TOO_LONG: Reason = Reason { what: "the value is longer than 1 GB", hint: "PostgreSQL holds no longer one" };
-
-/// Whether values of a type go into a column of a family in binary form.
-pub(super) fn has_form(data_type: &DataType, family: Family) -> bool {
-    let is_text = matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-    match (data_type, family) {
-        (DataType::Dictionary(_, values), _) => has_form(values, family),
-        (DataType::RunEndEncoded(_, values), _) => has_form(values.data_type(), family),
-        (DataType::Null, _) => true,
-        (DataType::Boolean, Family::Bool | Family::Integer { .. }) => true,
-        (integer, Family::Integer { .. } | Family::Decimal(_)) if integer.is_integer() => true,
-        (DataType::Int8 | DataType::Int16 | DataType::Int32, Family::Float { bytes: 8 }) => true,
-        (DataType::Float16 | DataType::Float32, Family::Float { .. }) => true,
-        (DataType::Float64, Family::Float { bytes: 8 }) => true,
-        (DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..), Family::Decimal(_)) => true,
-        (_, Family::Text | Family::Json { .. }) if is_text => true,
-        (nested, Family::Text | Family::Json { .. }) if nested.is_nested() => true,
-        (_, Family::Bytes) if is_text => true,
-        (
-            DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_),
-            Family::Bytes,
-        ) => true,
-        (DataType::Date32 | DataType::Date64, Family::Date | Family::Timestamp { .. }) => true,
-        (DataType::Timestamp(..), Family::Timestamp { .. }) => true,
-        (DataType::Time32(_) | DataType::Time64(_), Family::Time { .. }) => true,
-        _ => false,
-    }
-}
 
 /// Writes rows in binary form.
 pub(super) struct BinaryForm {
@@ -141,15 +109,15 @@ fn value(cells: &mut Cells, row: usize, family: Family, out: &mut Vec<u8>) -> Re
             measured(out, |out| out.extend_from_slice(bytes))?;
         }
         (Cells::Date(days), Family::Timestamp { .. }) => {
-            fixed((i64::from(days[row]) * 86_400_000_000 - MICROSECONDS).to_be_bytes(), out);
+            fixed((i64::from(days[row]) * 86_400_000_000 - EPOCH_MICROS).to_be_bytes(), out);
         }
         (Cells::Date(days), _) => {
             // The least number of all means that there is no beginning.
-            let since = days[row].checked_sub(DAYS).filter(|since| *since != i32::MIN).ok_or(YEARS)?;
+            let since = days[row].checked_sub(EPOCH_DAYS).filter(|since| *since != i32::MIN).ok_or(YEARS)?;
             fixed(since.to_be_bytes(), out);
         }
         (Cells::Timestamp(values, per_second), _) => {
-            let since = microseconds(values[row], *per_second)?.checked_sub(MICROSECONDS);
+            let since = microseconds(values[row], *per_second)?.checked_sub(EPOCH_MICROS);
             let since = since.filter(|since| *since != i64::MIN).ok_or(YEARS)?;
             fixed(since.to_be_bytes(), out);
         }
@@ -248,7 +216,7 @@ fn shown_value(value: &[u8], family: Family) -> String {
         (Family::Float { .. }, 4) => f32::from_bits(integer() as u32).to_string(),
         (Family::Float { .. }, 8) => f64::from_bits(integer() as u64).to_string(),
         (Family::Decimal(_), 8..) => shown_numeric(value),
-        (Family::Date, 4) => shown_date(integer() + i64::from(DAYS)),
+        (Family::Date, 4) => shown_date(integer() + i64::from(EPOCH_DAYS)),
         (Family::Timestamp { .. }, 8) => shown_timestamp(integer()),
         (Family::Time { .. }, 8) => shown_time(integer()),
         (Family::Bytes, length) => format!("{length} bytes"),
@@ -270,7 +238,7 @@ fn shown_time(micros: i64) -> String {
 
 fn shown_timestamp(since: i64) -> String {
     let day = 86_400_000_000;
-    let days = since.div_euclid(day) + i64::from(DAYS);
+    let days = since.div_euclid(day) + i64::from(EPOCH_DAYS);
     format!("{} {}", shown_date(days), shown_time(since.rem_euclid(day)))
 }
 

@@ -4,7 +4,7 @@
 use millstream_database::Dialect;
 use millstream_database::postgres::PostgresDialect;
 
-use crate::database::server::{Failure, SeenSession, Session};
+use crate::database::server::{Connection, Failure, SeenSession};
 
 /// How many connections a message names.
 const SHOWN: usize = 3;
@@ -18,32 +18,32 @@ fn mark_name(owner: &str) -> String {
     PostgresDialect.literal(&format!("millstream {owner}"))
 }
 
-/// Gives `session` the mark of `owner`.
-pub(super) async fn mark(session: &mut dyn Session, owner: &str) -> Result<(), Failure> {
-    session.execute(&format!("SET application_name = {}", mark_name(owner))).await.map(drop)
+/// Gives `connection` the mark of `owner`.
+pub(super) async fn mark(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
+    connection.execute(&format!("SET application_name = {}", mark_name(owner))).await.map(drop)
 }
 
 /// The connections that have the mark of `owner`.
-pub(super) async fn sessions_of(session: &mut dyn Session, owner: &str) -> Result<Vec<SeenSession>, Failure> {
+pub(super) async fn sessions_of(connection: &mut dyn Connection, owner: &str) -> Result<Vec<SeenSession>, Failure> {
     let query = format!(
         "SELECT {SEEN} FROM pg_stat_activity a WHERE a.application_name = {} AND a.datname = current_database()",
         mark_name(owner)
     );
-    Ok(session.query(&query).await?.iter().map(|row| seen(row)).collect())
+    Ok(connection.query(&query).await?.iter().map(|row| seen(row)).collect())
 }
 
 /// Ends the connection, unless its number is another's by now.
-pub(super) async fn end_session(session: &mut dyn Session, owner: &str, id: &str) -> Result<(), Failure> {
+pub(super) async fn end_session(connection: &mut dyn Connection, owner: &str, id: &str) -> Result<(), Failure> {
     let query = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = {id} AND application_name = {}",
         mark_name(owner)
     );
-    session.query(&query).await.map(drop)
+    connection.query(&query).await.map(drop)
 }
 
 /// Who has transactions open that have touched `tables`: locks of rows are not to be seen, but go with one of the
 /// table.
-pub(super) async fn holders(session: &mut dyn Session, tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
+pub(super) async fn holders(connection: &mut dyn Connection, tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
     let tables: Vec<String> =
         tables.iter().map(|table| format!("to_regclass({})", PostgresDialect.literal(table))).collect();
     let query = format!(
@@ -53,7 +53,7 @@ pub(super) async fn holders(session: &mut dyn Session, tables: &[&str]) -> Resul
          current_database()) AND l.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL ORDER BY 4 LIMIT {SHOWN}",
         tables.join(", ")
     );
-    Ok(session.query(&query).await?.iter().map(|row| seen(row)).collect())
+    Ok(connection.query(&query).await?.iter().map(|row| seen(row)).collect())
 }
 
 /// `session 12 of etl from 10.0.0.3 since 2026-01-01 00:00:00 UTC`.
@@ -63,5 +63,5 @@ fn seen(row: &[Option<String>]) -> SeenSession {
     let user = cell(1).map_or(String::new(), |user| format!(" of {user}"));
     let host = cell(2).map_or(String::new(), |host| format!(" from {host}"));
     let since = cell(3).map_or(String::new(), |since| format!(", in a transaction since {since} UTC"));
-    SeenSession { shown: format!("session {id}{user}{host}{since}"), id }
+    SeenSession { shown: format!("connection {id}{user}{host}{since}"), id }
 }

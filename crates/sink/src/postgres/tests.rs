@@ -15,7 +15,7 @@ use millstream_testkit::{Authority, PASSWORD, Postgres, PostgresOptions, USER, V
 use serde_json::json;
 
 use crate::conformance::context;
-use crate::database::server::{Failure, Session};
+use crate::database::server::{Connection, Failure};
 use crate::database::spec::DatabaseSpec;
 use crate::database::tests::{Database, Kind, checked, load, many, people, sink, takes_its_time, whats};
 
@@ -451,7 +451,7 @@ async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
 }
 
 /// A connection that is no load's.
-pub(crate) async fn connect(url: &str, spec: &DatabaseSpec) -> Box<dyn Session> {
+pub(crate) async fn connect(url: &str, spec: &DatabaseSpec) -> Box<dyn Connection> {
     let place = Place::parse(url, &spec.access(), super::PORT).expect("a place");
-    Box::new(super::session::connect(&place, spec).await.expect("it connects"))
+    Box::new(super::connection::connect(&place, spec).await.expect("it connects"))
 }

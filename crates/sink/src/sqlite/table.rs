@@ -6,12 +6,12 @@ use millstream_core::hint::did_you_mean;
 use millstream_core::types::type_name;
 use millstream_core::{Error, Result};
 use millstream_database::sqlite::{Affinity, NUMERIC_DIGITS, SqliteDialect, column_type, decimal_digits};
-use millstream_database::{Dialect, quoted_list};
+use millstream_database::{Dialect, Order, quoted_list};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::message::sqlite_error;
 use super::spec::SqliteSpec;
-use crate::database::spec::{Mode, Order, SchemaChange};
+use crate::database::spec::{Mode, SchemaChange};
 
 /// The most columns that SQLite allows as it is built.
 const MAX_COLUMNS: usize = 2_000;

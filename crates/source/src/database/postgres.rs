@@ -16,6 +16,7 @@ use futures::stream::BoxStream;
 use millstream_core::format::{ParseRequest, Rows, TEXT};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
+use millstream_database::postgres::binary::{EPOCH_DAYS, EPOCH_MICROS, SIGNATURE};
 use millstream_database::postgres::{PORT, PostgresDialect, Session, whole};
 use millstream_database::{Dialect, Place, TextRows};
 use tokio_postgres::types::Type;
@@ -26,15 +27,6 @@ use super::parts::{self, Key, Keys};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering};
 use super::spec::ServerRead;
-
-/// What a binary copy begins with.
-const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0";
-
-/// Days from 1970-01-01 to PostgreSQL's day 0.
-const EPOCH_DAYS: i32 = 10_957;
-
-/// The same in microseconds.
-const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
 
 /// A snapshot, and the connection that holds it.
 struct Snapshot {
@@ -247,13 +239,13 @@ impl BinaryRows {
     /// A full batch, if there is one.
     fn next(&mut self) -> Result<Option<Rows>> {
         if !self.begun {
-            if self.buffer.len() < HEAD.len() + 8 {
+            if self.buffer.len() < SIGNATURE.len() + 8 {
                 return Ok(None);
             }
-            if !self.buffer.starts_with(HEAD) {
+            if !self.buffer.starts_with(SIGNATURE) {
                 return Err(Error::refused("the server does not send a binary copy"));
             }
-            self.at = HEAD.len() + 8;
+            self.at = SIGNATURE.len() + 8;
             self.begun = true;
         }
         let buffer = self.buffer.clone();

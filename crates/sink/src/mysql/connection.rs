@@ -11,15 +11,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use millstream_core::Result;
-use millstream_database::mysql::{self, MysqlDialect};
-use millstream_database::{Place, TextRows, quoted_list};
+use millstream_database::mysql::{self, MysqlDialect, around};
+use millstream_database::table::{Bulk, Index, TableFacts};
+use millstream_database::{Dialect, LoadDialect, Place, TextRows, first_cell, quoted_list};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 
-use super::message;
-use super::table::around;
+use super::{facts, marks, message};
 use crate::database::group::Rows;
-use crate::database::server::{Bulk, Failure, Refusal, Session};
+use crate::database::server::{Connection, Failure, Refusal, Right, SeenSession};
 use crate::database::spec::DatabaseSpec;
 use crate::database::text::NULL;
 
@@ -41,7 +41,7 @@ const SETTINGS: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,N
                         idle_write_transaction_timeout = 0 */";
 
 /// A connection that loads.
-pub(super) struct MysqlSession {
+pub(super) struct MysqlConnection {
     session: mysql::Session,
     /// Bytes that a statement may have.
     packet: usize,
@@ -50,17 +50,17 @@ pub(super) struct MysqlSession {
 }
 
 /// Connects and logs in.
-pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<MysqlSession> {
+pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<MysqlConnection> {
     let session = mysql::Session::open(place.clone(), spec.connect_timeout).await?;
-    let mut session = MysqlSession { session, packet: 0, detour: None };
-    session.prepare(spec).await.map_err(Failure::into_error)?;
-    Ok(session)
+    let mut connection = MysqlConnection { session, packet: 0, detour: None };
+    connection.prepare(spec).await.map_err(Failure::into_error)?;
+    Ok(connection)
 }
 
-impl MysqlSession {
+impl MysqlConnection {
     async fn prepare(&mut self, spec: &DatabaseSpec) -> Result<(), Failure> {
         self.execute(SETTINGS).await?;
-        self.execute(&mysql::wait_for_locks(spec.lock_timeout.0)).await?;
+        self.execute(&MysqlDialect.wait_for_locks(spec.lock_timeout.0)).await?;
         let rows = self.query("SELECT @@max_allowed_packet, @@local_infile").await?;
         let mut cells = rows.into_iter().flatten().flatten();
         self.packet = cells.next().and_then(|text| text.parse().ok()).unwrap_or(1 << 20);
@@ -222,7 +222,7 @@ fn values(into: &Bulk, line: &[u8], comma: bool, out: &mut Vec<u8>) {
 }
 
 #[async_trait]
-impl Session for MysqlSession {
+impl Connection for MysqlConnection {
     async fn execute(&mut self, sql: &str) -> Result<u64, Failure> {
         self.session.execute(sql).await.map_err(|fault| self.failure(fault))
     }
@@ -241,5 +241,61 @@ impl Session for MysqlSession {
 
     fn detour(&self) -> Option<String> {
         self.detour.clone()
+    }
+
+    async fn describe(&mut self, table: &str) -> Result<Option<TableFacts>, Failure> {
+        facts::describe(self, table).await
+    }
+
+    async fn missing_rights(&mut self, table: &str, rights: &[Right]) -> Result<Vec<String>, Failure> {
+        facts::missing_rights(self, &MysqlDialect.table(table), rights).await
+    }
+
+    async fn indexes(&mut self, table: &str) -> Result<Vec<Index>, Failure> {
+        facts::indexes(self, &MysqlDialect.table(table)).await
+    }
+
+    async fn tables(&mut self, _table: &str, prefix: &str) -> Result<Vec<String>, Failure> {
+        let query = format!(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND LEFT(table_name, {}) \
+             = {}",
+            prefix.len(),
+            MysqlDialect.literal(prefix)
+        );
+        Ok(self.query(&query).await?.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
+    }
+
+    async fn comment(&mut self, _table: &str, name: &str) -> Result<Option<String>, Failure> {
+        let query = format!(
+            "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = {}",
+            MysqlDialect.literal(name)
+        );
+        let row = self.query(&query).await?.into_iter().next();
+        Ok(row.map(|row| row.into_iter().flatten().next().unwrap_or_default()))
+    }
+
+    async fn lock(&mut self, name: &str) -> Result<bool, Failure> {
+        let rows = self.query(&format!("SELECT GET_LOCK({}, 1)", MysqlDialect.literal(name))).await?;
+        Ok(first_cell(rows).as_deref() == Some("1"))
+    }
+
+    async fn unlock(&mut self, name: &str) -> Result<(), Failure> {
+        self.query(&format!("SELECT RELEASE_LOCK({})", MysqlDialect.literal(name))).await.map(drop)
+    }
+
+    async fn mark(&mut self, owner: &str) -> Result<(), Failure> {
+        marks::mark(self, owner).await
+    }
+
+    async fn sessions_of(&mut self, owner: &str) -> Result<Vec<SeenSession>, Failure> {
+        marks::sessions_of(self, owner).await
+    }
+
+    async fn end_session(&mut self, _owner: &str, id: &str) -> Result<(), Failure> {
+        marks::end_session(self, id).await
+    }
+
+    async fn holders(&mut self, _tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
+        marks::holders(self).await
     }
 }

@@ -1,0 +1,335 @@
+//! How MySQL and MariaDB write the statements of a load. It owns SQL text, which the tests below hold; no server is
+//! asked.
+
+use std::time::Duration;
+
+use arrow::datatypes::{DataType, SchemaRef};
+
+use super::dialect::MysqlDialect;
+use super::types;
+use crate::dialect::{Dialect, quoted_list};
+use crate::family::Family;
+use crate::load::{Key, LoadDialect, NewTable, Publish, is_in};
+use crate::order::Order;
+use crate::table::{ARRIVAL, Bulk, BulkColumn, ColumnFacts, Index, TableFacts};
+
+impl LoadDialect for MysqlDialect {
+    fn family(&self, data_type: &DataType, is_key: bool) -> Family {
+        types::family(&self.column_type(data_type, is_key).to_lowercase())
+    }
+
+    fn create_table(&self, table: &str, schema: &SchemaRef, key: &[String], deferred: bool) -> String {
+        let column = |field: &arrow::datatypes::FieldRef| {
+            let is_key = is_in(key, field.name());
+            // A timestamp that is not said to be nullable would be given the current time in old versions.
+            let null = if is_key { "NOT NULL" } else { "NULL" };
+            format!("  {} {} {null}", self.quoted(field.name()), self.column_type(field.data_type(), is_key))
+        };
+        let mut lines: Vec<String> = schema.fields().iter().map(column).collect();
+        if !key.is_empty() && !deferred {
+            lines.push(format!("  PRIMARY KEY ({})", quoted_list(self, key)));
+        }
+        format!(
+            "CREATE TABLE {table} (\n{}\n) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+            lines.join(",\n")
+        )
+    }
+
+    fn add_key(&self, table: &str, key: &[String]) -> String {
+        format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", quoted_list(self, key))
+    }
+
+    fn drop_index(&self, table: &str, name: &str) -> String {
+        format!("ALTER TABLE {table} DROP INDEX {}", self.quoted(name))
+    }
+
+    /// One statement builds all of them in one pass over the table.
+    fn create_indexes(&self, table: &str, indexes: &[Index]) -> Vec<String> {
+        let added: Vec<String> = indexes.iter().map(|index| format!("ADD {}", index.definition)).collect();
+        if added.is_empty() { vec![] } else { vec![format!("ALTER TABLE {table} {}", added.join(", "))] }
+    }
+
+    /// The columns that are loaded, without the target's keys.
+    fn create_staging(
+        &self,
+        table: &str,
+        target: &str,
+        columns: &[String],
+        arrival: bool,
+        _facts: Option<&TableFacts>,
+    ) -> Vec<String> {
+        let arrival = match arrival {
+            true => format!("({} BIGINT NOT NULL DEFAULT 0) ", self.quoted(ARRIVAL)),
+            false => String::new(),
+        };
+        let columns = quoted_list(self, columns);
+        vec![format!("CREATE TABLE {table} {arrival}ENGINE=InnoDB AS SELECT {columns} FROM {target} WHERE FALSE")]
+    }
+
+    fn create_like(&self, table: &str, target: &str, facts: &TableFacts) -> Option<String> {
+        (!facts.has_more).then(|| format!("CREATE TABLE {table} LIKE {target}"))
+    }
+
+    fn alter(&self, target: &str, added: &[(String, String)], widened: &[(ColumnFacts, String)]) -> Vec<String> {
+        let added = added.iter().map(|(name, kind)| format!("ADD COLUMN {} {kind}", self.quoted(name)));
+        let widened = widened
+            .iter()
+            .map(|(column, kind)| format!("MODIFY COLUMN {} {kind}{}", self.quoted(&column.name), column.rest));
+        vec![format!("ALTER TABLE {target} {}", added.chain(widened).collect::<Vec<_>>().join(", "))]
+    }
+
+    fn bulk(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
+        bulk(table, columns, schema, "utf8mb4")
+    }
+
+    /// The server reads text character by character, which it need not where it is told of bytes. Texts of these tables
+    /// are UTF-8 as ours are, so nothing is to be converted; it is checked all the same. But JSON is not made of bytes.
+    fn bulk_into_own(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
+        let has_json = schema.fields().iter().any(|field| self.column_type(field.data_type(), false) == "JSON");
+        bulk(table, columns, schema, if has_json { "utf8mb4" } else { "binary" })
+    }
+
+    /// `TRUNCATE` would commit.
+    fn empty(&self, target: &str, _facts: Option<&TableFacts>) -> String {
+        format!("DELETE FROM {target}")
+    }
+
+    fn publish(
+        &self,
+        how: Publish,
+        from: &str,
+        into: &str,
+        key: Key<'_>,
+        columns: &[String],
+        facts: Option<&TableFacts>,
+    ) -> Vec<String> {
+        publish(how, from, into, key, columns, facts)
+    }
+
+    /// One statement renames both, so that nobody sees a moment without the table.
+    fn swap(&self, new: NewTable<'_>) -> Vec<String> {
+        let target = self.table(new.target);
+        let away = match new.exists {
+            true => format!("{target} TO {}, ", self.beside(new.target, new.old_name)),
+            false => String::new(),
+        };
+        vec![format!("RENAME TABLE {away}{} TO {target}", self.beside(new.target, new.name))]
+    }
+
+    fn transactional_tables(&self) -> bool {
+        false
+    }
+
+    fn mark_staged(&self, staging: &str) -> Option<String> {
+        Some(format!("DELETE FROM {staging} LIMIT 1"))
+    }
+
+    fn count_staged(&self, staging: &str) -> String {
+        format!("SELECT COUNT(*) FROM {staging} LOCK IN SHARE MODE")
+    }
+
+    /// One of the same name takes the place of the former one.
+    fn next_savepoint(&self) -> &'static str {
+        "SAVEPOINT millstream"
+    }
+
+    /// Whole seconds, at least one.
+    fn wait_for_locks(&self, limit: Duration) -> String {
+        let seconds = limit.as_secs().max(1);
+        format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}")
+    }
+
+    fn create_ledger(&self, table: &str, comment: &str) -> String {
+        format!(
+            "CREATE TABLE {table} (load_key CHAR(64) NOT NULL, unit_key CHAR(64) NOT NULL, chunk BIGINT NOT NULL, \
+             attempt CHAR(16) NOT NULL, note TEXT NULL, written_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, \
+             PRIMARY KEY (load_key, unit_key, chunk)) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin \
+             COMMENT={}",
+            self.literal(comment)
+        )
+    }
+
+    fn share_lock(&self) -> &'static str {
+        "LOCK IN SHARE MODE"
+    }
+
+    fn lock_table(&self, table: &str) -> (Vec<String>, &'static str) {
+        (vec![format!("LOCK TABLES {table} WRITE")], "UNLOCK TABLES")
+    }
+
+    fn seconds_since(&self, time: &str) -> String {
+        format!("TIMESTAMPDIFF(SECOND, {time}, CURRENT_TIMESTAMP)")
+    }
+}
+
+/// The bulk statement. Bytes travel as hexadecimal digits: a text in UTF-8 is what the server reads, and checks. It is
+/// told that what comes is in `character_set`.
+fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef, character_set: &str) -> Bulk {
+    let mut names = Vec::new();
+    let mut sets = Vec::new();
+    for (index, column) in columns.iter().enumerate() {
+        let name = MysqlDialect.quoted(&column.name);
+        let data_type = schema.fields().get(index).map(|field| field.data_type());
+        match conversion(data_type, column.family) {
+            Some((before, after)) => {
+                names.push(format!("@c{index}"));
+                sets.push(format!("{name} = {before}@c{index}{after}"));
+            }
+            None => names.push(name),
+        }
+    }
+    let set = if sets.is_empty() { String::new() } else { format!(" SET {}", sets.join(", ")) };
+    let statement = format!(
+        "LOAD DATA LOCAL INFILE 'millstream' INTO TABLE {table} CHARACTER SET {character_set} FIELDS TERMINATED BY \
+         '\\t' \
+         ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({}){set}",
+        names.join(", ")
+    );
+    // The other way needs the same conversions.
+    let columns = columns
+        .into_iter()
+        .enumerate()
+        .map(|(index, column)| {
+            let data_type = schema.fields().get(index).map(|field| field.data_type());
+            let family = match (conversion(data_type, column.family), column.family) {
+                (Some(_), Family::Bits) => Family::Bits,
+                (Some(_), _) => Family::Bytes,
+                (None, Family::Bytes) => Family::Other,
+                (None, family) => family,
+            };
+            BulkColumn { family, ..column }
+        })
+        .collect();
+    Bulk { statement, table: table.to_owned(), columns, binary: false }
+}
+
+/// What stands around a value that does not go into its column as it is written.
+fn conversion(data_type: Option<&DataType>, family: Family) -> Option<(&'static str, &'static str)> {
+    match (data_type, family) {
+        (_, Family::Bits) => Some(around(Family::Bits)),
+        (Some(DataType::Dictionary(_, values)), _) => conversion(Some(values), family),
+        (Some(DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_)), _) => {
+            Some(around(Family::Bytes))
+        }
+        _ => None,
+    }
+}
+
+/// The conversion to a family, before and behind the value.
+pub fn around(family: Family) -> (&'static str, &'static str) {
+    match family {
+        Family::Bits => ("CAST(", " AS UNSIGNED)"),
+        Family::Bytes => ("UNHEX(", ")"),
+        _ => ("", ""),
+    }
+}
+
+/// The statements that move staged rows into the target.
+fn publish(
+    how: Publish,
+    from: &str,
+    into: &str,
+    key: Key<'_>,
+    columns: &[String],
+    facts: Option<&TableFacts>,
+) -> Vec<String> {
+    let all = quoted_list(&MysqlDialect, columns);
+    let insert = format!("INSERT INTO {into} ({all})");
+    let is_key = |name: &&String| key.has(name);
+    let changed: Vec<String> =
+        columns.iter().filter(|name| !is_key(name)).map(|name| MysqlDialect.quoted(name)).collect();
+    let on = |left: &str| -> String {
+        let keys = columns.iter().filter(is_key).map(|name| format!("{left}.{0} = s.{0}", MysqlDialect.quoted(name)));
+        keys.collect::<Vec<_>>().join(" AND ")
+    };
+    let missing = || {
+        let one = one_of_each(how, from, key, columns);
+        format!("{insert} SELECT {all} FROM ({one}) s WHERE NOT EXISTS (SELECT 1 FROM {into} t WHERE {})", on("t"))
+    };
+    match how {
+        Publish::Add => vec![format!("{insert} SELECT {all} FROM {from}")],
+        Publish::Instead => vec![MysqlDialect.empty(into, facts), format!("{insert} SELECT {all} FROM {from}")],
+        Publish::Ignore => vec![missing()],
+        Publish::Merge if changed.is_empty() => vec![missing()],
+        // By `ON DUPLICATE KEY` a row would be changed whose other unique key is that of a new one.
+        Publish::Merge if facts.is_some_and(|facts| facts.has_other_unique(key.columns)) => {
+            let sets: Vec<String> = changed.iter().map(|name| format!("t.{name} = s.{name}")).collect();
+            let one = one_of_each(how, from, key, columns);
+            let update = format!("UPDATE {into} t JOIN ({one}) s ON {} SET {}", on("t"), sets.join(", "));
+            vec![update, missing()]
+        }
+        Publish::Merge => {
+            let sets: Vec<String> = changed.iter().map(|name| format!("{name} = VALUES({name})")).collect();
+            let one = one_of_each(how, from, key, columns);
+            vec![format!("{insert} SELECT {all} FROM ({one}) s ON DUPLICATE KEY UPDATE {}", sets.join(", "))]
+        }
+    }
+}
+
+/// A query for one staged row a key: the first in the declared order.
+fn one_of_each(how: Publish, from: &str, key: Key<'_>, columns: &[String]) -> String {
+    let direction = |descending| if descending { " DESC" } else { "" };
+    let ordered = |order: &Order| {
+        let name = MysqlDialect.quoted(&order.column);
+        // Nulls come last in either direction.
+        format!("{name} IS NULL, {name}{}", direction(order.descending))
+    };
+    let mut order: Vec<String> = key.order.iter().map(ordered).collect();
+    order.push(format!("{}{}", MysqlDialect.quoted(ARRIVAL), direction(how == Publish::Merge)));
+    let all = quoted_list(&MysqlDialect, columns);
+    format!(
+        "SELECT {all} FROM (SELECT {all}, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {}) AS `_millstream_rank` FROM \
+         {from}) ranked WHERE `_millstream_rank` = 1",
+        quoted_list(&MysqlDialect, key.columns),
+        order.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn publish(how: Publish, facts: Option<&TableFacts>) -> Vec<String> {
+        let (columns, key) = (["id".to_owned(), "n".to_owned()], ["ID".to_owned()]);
+        let order = [Order { column: "n".to_owned(), descending: true }];
+        MysqlDialect.publish(how, "`s`", "`t`", Key { columns: &key, order: &order }, &columns, facts)
+    }
+
+    #[test]
+    fn staged_rows_are_published_by_what_they_do_with_those_that_are_there() {
+        assert_eq!(publish(Publish::Add, None), ["INSERT INTO `t` (`id`, `n`) SELECT `id`, `n` FROM `s`"]);
+        assert_eq!(publish(Publish::Instead, None)[0], "DELETE FROM `t`");
+        let one = |arrival: &str| {
+            format!(
+                "SELECT `id`, `n` FROM (SELECT `id`, `n`, ROW_NUMBER() OVER (PARTITION BY `ID` ORDER BY `n` IS NULL, \
+                 `n` DESC, `_millstream_arrival`{arrival}) AS `_millstream_rank` FROM `s`) ranked WHERE \
+                 `_millstream_rank` = 1"
+            )
+        };
+        let missing = |arrival: &str| {
+            format!(
+                "INSERT INTO `t` (`id`, `n`) SELECT `id`, `n` FROM ({}) s WHERE NOT EXISTS (SELECT 1 FROM `t` t WHERE \
+                 t.`id` = s.`id`)",
+                one(arrival)
+            )
+        };
+        assert_eq!(publish(Publish::Ignore, None), [missing("")]);
+        let merge = format!(
+            "INSERT INTO `t` (`id`, `n`) SELECT `id`, `n` FROM ({}) s ON DUPLICATE KEY UPDATE `n` = VALUES(`n`)",
+            one(" DESC")
+        );
+        assert_eq!(publish(Publish::Merge, None), [merge]);
+        // A row of another key than the one that is merged by must not be changed.
+        let unique = vec![vec!["id".to_owned()], vec!["n".to_owned()]];
+        let facts = TableFacts { unique, ..TableFacts::default() };
+        let update = format!("UPDATE `t` t JOIN ({}) s ON t.`id` = s.`id` SET t.`n` = s.`n`", one(" DESC"));
+        assert_eq!(publish(Publish::Merge, Some(&facts)), [update, missing(" DESC")]);
+    }
+
+    #[test]
+    fn one_statement_takes_the_old_table_away_and_brings_the_new_one() {
+        let new = NewTable { target: "t", exists: true, name: "x_new", old_name: "x_old", has_key: true };
+        assert_eq!(MysqlDialect.swap(new), ["RENAME TABLE `t` TO `x_old`, `x_new` TO `t`"]);
+        assert_eq!(MysqlDialect.swap(NewTable { exists: false, ..new }), ["RENAME TABLE `x_new` TO `t`"]);
+    }
+}

@@ -1,0 +1,252 @@
+//! How PostgreSQL writes the statements of a load. It owns SQL text, which the tests below hold; no server is asked.
+
+use std::time::Duration;
+
+use arrow::datatypes::{DataType, SchemaRef};
+
+use super::dialect::{PostgresDialect, parts};
+use super::{binary, types};
+use crate::dialect::{Dialect, quoted_list};
+use crate::family::Family;
+use crate::load::{Key, LoadDialect, NewTable, Publish};
+use crate::order::Order;
+use crate::table::{ARRIVAL, Bulk, BulkColumn, ColumnFacts, Index, TableFacts};
+
+impl LoadDialect for PostgresDialect {
+    fn bare_table<'a>(&self, name: &'a str) -> &'a str {
+        parts(name).1
+    }
+
+    fn beside(&self, target: &str, name: &str) -> String {
+        match parts(target).0 {
+            Some(schema) => format!("{}.{}", self.quoted(schema), self.quoted(name)),
+            None => self.quoted(name),
+        }
+    }
+
+    fn family(&self, data_type: &DataType, is_key: bool) -> Family {
+        types::family(&self.column_type(data_type, is_key))
+    }
+
+    fn create_table(&self, table: &str, schema: &SchemaRef, key: &[String], deferred: bool) -> String {
+        let columns = schema.fields().iter();
+        let mut lines: Vec<String> = columns
+            .map(|field| format!("  {} {}", self.quoted(field.name()), self.column_type(field.data_type(), false)))
+            .collect();
+        if !key.is_empty() && !deferred {
+            // The server finds a name that is free: the one of its own making may be that of a table which was renamed.
+            lines.push(format!("  PRIMARY KEY ({})", quoted_list(self, key)));
+        }
+        format!("CREATE TABLE {table} (\n{}\n)", lines.join(",\n"))
+    }
+
+    fn add_key(&self, table: &str, key: &[String]) -> String {
+        format!("ALTER TABLE {table} ADD PRIMARY KEY ({})", quoted_list(self, key))
+    }
+
+    fn drop_index(&self, _table: &str, name: &str) -> String {
+        format!("DROP INDEX {name}")
+    }
+
+    fn create_indexes(&self, _table: &str, indexes: &[Index]) -> Vec<String> {
+        indexes.iter().map(|index| index.definition.clone()).collect()
+    }
+
+    /// The columns that are loaded, without the target's keys. The table need not outlive the server, so nothing of it
+    /// goes to the log.
+    fn create_staging(
+        &self,
+        table: &str,
+        target: &str,
+        columns: &[String],
+        arrival: bool,
+        facts: Option<&TableFacts>,
+    ) -> Vec<String> {
+        let arrival = if arrival { format!(", 0::bigint AS {}", self.quoted(ARRIVAL)) } else { String::new() };
+        let loaded = quoted_list(self, columns);
+        let make = format!("CREATE UNLOGGED TABLE {table} AS SELECT {loaded}{arrival} FROM {target} WITH NO DATA");
+        let required: Vec<String> = facts
+            .iter()
+            .flat_map(|facts| &facts.columns)
+            .filter(|column| !column.nullable && columns.contains(&column.name))
+            .map(|column| format!("ALTER COLUMN {} SET NOT NULL", self.quoted(&column.name)))
+            .collect();
+        // A null is then reported with its row.
+        let require = (!required.is_empty()).then(|| format!("ALTER TABLE {table} {}", required.join(", ")));
+        [make].into_iter().chain(require).collect()
+    }
+
+    /// A new table would be without the views on the old one, its rights, its sequences.
+    fn create_like(&self, _table: &str, _target: &str, _facts: &TableFacts) -> Option<String> {
+        None
+    }
+
+    fn alter(&self, target: &str, added: &[(String, String)], widened: &[(ColumnFacts, String)]) -> Vec<String> {
+        let added = added.iter().map(|(name, kind)| format!("ADD COLUMN {} {kind}", self.quoted(name)));
+        let widened =
+            widened.iter().map(|(column, kind)| format!("ALTER COLUMN {} TYPE {kind}", self.quoted(&column.name)));
+        vec![format!("ALTER TABLE {target} {}", added.chain(widened).collect::<Vec<_>>().join(", "))]
+    }
+
+    fn bulk(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
+        let mut types = schema.fields().iter().zip(&columns);
+        let binary = types.all(|(field, column)| binary::has_form(field.data_type(), column.family));
+        let names = quoted_list(self, columns.iter().map(|column| &column.name));
+        let form = if binary { " (FORMAT binary)" } else { "" };
+        let statement = format!("COPY {table} ({names}) FROM STDIN{form}");
+        Bulk { statement, table: table.to_owned(), columns, binary }
+    }
+
+    /// A table that others refer to cannot be truncated.
+    fn empty(&self, target: &str, facts: Option<&TableFacts>) -> String {
+        let referred = facts.is_some_and(|facts| facts.dependents.iter().any(|one| one.contains("foreign key")));
+        if referred { format!("DELETE FROM {target}") } else { format!("TRUNCATE {target}") }
+    }
+
+    fn publish(
+        &self,
+        how: Publish,
+        from: &str,
+        into: &str,
+        key: Key<'_>,
+        columns: &[String],
+        facts: Option<&TableFacts>,
+    ) -> Vec<String> {
+        let all = quoted_list(self, columns);
+        let insert = format!("INSERT INTO {into} ({all})");
+        let changed = columns.iter().filter(|name| !key.has(name));
+        let sets: Vec<String> = changed.map(|name| format!("{0} = EXCLUDED.{0}", self.quoted(name))).collect();
+        let keys = quoted_list(self, columns.iter().filter(|name| key.has(name)));
+        let order = order(how, key.order);
+        let one = || format!("SELECT DISTINCT ON ({keys}) {all} FROM {from} ORDER BY {keys}, {order}");
+        match how {
+            Publish::Add => vec![format!("{insert} SELECT {all} FROM {from}")],
+            Publish::Instead => vec![self.empty(into, facts), format!("{insert} SELECT {all} FROM {from}")],
+            Publish::Merge if !sets.is_empty() => {
+                vec![format!("{insert} {} ON CONFLICT ({keys}) DO UPDATE SET {}", one(), sets.join(", "))]
+            }
+            Publish::Merge | Publish::Ignore => vec![format!("{insert} {} ON CONFLICT ({keys}) DO NOTHING", one())],
+        }
+    }
+
+    fn swap(&self, new: NewTable<'_>) -> Vec<String> {
+        let (_, name) = parts(new.target);
+        let mut statements = Vec::new();
+        if new.exists {
+            statements.push(format!("DROP TABLE {}", self.table(new.target)));
+        }
+        let made = self.beside(new.target, new.name);
+        statements.push(format!("ALTER TABLE {made} RENAME TO {}", self.quoted(name)));
+        if new.has_key {
+            let (made, wanted) = (self.beside(new.target, &key_name(new.name)), key_name(name));
+            statements.push(rename_key(&made, &wanted, &self.beside(new.target, &wanted)));
+        }
+        statements
+    }
+
+    fn transactional_tables(&self) -> bool {
+        true
+    }
+
+    /// One of the same name would stand inside of the former one, which stays, and the server has room for some
+    /// thousands.
+    fn next_savepoint(&self) -> &'static str {
+        "RELEASE SAVEPOINT millstream; SAVEPOINT millstream"
+    }
+
+    fn wait_for_locks(&self, limit: Duration) -> String {
+        format!("SET lock_timeout = {}", limit.as_millis().max(1))
+    }
+
+    fn create_ledger(&self, table: &str, comment: &str) -> String {
+        format!(
+            "CREATE TABLE {table} (load_key char(64) NOT NULL, unit_key char(64) NOT NULL, chunk bigint NOT NULL, \
+             attempt char(16) NOT NULL, note text, written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY \
+             (load_key, unit_key, chunk)); COMMENT ON TABLE {table} IS {}",
+            self.literal(comment)
+        )
+    }
+
+    fn share_lock(&self) -> &'static str {
+        "FOR SHARE"
+    }
+
+    fn lock_table(&self, table: &str) -> (Vec<String>, &'static str) {
+        (vec!["BEGIN".to_owned(), format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")], "COMMIT")
+    }
+
+    fn seconds_since(&self, time: &str) -> String {
+        format!("floor(extract(epoch FROM now() - {time}))::bigint")
+    }
+}
+
+/// The name of a table's primary key.
+fn key_name(table: &str) -> String {
+    format!("{table}_pkey")
+}
+
+/// The statement that gives the key of a new table the name that it would have had, unless that is another's: of a
+/// table that was renamed, whose key was not.
+fn rename_key(key: &str, name: &str, beside: &str) -> String {
+    format!(
+        "DO $millstream$ BEGIN IF to_regclass({}) IS NULL THEN ALTER INDEX IF EXISTS {key} RENAME TO {}; END IF; END \
+         $millstream$",
+        PostgresDialect.literal(beside),
+        PostgresDialect.quoted(name)
+    )
+}
+
+/// The declared order of rows with one key; nulls come last in either direction.
+fn order(how: Publish, order: &[Order]) -> String {
+    let direction = |descending| if descending { " DESC" } else { "" };
+    let ordered =
+        |order: &Order| format!("{}{} NULLS LAST", PostgresDialect.quoted(&order.column), direction(order.descending));
+    let mut order: Vec<String> = order.iter().map(ordered).collect();
+    order.push(format!("{}{}", PostgresDialect.quoted(ARRIVAL), direction(how == Publish::Merge)));
+    order.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn publish(how: Publish, columns: &[&str]) -> Vec<String> {
+        let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
+        let (key, order) = (["ID".to_owned()], [Order { column: "n".to_owned(), descending: true }]);
+        PostgresDialect.publish(how, "s", "t", Key { columns: &key, order: &order }, &columns, None)
+    }
+
+    #[test]
+    fn staged_rows_are_published_by_what_they_do_with_those_that_are_there() {
+        let insert = "INSERT INTO t (\"id\", \"n\") SELECT";
+        let one = |arrival: &str| {
+            format!(
+                "{insert} DISTINCT ON (\"id\") \"id\", \"n\" FROM s ORDER BY \"id\", \"n\" DESC NULLS LAST, \
+                 \"_millstream_arrival\"{arrival} ON CONFLICT (\"id\")"
+            )
+        };
+        let both = ["id", "n"];
+        assert_eq!(publish(Publish::Add, &both), [format!("{insert} \"id\", \"n\" FROM s")]);
+        assert_eq!(publish(Publish::Instead, &both)[0], "TRUNCATE t");
+        assert_eq!(publish(Publish::Ignore, &both), [format!("{} DO NOTHING", one(""))]);
+        assert_eq!(publish(Publish::Merge, &both), [format!("{} DO UPDATE SET \"n\" = EXCLUDED.\"n\"", one(" DESC"))]);
+        assert!(publish(Publish::Merge, &["id"])[0].ends_with("DO NOTHING"), "nothing but the key");
+    }
+
+    #[test]
+    fn a_table_that_others_refer_to_is_not_truncated() {
+        let facts = |dependent: &str| TableFacts { dependents: vec![dependent.to_owned()], ..TableFacts::default() };
+        assert_eq!(PostgresDialect.empty("t", Some(&facts("a foreign key of table x"))), "DELETE FROM t");
+        assert_eq!(PostgresDialect.empty("t", Some(&facts("the view v"))), "TRUNCATE t");
+    }
+
+    #[test]
+    fn a_new_table_takes_the_name_in_the_schema_of_the_target_and_the_name_of_its_key() {
+        let new = NewTable { target: "s.t", exists: true, name: "x_new", old_name: "x_old", has_key: false };
+        let statements = ["DROP TABLE \"s\".\"t\"", "ALTER TABLE \"s\".\"x_new\" RENAME TO \"t\""];
+        assert_eq!(PostgresDialect.swap(new), statements);
+        let with_key = PostgresDialect.swap(NewTable { exists: false, has_key: true, ..new });
+        assert_eq!((with_key.len(), with_key[0].as_str()), (2, statements[1]));
+        assert!(with_key[1].contains("\"s\".\"x_new_pkey\" RENAME TO \"t_pkey\""), "{}", with_key[1]);
+    }
+}
