@@ -3,8 +3,9 @@
 //!
 //! `spec.rs` what the job file may say, `table.rs` whether a table fits, `cells.rs`, `encode.rs` and `text.rs` from
 //! Arrow to bytes, `group.rs` the rows of one statement, `narrow.rs` which of them are bad, `lanes.rs` connections,
-//! `load.rs` from begin to commit, `commit.rs` the wait for its answer, `ledger.rs` rows chunk by chunk, `entry.rs`
-//! whose a load is, `action.rs` what is done before and behind it, `indexes.rs` indexes that wait for the rows.
+//! `load/` from begin to commit, `commit.rs` the wait for its answer, `ledger.rs` rows chunk by chunk, `note.rs` what a
+//! load as a whole notes, `entry.rs` whose a load is, `action.rs` what is done before and behind it, `indexes.rs`
+//! indexes that wait for the rows.
 
 pub(crate) mod action;
 pub(crate) mod cells;
@@ -19,6 +20,7 @@ pub(crate) mod ledger;
 mod ledger_tests;
 pub(crate) mod load;
 pub(crate) mod narrow;
+pub(crate) mod note;
 pub(crate) mod server;
 pub(crate) mod spec;
 pub(crate) mod table;

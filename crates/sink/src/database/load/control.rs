@@ -1,0 +1,91 @@
+//! The connection that holds the lock of a load's own tables, and publishes what is in them. It owns that there is one
+//! at most, and what is done with it when the load fails.
+
+use millstream_core::{Error, Result};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::own_tables::Names;
+use super::shared::Shared;
+use crate::database::indexes::Waiting;
+use crate::database::note;
+use crate::database::server::{Connection, Failure};
+
+/// The connection, until it is lost or taken.
+pub(super) struct Control(Mutex<Option<Box<dyn Connection>>>);
+
+/// Use of the connection.
+pub(super) struct Use<'a>(MutexGuard<'a, Option<Box<dyn Connection>>>);
+
+impl Use<'_> {
+    pub(super) fn connection(&mut self) -> Result<&mut dyn Connection> {
+        match self.0.as_mut() {
+            Some(connection) => Ok(connection.as_mut()),
+            None => Err(none_left()),
+        }
+    }
+}
+
+fn none_left() -> Error {
+    Error::internal("the load has no connection left to publish by")
+}
+
+impl Control {
+    pub(super) fn new(connection: Box<dyn Connection>) -> Self {
+        Control(Mutex::new(Some(connection)))
+    }
+
+    /// To be used, and kept.
+    pub(super) async fn lend(&self) -> Use<'_> {
+        Use(self.0.lock().await)
+    }
+
+    /// To be used for the last time.
+    pub(super) async fn take(&self) -> Result<Box<dyn Connection>> {
+        self.0.lock().await.take().ok_or_else(none_left)
+    }
+
+    /// Rolls back a load that has failed: its transaction, what it has noted, the indexes that wait around it. Drops its
+    /// `tables`. Where the server is gone or still busy with a lost connection, that is left to the next load.
+    pub(super) async fn roll_back(
+        &self,
+        shared: &Shared,
+        names: &Names,
+        around: Option<&Waiting>,
+        noted: bool,
+        tables: &[&str],
+    ) -> Result<()> {
+        let Some(mut connection) = self.recovered(shared, &names.id).await? else { return Ok(()) };
+        let connection = connection.as_mut();
+        if let Some(around) = around {
+            around.build_all(connection).await?;
+        }
+        if noted {
+            let rolled_back = note::roll_back(&shared.server, connection, &shared.spec, &names.new_name).await;
+            rolled_back.map_err(Failure::into_error)?;
+        }
+        for table in tables {
+            connection.execute(&super::own_tables::drop_table(table)).await.map_err(Failure::into_error)?;
+        }
+        Ok(())
+    }
+
+    /// The connection with nothing open in it; if it is what failed, another that holds the lock `id`. `None` if the
+    /// lost one still holds it.
+    async fn recovered(&self, shared: &Shared, id: &str) -> Result<Option<Box<dyn Connection>>> {
+        if let Some(mut kept) = self.0.lock().await.take()
+            && kept.execute("ROLLBACK").await.is_ok()
+        {
+            return Ok(Some(kept));
+        }
+        let mut other = shared.server.connect(&shared.spec).await?;
+        let is_free = other.lock(id).await.map_err(Failure::into_error)?;
+        Ok(is_free.then_some(other))
+    }
+}
+
+/// Closes the connections that have sent rows.
+pub(super) async fn close_lanes(shared: &Shared) {
+    for mut connection in shared.lanes.close() {
+        let _ = connection.execute("ROLLBACK").await;
+    }
+}

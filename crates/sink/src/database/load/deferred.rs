@@ -1,0 +1,53 @@
+//! The indexes of a target that wait for the rows of one load, and whether in its transaction or around it.
+
+use std::sync::Arc;
+
+use millstream_core::Result;
+use millstream_database::table::Index;
+
+use super::strategy::Begun;
+use crate::database::indexes::Waiting;
+use crate::database::server::{Connection, Failure};
+
+/// The indexes of the target that wait.
+pub(super) enum Deferred {
+    /// None do.
+    None,
+    /// They are dropped and built in the transaction of the load.
+    Inside(Vec<Index>),
+    /// They are dropped before it, and built behind it.
+    Around(Arc<Waiting>),
+}
+
+impl Deferred {
+    /// Those of a load into the target itself.
+    pub(super) async fn of_target(begun: &Begun, connection: &mut dyn Connection) -> Result<Self> {
+        if !begun.spec.defer_indexes || begun.facts.is_none() {
+            return Ok(Deferred::None);
+        }
+        let indexes = connection.indexes(&begun.spec.table).await.map_err(Failure::into_error)?;
+        Ok(match begun.server.dialect().transactional_tables() {
+            true => Deferred::Inside(indexes),
+            false => Deferred::Around(Arc::clone(&begun.waiting)),
+        })
+    }
+
+    /// Those in the transaction.
+    pub(super) fn inside(&self) -> &[Index] {
+        if let Deferred::Inside(indexes) = self { indexes } else { &[] }
+    }
+
+    /// Those around it.
+    pub(super) fn around(&self) -> Option<&Waiting> {
+        if let Deferred::Around(waiting) = self { Some(waiting) } else { None }
+    }
+}
+
+/// Builds those around the transaction, which was committed.
+pub(super) async fn build_behind(around: Option<&Waiting>, connection: &mut dyn Connection) -> Result<()> {
+    let Some(around) = around else { return Ok(()) };
+    around.build_all(connection).await.map_err(|error| {
+        let hint = error.hint_text().unwrap_or_default().to_owned();
+        error.hint(format!("the rows were committed before; {hint}"))
+    })
+}

@@ -1,0 +1,202 @@
+//! A load into a table of a database server, from its beginning to its commit. It owns what comes before the first row,
+//! and that the way of the rows is chosen once; statements are the dialects'.
+//!
+//! The ways are `direct.rs`, `new_table.rs` and `staged.rs`; `route.rs` chooses, and `strategy.rs` is what they have in
+//! common. Beside them: `target.rs` makes the target ready, `writer.rs` sends rows, `shared.rs` is what writers share,
+//! `own_tables.rs` the tables that a load makes for itself, `control.rs` the connection that publishes them,
+//! `transaction.rs` the statements it does that by, `deferred.rs` indexes that wait, `outcome.rs` whether a commit was
+//! done, `user_statements.rs` what the user wants done before and behind it, `loaded_before.rs` a load that is done.
+
+mod control;
+mod deferred;
+mod direct;
+mod loaded_before;
+mod new_table;
+mod outcome;
+mod own_tables;
+mod route;
+mod shared;
+mod staged;
+mod strategy;
+mod target;
+mod transaction;
+mod user_statements;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use millstream_core::sink::{Load, LoadContext, Writer};
+use millstream_core::{Budget, Error, Result};
+use tokio::runtime::Handle;
+
+use self::loaded_before::LoadedBefore;
+use self::own_tables::Names;
+pub(crate) use self::own_tables::{PREFIX, clean};
+use self::route::Route;
+pub(crate) use self::shared::{Shared, on_io};
+use self::strategy::{Begun, Strategy};
+pub(crate) use self::target::{bulk_columns, examine, may_write, ready_target};
+pub(crate) use self::transaction::moved_together;
+use self::writer::RowWriter;
+use super::indexes::Waiting;
+use super::lanes::connect;
+use super::note::{self, Mark, Note};
+use super::server::{Connection, Failure, Server, target_of};
+use super::spec::{DatabaseSpec, Mode};
+use super::table;
+use crate::shared::counted;
+
+/// Begins a load.
+pub(crate) async fn begin(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContext) -> Result<Arc<dyn Load>> {
+    let io = context.io.clone();
+    on_io(&io, async move { set_up(server, spec, context).await }).await
+}
+
+/// A load that is ready for rows, or one whose rows are there already.
+async fn set_up(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContext) -> Result<Arc<dyn Load>> {
+    let mut control = connect(server.as_ref(), &spec).await?;
+    let connection = control.as_mut();
+    let (mut note, waiting) = (None, Waiting::new(&server, &spec));
+    if let Some(mark) = context.mark.as_ref().filter(|_| spec.mode == Mode::Append) {
+        match note::mark(&server, connection, &spec, mark, &context).await? {
+            Mark::There(note) => {
+                if connection.describe(&spec.table).await.map_err(Failure::into_error)?.is_none() {
+                    return Err(table::is_gone(&target_of(server.as_ref(), &spec)));
+                }
+                waiting.build_all(connection).await?;
+                clean(&server, connection, &spec).await?;
+                return Ok(Arc::new(LoadedBefore { server, spec, note, io: context.io }));
+            }
+            Mark::Missing(missing) => note = Some(missing),
+            Mark::Nowhere => {}
+        }
+    }
+    if let Some(note) = &note {
+        connection.mark(note.owner()).await.map_err(Failure::into_error)?;
+    }
+    let (schema, budget, io) = (Arc::clone(&context.schema), Arc::clone(&context.budget), context.io.clone());
+    let strategy = choose(server, spec, context, control, note.clone(), waiting).await?;
+    Ok(Arc::new(DatabaseLoad { strategy, note, schema, budget, io, rows: Arc::default(), arrivals: Arc::default() }))
+}
+
+/// Looks at the target, and sets the load up in the way that fits.
+async fn choose(
+    server: Arc<dyn Server>,
+    mut spec: DatabaseSpec,
+    context: LoadContext,
+    mut control: Box<dyn Connection>,
+    note: Option<Arc<Note>>,
+    waiting: Waiting,
+) -> Result<Arc<dyn Strategy>> {
+    let connection = control.as_mut();
+    user_statements::run(connection, &spec.before, "before").await?;
+    let facts = target::fitting(server.as_ref(), connection, &spec, &context.schema).await?;
+    let names = Names::new(server.as_ref(), &spec, &context.run, &context.sink);
+    clean(&server, connection, &spec).await?;
+    if !connection.lock(&names.id).await.map_err(Failure::into_error)? {
+        return Err(Error::internal("another load has the same name"));
+    }
+    if !spec.defer_indexes {
+        waiting.build_all(connection).await?;
+    }
+    let columns = bulk_columns(server.as_ref(), &spec, &context.schema, facts.as_ref());
+    spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
+    let connections = route::connections(&spec, facts.is_some(), context.ordered);
+    let copy = facts.as_ref().and_then(|facts| server.dialect().create_like(&names.new, &names.target, facts));
+    let may_refuse = context.refusals.is_some();
+    let route = route::route(&spec, connections, facts.as_ref(), copy.is_some(), may_refuse);
+    let copy = copy.filter(|_| spec.mode == Mode::Truncate);
+    let begun = Begun { server, spec, context, note, facts, names, columns, connections, waiting: Arc::new(waiting) };
+    match route {
+        Route::Direct => direct::set_up(begun, control).await,
+        Route::New => new_table::set_up(begun, control, copy).await,
+        Route::Staged(how) => staged::set_up(begun, control, how).await,
+    }
+}
+
+/// A load that has begun.
+struct DatabaseLoad {
+    strategy: Arc<dyn Strategy>,
+    /// Notes, with what makes the rows visible, that they are.
+    note: Option<Arc<Note>>,
+    schema: SchemaRef,
+    budget: Arc<Budget>,
+    io: Handle,
+    /// Rows that came.
+    rows: Arc<AtomicU64>,
+    /// Rows that have a number in the order of arrival.
+    arrivals: Arc<AtomicU64>,
+}
+
+impl DatabaseLoad {
+    fn shared(&self) -> &Arc<Shared> {
+        self.strategy.shared()
+    }
+
+    /// How many rows the tables have taken.
+    fn taken(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed).saturating_sub(self.shared().refused.load(Ordering::Relaxed))
+    }
+
+    fn summary(&self) -> String {
+        let shared = self.shared();
+        let verb = match shared.spec.mode {
+            Mode::Append => "added to",
+            Mode::Merge => "merged into",
+            Mode::Ignore => "offered to",
+            Mode::Replace | Mode::Truncate => "in",
+        };
+        let rows = counted(self.taken(), "row");
+        let left_out = match shared.spec.mode {
+            Mode::Ignore => format!(", {} left out as duplicates", counted(self.ignored(), "row")),
+            _ => String::new(),
+        };
+        format!("{rows} {verb} {}{left_out}{}", shared.place, shared.detour())
+    }
+}
+
+#[async_trait]
+impl Load for DatabaseLoad {
+    async fn writer(&self, _partition: usize) -> Result<Box<dyn Writer>> {
+        let arrivals = self.shared().spec.mode.needs_key().then_some(&self.arrivals);
+        let (shared, budget) = (Arc::clone(self.shared()), Arc::clone(&self.budget));
+        Ok(Box::new(RowWriter::new(shared, &self.schema, self.io.clone(), budget, &self.rows, arrivals)))
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        let (strategy, taken) = (Arc::clone(&self.strategy), self.taken());
+        let start = Instant::now();
+        let done = on_io(&self.io, async move { strategy.prepare(taken).await }).await;
+        self.shared().step.add_waiting_output(start.elapsed());
+        done.map_err(|error| self.shared().error_of_target(error))
+    }
+
+    fn ignored(&self) -> u64 {
+        match self.shared().spec.mode {
+            Mode::Ignore => self.taken().saturating_sub(self.strategy.published()),
+            _ => 0,
+        }
+    }
+
+    async fn commit(&self) -> Result<String> {
+        let (strategy, note) = (Arc::clone(&self.strategy), self.note.clone());
+        let (taken, summary) = (self.taken(), self.summary());
+        on_io(&self.io, async move {
+            let mut connection = strategy.commit(taken).await?;
+            let spec = &strategy.shared().spec;
+            user_statements::run_after(connection.as_mut(), spec, note.as_deref()).await?;
+            Ok(summary)
+        })
+        .await
+    }
+
+    async fn abort(&self) {
+        let strategy = Arc::clone(&self.strategy);
+        // Nothing of the load is visible either way.
+        let _ = on_io(&self.io, async move { strategy.roll_back().await }).await;
+    }
+}

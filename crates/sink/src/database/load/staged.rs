@@ -1,0 +1,183 @@
+//! Rows into a staging table, and from there into the target, in one transaction; or into a new table, if there is no
+//! target yet.
+//!
+//! ```text
+//!  writers ─▶ connections, each its own commits ─▶ staging table ─▶ target, one transaction        commit: COMMIT
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use millstream_core::{Error, Result};
+use millstream_database::family::Family;
+use millstream_database::load::{Key, Publish};
+use millstream_database::table::{ARRIVAL, BulkColumn, TableFacts};
+
+use super::control::{Control, close_lanes};
+use super::deferred::{Deferred, build_behind};
+use super::outcome::{Proof, commit, rename};
+use super::own_tables::{Names, drop_table};
+use super::shared::Shared;
+use super::strategy::{Begun, Strategy};
+use super::target::cannot_make;
+use super::transaction::Publishing;
+use crate::database::note::Note;
+use crate::database::server::{Connection, Failure};
+use crate::shared::counted;
+
+/// A load through a staging table.
+struct Staged {
+    shared: Arc<Shared>,
+    control: Control,
+    names: Names,
+    indexes: Deferred,
+    note: Option<Arc<Note>>,
+    how: Publish,
+    publishing: Publishing,
+    /// The statements behind the commit by which a new table takes the target's name, where that is no part of a
+    /// transaction.
+    rename: Vec<String>,
+    /// Rows that the publishing wrote.
+    published: AtomicU64,
+    /// The name of the transaction, if it has one.
+    transaction: Mutex<Option<String>>,
+}
+
+/// Makes the staging table, and the new one if there is no target.
+pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: Publish) -> Result<Arc<dyn Strategy>> {
+    let connection = control.as_mut();
+    make_tables(&begun, connection).await?;
+    let indexes = Deferred::of_target(&begun, connection).await?;
+    let (publishing, rename) = publishing(&begun, how, &indexes);
+    let mut columns = begun.columns.clone();
+    columns.extend(begun.spec.mode.needs_key().then(arrival));
+    let bulk = begun.server.dialect().bulk(&begun.names.staging, columns, &begun.context.schema);
+    Ok(Arc::new(Staged {
+        shared: begun.shared(bulk, begun.lanes(), false),
+        control: Control::new(control),
+        indexes,
+        how,
+        publishing,
+        rename,
+        published: AtomicU64::new(0),
+        transaction: Mutex::default(),
+        names: begun.names,
+        note: begun.note,
+    }))
+}
+
+/// The column of a staging table that has the order of arrival.
+fn arrival() -> BulkColumn {
+    BulkColumn::new(ARRIVAL, Family::Integer { bytes: 8, signed: true })
+}
+
+async fn make_tables(begun: &Begun, connection: &mut dyn Connection) -> Result<()> {
+    let Begun { server, spec, names, facts, .. } = begun;
+    let dialect = server.dialect();
+    let (new, model) = match facts {
+        Some(_) => (None, &names.target),
+        // Rows with one key are told from each other when they are moved, so the key does not wait.
+        None => (Some(dialect.create_table(&names.new, &begun.context.schema, &spec.key, false)), &names.new),
+    };
+    let (columns, by_arrival) = (begun.column_names(), spec.mode.needs_key());
+    let staging = dialect.create_staging(&names.staging, model, &columns, by_arrival, facts.as_ref());
+    for statement in new.into_iter().chain(staging) {
+        connection.execute(&statement).await.map_err(|failure| cannot_make(failure.into_error(), spec))?;
+    }
+    match facts {
+        Some(facts) => check_rows(connection, &names.staging, facts).await,
+        None => Ok(()),
+    }
+}
+
+/// Lets the staging table check what the target does, so that a bad row is reported by itself. What it cannot check,
+/// since a column is missing in it, the target does when the rows are moved.
+async fn check_rows(connection: &mut dyn Connection, staging: &str, facts: &TableFacts) -> Result<()> {
+    for check in &facts.checks {
+        match connection.execute(&format!("ALTER TABLE {staging} ADD {check}")).await {
+            Ok(_) | Err(Failure::Other(_)) => {}
+            Err(other) => return Err(other.into_error()),
+        }
+    }
+    Ok(())
+}
+
+/// The transaction that moves the rows, and the statements behind its commit.
+fn publishing(begun: &Begun, how: Publish, indexes: &Deferred) -> (Publishing, Vec<String>) {
+    let Begun { server, spec, names, facts, .. } = begun;
+    let dialect = server.dialect();
+    let into = if facts.is_some() { &names.target } else { &names.new };
+    let order = spec.order();
+    let key = Key { columns: &spec.key, order: &order };
+    let dropped = indexes.inside().iter().map(|index| dialect.drop_index(into, &index.name));
+    let mut statements: Vec<String> = dropped.collect();
+    statements.extend(dialect.publish(how, &names.staging, into, key, &begun.column_names(), facts.as_ref()));
+    let counted = Some(statements.len() - 1);
+    statements.extend(dialect.create_indexes(into, indexes.inside()));
+    statements.extend(dialect.mark_staged(&names.staging));
+    let mut rename = if facts.is_some() { vec![] } else { begun.swap() };
+    if dialect.transactional_tables() {
+        statements.push(format!("DROP TABLE {}", names.staging));
+        statements.append(&mut rename);
+    }
+    (Publishing { statements, counted }, rename)
+}
+
+/// The target took fewer rows than it was given, without a word.
+fn dropped(place: &str, written: u64, of: u64) -> Error {
+    Error::data(format!("{place} took {written} of {}", counted(of, "row")))
+        .cause("nothing was refused: a trigger or a rule of the table leaves rows out")
+        .hint("nothing was loaded; filter such rows out before, so that the counts fit, or drop the trigger")
+}
+
+#[async_trait]
+impl Strategy for Staged {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    async fn prepare(&self, taken: u64) -> Result<()> {
+        drop(self.shared.lanes.close());
+        let mut lent = self.control.lend().await;
+        let connection = lent.connection()?;
+        if let Some(around) = self.indexes.around() {
+            around.drop_all(connection).await?;
+        }
+        let rows = self.publishing.run(&self.shared, connection, self.note.as_deref()).await?;
+        if matches!(self.how, Publish::Add | Publish::Instead) && rows != taken {
+            return Err(dropped(&self.shared.place, rows, taken));
+        }
+        self.published.store(rows, Ordering::Relaxed);
+        let name = connection.transaction().await.map_err(Failure::into_error)?;
+        *self.transaction.lock().unwrap_or_else(PoisonError::into_inner) = name;
+        Ok(())
+    }
+
+    async fn commit(&self, taken: u64) -> Result<Box<dyn Connection>> {
+        let transaction = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let proof = Proof::of_transaction(&self.note, transaction);
+        let proof = proof.unwrap_or_else(|| Proof::Staged(self.names.staging.clone(), taken));
+        let connection = self.control.take().await?;
+        let connection = commit(&self.shared, connection, &proof).await?;
+        let renamed = rename(&self.shared, connection, &self.rename, &self.names, self.note.as_ref());
+        let mut connection = renamed.await?;
+        build_behind(self.indexes.around(), connection.as_mut()).await?;
+        for table in [&self.names.staging, &self.names.new, &self.names.old] {
+            // The rows are there; what stays is dropped by the next run.
+            let _ = connection.execute(&drop_table(table)).await;
+        }
+        Ok(connection)
+    }
+
+    async fn roll_back(&self) -> Result<()> {
+        close_lanes(&self.shared).await;
+        let tables = [self.names.staging.as_str(), &self.names.new, &self.names.old];
+        let around = self.indexes.around();
+        self.control.roll_back(&self.shared, &self.names, around, self.note.is_some(), &tables).await
+    }
+
+    fn published(&self) -> u64 {
+        self.published.load(Ordering::Relaxed)
+    }
+}

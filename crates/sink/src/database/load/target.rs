@@ -1,0 +1,163 @@
+//! The target of a load: whether it fits the rows, whether the user may write to it, and what is changed so that it takes
+//! them. What fits is `table.rs`'s to say.
+
+use arrow::datatypes::{FieldRef, SchemaRef};
+use millstream_core::{Error, Result};
+use millstream_database::table::{BulkColumn, ColumnFacts, TableFacts};
+
+use crate::database::server::{Connection, Failure, Right, Server, target_of};
+use crate::database::spec::{DatabaseSpec, Mode, SchemaChange};
+use crate::database::table::{self, Changes};
+
+/// Looks at the target; `None` if there is none.
+pub(crate) async fn examine(
+    server: &dyn Server,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+) -> Result<(Option<TableFacts>, Changes), Vec<Error>> {
+    let one = |failure: Failure| vec![failure.into_error()];
+    let Some(facts) = connection.describe(&spec.table).await.map_err(one)? else {
+        return Ok((None, Changes::default()));
+    };
+    let key = spec.key.iter().map(|key| server.dialect().quoted(key)).collect::<Vec<_>>().join(", ");
+    let index = || {
+        format!(
+            "CREATE UNIQUE INDEX {} ON {} ({key})",
+            server.dialect().quoted("key"),
+            server.dialect().table(&spec.table)
+        )
+    };
+    let family = |field: &FieldRef| server.dialect().family(field.data_type(), spec.is_key(field.name()));
+    let changes = table::compare(&target_of(server, spec), spec, schema, &facts, family, index)?;
+    Ok((Some(facts), changes))
+}
+
+/// Whether the user may change the target, which is there, as far as the server tells without waiting for anybody.
+pub(crate) async fn may_write(
+    server: &dyn Server,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+    facts: &TableFacts,
+) -> Result<(), Vec<Error>> {
+    // A table that takes the place of the target is the user's own.
+    if spec.mode == Mode::Replace {
+        return Ok(());
+    }
+    let columns: Vec<&ColumnFacts> = schema.fields().iter().filter_map(|field| facts.column(field.name())).collect();
+    let names = |keys: bool| {
+        let wanted = columns.iter().filter(|column| keys || !spec.is_key(&column.name));
+        wanted.map(|column| column.name.clone()).collect::<Vec<_>>()
+    };
+    let mut rights = vec![Right::Insert(names(true))];
+    match spec.mode {
+        Mode::Merge => rights.push(Right::Update(names(false))),
+        Mode::Truncate => {
+            rights.push(Right::Empty { truncates: !server.dialect().empty("t", Some(facts)).starts_with("DELETE") })
+        }
+        _ => {}
+    }
+    let missing =
+        connection.missing_rights(&spec.table, &rights).await.map_err(|failure| vec![failure.into_error()])?;
+    let refused = |cause: String| {
+        Error::refused(format!("the user may not write to {}", target_of(server, spec)))
+            .cause(cause)
+            .hint("GRANT the user what is missing")
+    };
+    if missing.is_empty() { Ok(()) } else { Err(missing.into_iter().map(refused).collect()) }
+}
+
+/// The target as it is when it fits the rows, changed if that is allowed; `None` if there is none.
+pub(super) async fn fitting(
+    server: &dyn Server,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+) -> Result<Option<TableFacts>> {
+    let first = |faults: Vec<Error>| faults.into_iter().next().unwrap_or_else(|| Error::internal("a fault of none"));
+    let (facts, changes) = examine(server, connection, spec, schema).await.map_err(first)?;
+    if change(server, connection, spec, &changes).await? {
+        return connection.describe(&spec.table).await.map_err(Failure::into_error);
+    }
+    Ok(facts)
+}
+
+/// The target, ready to be loaded into directly; it is made if there is none.
+pub(crate) async fn ready_target(
+    server: &dyn Server,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+) -> Result<TableFacts> {
+    if let Some(facts) = fitting(server, connection, spec, schema).await? {
+        return Ok(facts);
+    }
+    let create = server.dialect().create_table(&server.dialect().table(&spec.table), schema, &spec.key, false);
+    let made = connection.execute(&create).await;
+    // Another run of the same load may have made it just now.
+    match fitting(server, connection, spec, schema).await? {
+        Some(facts) => Ok(facts),
+        None => Err(match made {
+            Err(failure) => cannot_make(failure.into_error(), spec),
+            Ok(_) => Error::transient(format!("{} was dropped while it was made", target_of(server, spec))),
+        }),
+    }
+}
+
+/// Changes the target so that it takes the rows; whether there was anything to change.
+async fn change(
+    server: &dyn Server,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    changes: &Changes,
+) -> Result<bool> {
+    if spec.schema == SchemaChange::Freeze || (changes.added.is_empty() && changes.widened.is_empty()) {
+        return Ok(false);
+    }
+    let typed = |field: &FieldRef| server.dialect().column_type(field.data_type(), spec.is_key(field.name()));
+    let added: Vec<_> = changes.added.iter().map(|field| (field.name().clone(), typed(field))).collect();
+    let widened: Vec<_> = changes.widened.iter().map(|(column, field)| (column.clone(), typed(field))).collect();
+    for statement in server.dialect().alter(&server.dialect().table(&spec.table), &added, &widened) {
+        connection.execute(&statement).await.map_err(Failure::into_error)?;
+    }
+    Ok(true)
+}
+
+/// Where the user may not make tables, some things still work.
+pub(super) fn cannot_make(error: Error, spec: &DatabaseSpec) -> Error {
+    let denied = error.cause_text().is_some_and(|cause| cause.contains("denied"));
+    if !denied {
+        return error;
+    }
+    let hint = match spec.mode {
+        Mode::Append => {
+            "the user may not make tables: `mode: append` into a table that is there works without, with \
+                         `connections: 1`"
+        }
+        _ => {
+            "the user may not make tables, which this mode needs: GRANT CREATE (and DROP, ALTER), or use `mode: \
+             append` \
+              into a table that is there"
+        }
+    };
+    error.hint(hint)
+}
+
+/// The columns of the target that the rows are sent into.
+pub(crate) fn bulk_columns(
+    server: &dyn Server,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+    facts: Option<&TableFacts>,
+) -> Vec<BulkColumn> {
+    let facts = facts.filter(|_| spec.mode != Mode::Replace);
+    let column = |field: &FieldRef| match facts.and_then(|facts| facts.column(field.name())) {
+        Some(column) => {
+            let replaces_null = column.replaces_null;
+            BulkColumn { replaces_null, ..BulkColumn::new(&column.name, column.family) }
+        }
+        None => BulkColumn::new(field.name(), server.dialect().family(field.data_type(), spec.is_key(field.name()))),
+    };
+    schema.fields().iter().map(column).collect()
+}

@@ -1,0 +1,70 @@
+//! The transaction that publishes what is in a load's own tables. It owns that it is tried again, and what is said of
+//! rows that it does not take.
+
+use millstream_core::{Error, Result};
+
+use super::shared::Shared;
+use crate::database::entry::blamed;
+use crate::database::lanes::pause;
+use crate::database::note::Note;
+use crate::database::server::{Connection, Failure};
+
+/// The statements of a transaction that is left open for the commit.
+#[derive(Debug, Default)]
+pub(super) struct Publishing {
+    pub(super) statements: Vec<String>,
+    /// Which of them tells how many rows were written.
+    pub(super) counted: Option<usize>,
+}
+
+impl Publishing {
+    /// Runs it, again if others are in its way, and notes with `note` that the rows are there; how many rows it wrote.
+    pub(super) async fn run(
+        &self,
+        shared: &Shared,
+        connection: &mut dyn Connection,
+        note: Option<&Note>,
+    ) -> Result<u64> {
+        let mut tries = 0;
+        loop {
+            match self.try_once(connection, note).await {
+                Err(Failure::Again { .. }) if tries < shared.spec.retries => {
+                    connection.execute("ROLLBACK").await.map_err(Failure::into_error)?;
+                    pause(tries).await;
+                    tries += 1;
+                }
+                Ok(rows) => return Ok(rows),
+                Err(failure) => {
+                    let is_row = matches!(failure, Failure::Rows(_));
+                    let target = shared.server.dialect().table(&shared.spec.table);
+                    let error = blamed(connection, &[&target], failure).await;
+                    return Err(if is_row { moved_together(error) } else { error });
+                }
+            }
+        }
+    }
+
+    async fn try_once(&self, connection: &mut dyn Connection, note: Option<&Note>) -> Result<u64, Failure> {
+        let mut rows = 0;
+        connection.execute("BEGIN").await?;
+        for (index, statement) in self.statements.iter().enumerate() {
+            let changed = connection.execute(statement).await?;
+            if self.counted == Some(index) {
+                rows = changed;
+            }
+        }
+        if let Some(note) = note {
+            note.write(connection).await?;
+        }
+        Ok(rows)
+    }
+}
+
+/// A row is refused where nobody can tell which one.
+pub(crate) fn moved_together(error: Error) -> Error {
+    let way = "the rows are moved into the table all at once, so it tells of one that breaks a key, and none can be \
+               left out: \
+               filter such rows out";
+    let hint = error.hint_text().map_or_else(|| way.to_owned(), |hint| format!("{hint}; {way}"));
+    error.hint(hint)
+}

@@ -1,0 +1,143 @@
+//! What a load as a whole notes in the ledger when its rows become visible at once. Whose a load is, is `entry.rs`'s; the
+//! notes of chunks are `ledger.rs`'s.
+
+use std::sync::Arc;
+
+use millstream_core::Result;
+use millstream_core::sink::LoadContext;
+
+use super::entry::{Entry, header};
+use super::server::{Connection, Failure, Server};
+use super::spec::DatabaseSpec;
+
+/// In place of an attempt, in the note of a load whose statements behind the commit have run.
+const OVER: &str = "over";
+
+/// What a load as a whole notes when its rows become visible, in the transaction that does it: number 0 of the entry's
+/// unit. Where a new table is only renamed, which is no part of a transaction, that is noted before as an intention,
+/// with the table's name: once the table is not under this name any more, it is done. So the intention is removed
+/// before the table is dropped.
+pub(crate) struct Note {
+    entry: Entry,
+}
+
+impl Note {
+    /// Whose connections the load's are.
+    pub(crate) fn owner(&self) -> &str {
+        &self.entry.owner
+    }
+
+    /// Notes it, if the load still is this run's.
+    pub(crate) async fn write(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
+        self.entry.check(connection).await?;
+        let Entry { table, key, .. } = &self.entry;
+        let insert =
+            format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt) VALUES ('{key}', '{}', 0, '')", header());
+        connection.execute(&insert).await.map(drop)
+    }
+
+    /// Notes that the table `name` is about to be renamed, if the load still is this run's.
+    pub(crate) async fn intend(&self, connection: &mut dyn Connection, name: &str) -> Result<(), Failure> {
+        let Entry { server, table, key, .. } = &self.entry;
+        connection.execute("BEGIN").await?;
+        self.entry.check(connection).await?;
+        let values = format!("('{key}', '{}', 0, '', {})", header(), server.dialect().literal(name));
+        connection
+            .execute(&format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt, note) VALUES {values}"))
+            .await?;
+        connection.execute("COMMIT").await.map(drop)
+    }
+
+    /// Notes that the statements behind the commit have run.
+    pub(crate) async fn end(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
+        let Entry { table, key, .. } = &self.entry;
+        let update = format!(
+            "UPDATE {table} SET attempt = '{OVER}' WHERE load_key = '{key}' AND unit_key = '{}' AND chunk = 0",
+            header()
+        );
+        connection.execute(&update).await.map(drop)
+    }
+
+    /// Whether that is noted.
+    async fn has_ended(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
+        let Entry { table, key, .. } = &self.entry;
+        let query =
+            format!("SELECT attempt FROM {table} WHERE load_key = '{key}' AND unit_key = '{}' AND chunk = 0", header());
+        let attempt = connection.query(&query).await?.into_iter().flatten().flatten().next();
+        Ok(attempt.is_some_and(|attempt| attempt.trim_end() == OVER))
+    }
+
+    /// Whether it is noted, asked over another connection than the one that noted it: a transaction of that which has
+    /// not ended holds the entry, and is waited for.
+    pub(crate) async fn is_written(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
+        self.entry.check_locked(connection, "FOR UPDATE").await?;
+        is_noted(&self.entry, connection).await
+    }
+}
+
+/// Whether a load as a whole is there.
+pub(crate) enum Mark {
+    /// It is to be noted.
+    Missing(Arc<Note>),
+    /// It is noted; with the note, if the statements behind the commit may not have run.
+    There(Option<Arc<Note>>),
+    /// There can be no ledger.
+    Nowhere,
+}
+
+/// Enters the load `mark`, whose rows become visible at once.
+pub(crate) async fn mark(
+    server: &Arc<dyn Server>,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    mark: &str,
+    context: &LoadContext,
+) -> Result<Mark> {
+    let entry = Entry::new(server, spec, mark, &context.run);
+    if !entry.enter(connection, context.take_over).await? {
+        return Ok(Mark::Nowhere);
+    }
+    if is_noted(&entry, connection).await.map_err(Failure::into_error)? {
+        let note = Note { entry };
+        let has_ended = note.has_ended(connection).await.map_err(Failure::into_error)?;
+        return Ok(Mark::There((!has_ended).then(|| Arc::new(note))));
+    }
+    remove_intentions(&entry, connection, &format!("load_key = '{}'", entry.key)).await.map_err(Failure::into_error)?;
+    Ok(Mark::Missing(Arc::new(Note { entry })))
+}
+
+/// Whether the load as a whole has noted that it is there, or an intention that is carried out.
+async fn is_noted(entry: &Entry, connection: &mut dyn Connection) -> Result<bool, Failure> {
+    let (table, load, unit) = (&entry.table, &entry.key, header());
+    let query = format!("SELECT note FROM {table} WHERE load_key = '{load}' AND unit_key = '{unit}' AND chunk = 0");
+    match connection.query(&query).await?.into_iter().flatten().next() {
+        None => Ok(false),
+        Some(None) => Ok(true),
+        Some(Some(name)) => Ok(!entry.has_table(connection, &name).await?),
+    }
+}
+
+/// Removes intentions that are not carried out and will not be.
+async fn remove_intentions(entry: &Entry, connection: &mut dyn Connection, which: &str) -> Result<(), Failure> {
+    let (table, unit) = (&entry.table, header());
+    let delete =
+        format!("DELETE FROM {table} WHERE {which} AND unit_key = '{unit}' AND chunk = 0 AND note IS NOT NULL");
+    connection.execute(&delete).await.map(drop)
+}
+
+/// Rolls back the intention to rename the table `name`, before that is dropped: its load is dead, or has failed.
+pub(crate) async fn roll_back(
+    server: &Arc<dyn Server>,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    name: &str,
+) -> Result<(), Failure> {
+    let entry = Entry::new(server, spec, "", "");
+    if server.dialect().transactional_tables()
+        || !entry.has_ledger(connection).await?
+        || !entry.has_table(connection, name).await?
+    {
+        return Ok(());
+    }
+    remove_intentions(&entry, connection, &format!("note = {}", server.dialect().literal(name))).await
+}
