@@ -1,6 +1,6 @@
 //! The ledger in a SQLite database: rows chunk by chunk, each delivery in one transaction with the notes of its chunks.
 //! It owns that transaction; what a ledger is for stands in [`millstream_core::sink`], how rows are inserted in
-//! `database.rs`.
+//! `bisect.rs` and `insert.rs`.
 //!
 //! One connection writes, one delivery at a time, as SQLite has it. An answer cannot be lost: a commit that was not
 //! told has not returned.
@@ -19,10 +19,10 @@ use millstream_core::{Budget, Error, Result, fail_point};
 use millstream_database::sqlite::{self, Access, LockWait};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
-use super::database::{self, Loading};
-use super::message::sqlite_error;
+use super::loading::Loading;
+use super::message::{place, sqlite_error};
 use super::spec::SqliteSpec;
-use super::table;
+use super::{bisect, file, table};
 use crate::ledger_version;
 use crate::shared::{Charge, counted, create_folders, digest, remove_folders};
 
@@ -75,7 +75,7 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
     lock_wait.apply(&mut connection).map_err(told)?;
     // Rows are only added, so nothing of other tables can be deleted.
     sqlite::enforce_foreign_keys(&connection, true).map_err(told)?;
-    let cache = database::give_cache(&connection, &context.budget).map_err(told)?;
+    let cache = file::give_cache(&connection, &context.budget).map_err(told)?;
     let entered = match look(&connection, spec, &shown, load, &context) {
         Ok(entered) => AtomicBool::new(entered),
         Err(error) => {
@@ -109,7 +109,7 @@ fn check_version(connection: &Connection, spec: &SqliteSpec, shown: &str) -> Res
         .query_row(query, [], |row| row.get(0))
         .optional()
         .map_err(|error| sqlite_error("write to", shown, spec, &error))?;
-    ledger_version::check(&definition.unwrap_or_default(), &database::place(shown, spec))
+    ledger_version::check(&definition.unwrap_or_default(), &place(shown, spec))
 }
 
 /// Whether the load is in the ledger, if the table takes the rows.
@@ -126,7 +126,7 @@ fn look(connection: &Connection, spec: &SqliteSpec, shown: &str, load: &str, con
         && has_written(connection, &digest(load)).map_err(told)?
         && table::existing(connection, shown, spec)?.is_none()
     {
-        return Err(crate::database::table::is_gone(&database::place(shown, spec)));
+        return Err(crate::database::table::is_gone(&place(shown, spec)));
     }
     Ok(entered)
 }
@@ -140,7 +140,7 @@ fn has_written(connection: &Connection, key: &str) -> rusqlite::Result<bool> {
 /// Removes the file and the folders that we made, if nothing is in them.
 fn leave(connection: &Connection, path: &Path, created_file: bool, created_folders: &mut Vec<PathBuf>) {
     if created_file {
-        database::remove_empty(connection, path);
+        file::remove_empty(connection, path);
     }
     remove_folders(created_folders);
 }
@@ -272,7 +272,7 @@ impl Book {
     /// ledger.
     fn enter(&self, connection: &Connection) -> Result<bool> {
         if !self.ready.load(Ordering::Relaxed) {
-            let schema = self.loading.schema();
+            let schema = &self.loading.schema;
             let statements = match table::existing(connection, &self.shown, &self.spec)? {
                 None => vec![table::create_statement(&self.spec, schema)],
                 Some(_) => table::evolving(connection, &self.spec, schema).map_err(|error| self.told(error))?,
@@ -339,8 +339,7 @@ impl Book {
         let (mut rows, mut bytes) = (0, 0);
         fail_point::pass("bulk.before");
         for batch in batches {
-            let inserted =
-                database::insert_narrowed(connection, &self.loading, &self.shown, batch, rows, bad_rows, &mut refused)?;
+            let inserted = bisect::insert(connection, &self.loading, &self.shown, batch, rows, bad_rows, &mut refused)?;
             bytes += inserted.bytes;
             rows += batch.num_rows() as u64;
         }
@@ -348,9 +347,9 @@ impl Book {
         // Who has not found all of them may not leave them out, whatever is said of those that are known.
         accept(&refused)?;
         if refused.more {
-            return Err(refused.into_error(&database::place(&self.shown, &self.spec)));
+            return Err(refused.into_error(&place(&self.shown, &self.spec)));
         }
-        self.loading.step().add_bytes(bytes);
+        self.loading.step.add_bytes(bytes);
         Ok(Delivered::Written { rows: rows - refused.rows.len() as u64, refused: refused.rows })
     }
 
@@ -444,7 +443,7 @@ impl Ledger for SqliteLedger {
     }
 
     fn place(&self) -> String {
-        database::place(&self.0.shown, &self.0.spec)
+        place(&self.0.shown, &self.0.spec)
     }
 
     fn summary(&self, rows: u64) -> String {
@@ -478,7 +477,7 @@ impl Delivery for SqliteDelivery {
             let start = Instant::now();
             let (batches, _charges): (Vec<RecordBatch>, Vec<Charge>) = held.into_iter().unzip();
             let delivered = book.deliver(&chunks, &batches, bad_rows, accept);
-            book.loading.step().add_busy(start.elapsed());
+            book.loading.step.add_busy(start.elapsed());
             delivered
         })
         .await

@@ -5,6 +5,11 @@ use rusqlite::ErrorCode;
 
 use super::spec::SqliteSpec;
 
+/// `table t of x.db`.
+pub(super) fn place(shown: &str, spec: &SqliteSpec) -> String {
+    format!("table {} of {shown}", spec.table)
+}
+
 /// SQLite's error while doing `what` (`open`, `write to`) with the database `shown`.
 pub(super) fn sqlite_error(what: &str, shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error {
     let cause = cause(error);

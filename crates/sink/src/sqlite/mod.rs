@@ -1,18 +1,29 @@
 //! The SQLite sink: rows into a table, in one transaction, so that nothing is seen of them before all are there.
 //!
-//! `table.rs` knows the table and writes the statements, `values.rs` turns Arrow values into SQLite's, `database.rs`
-//! holds the connection, `ledger.rs` loads chunk by chunk, `message.rs` says what went wrong.
+//! `table.rs` knows the table and writes the statements, `values.rs` turns Arrow values into SQLite's. `database.rs` is
+//! the database that the loads of a run share, `worker.rs` the thread that writes to it, `file.rs` its file. Of a load
+//! `loading.rs` is the state, `ready.rs` what comes before its rows, `insert.rs` the rows, `bisect.rs` those that are
+//! refused, `finish.rs` what comes behind them, `user_statements.rs` what the user wants done at both ends. `ledger.rs`
+//! loads chunk by chunk, `message.rs` says what went wrong.
 
+mod bisect;
 mod database;
+mod file;
+mod finish;
+mod insert;
 mod ledger;
 #[cfg(test)]
 mod ledger_tests;
+mod loading;
 mod message;
+mod ready;
 mod spec;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
+mod user_statements;
 mod values;
+mod worker;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +42,8 @@ use millstream_database::Dialect;
 use millstream_database::sqlite::{self, Access, LockWait, SqliteDialect, path_of};
 use serde_json::Value;
 
-use self::database::{Database, Joined, Loading};
+use self::database::{Database, Joined};
+use self::loading::Loading;
 pub use self::spec::SqliteSpec;
 use self::table::Destination;
 use crate::database::spec::Mode;
@@ -183,7 +195,7 @@ impl SqliteSink {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let Ok(metadata) = fs_err::metadata(&self.path) else { return Ok(folder_fault(folder).into_iter().collect()) };
         if metadata.is_dir() {
-            return Ok(vec![database::is_folder(&shown)]);
+            return Ok(vec![file::is_folder(&shown)]);
         }
         // SQLite makes its journal beside the file, so the folder must take files too.
         let mut faults: Vec<Error> = folder_fault(folder).into_iter().collect();
@@ -250,7 +262,7 @@ impl Load for SqliteLoad {
 
     async fn commit(&self) -> Result<String> {
         let taken = self.database.commit(self.load).await?;
-        let place = database::place(&self.path.display().to_string(), &self.spec);
+        let place = message::place(&self.path.display().to_string(), &self.spec);
         if self.done_before {
             return Ok(format!("nothing new for {place}: its rows were added before"));
         }

@@ -1,0 +1,145 @@
+//! The file of a database: made with its folder if it is not there, opened and locked while others may remove it, and
+//! removed if nothing was put into it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_core::{Budget, Error, Result};
+use millstream_database::sqlite::{self, Access, LockWait};
+use rusqlite::Connection;
+
+use super::message::sqlite_error;
+use super::spec::SqliteSpec;
+use crate::shared::{Charge, create_folders, path_error, remove_folders};
+
+/// The page cache that SQLite gets at most and at least, in bytes. Beyond it, it writes pages out early.
+const CACHE_BYTES: std::ops::RangeInclusive<usize> = (2 << 20)..=(64 << 20);
+
+/// How often a database is opened that others remove meanwhile.
+const MOVED_TRIES: usize = 100;
+
+/// A file that a run writes to.
+pub(super) struct File {
+    path: PathBuf,
+    /// Its path, for messages.
+    pub(super) shown: String,
+    created_file: bool,
+    created_folders: Vec<PathBuf>,
+}
+
+impl File {
+    pub(super) fn new(path: &Path) -> Self {
+        let shown = path.display().to_string();
+        File { path: path.to_owned(), shown, created_file: false, created_folders: Vec::new() }
+    }
+
+    /// Opens the database and begins a transaction; also the memory of its pages.
+    pub(super) fn begin(
+        &mut self,
+        spec: &SqliteSpec,
+        lock_wait: &LockWait,
+        budget: &Arc<Budget>,
+    ) -> Result<(Connection, Charge)> {
+        for _ in 0..MOVED_TRIES {
+            // Until we hold the lock, a run that rolls back may remove the empty database, and the folder, it had made.
+            self.make_folder()?;
+            let opened = sqlite::open(&self.path, Access::Write);
+            let file = inode(&self.path);
+            match opened {
+                Ok(mut connection) => {
+                    let begun = set_up(&mut connection, &lock_wait.with_limit(spec.busy_timeout.0), budget);
+                    if file.is_some() && inode(&self.path) == file {
+                        return match begun {
+                            Ok(cache) => Ok((connection, cache)),
+                            Err(error) => {
+                                self.roll_back(Some(connection));
+                                Err(sqlite_error("write to", &self.shown, spec, &error))
+                            }
+                        };
+                    }
+                }
+                Err(_) if self.path.parent().is_some_and(is_missing) => {}
+                Err(error) => return Err(sqlite_error("open", &self.shown, spec, &error)),
+            }
+        }
+        Err(Error::transient(format!("{} is removed again and again", self.shown)))
+    }
+
+    /// Makes the database's folder, and notes whether the database is ours to make.
+    fn make_folder(&mut self) -> Result<()> {
+        if let Some(folder) = self.path.parent() {
+            create_folders(folder, &mut self.created_folders)?;
+        }
+        match fs_err::metadata(&self.path) {
+            Ok(metadata) if metadata.is_dir() => return Err(is_folder(&self.shown)),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.created_file = true,
+            Err(error) => return Err(path_error("look at", &self.path, &error)),
+        }
+        Ok(())
+    }
+
+    /// Rolls the transaction back, if one has begun, and removes what was made.
+    pub(super) fn roll_back(&mut self, connection: Option<Connection>) {
+        if let Some(connection) = connection {
+            // Closing rolls back too, but the lock would be lost with it.
+            let _ = connection.execute_batch("ROLLBACK");
+            if self.created_file {
+                remove_empty(&connection, &self.path);
+            }
+        }
+        remove_folders(&mut self.created_folders);
+    }
+}
+
+/// Begins the transaction; the memory of the pages.
+fn set_up(connection: &mut Connection, lock_wait: &LockWait, budget: &Arc<Budget>) -> rusqlite::Result<Charge> {
+    lock_wait.apply(connection)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    // Without it, replacing a table would delete rows of others: see `table::foreign_keys`.
+    sqlite::enforce_foreign_keys(connection, false)?;
+    let cache = give_cache(connection, budget)?;
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    // Pages that cannot be written out since somebody reads are kept; waiting for that would stop the load at each of
+    // them.
+    connection.busy_handler(None::<fn(i32) -> bool>)?;
+    Ok(cache)
+}
+
+/// Gives SQLite memory for its pages: a share of the budget, within bounds.
+pub(super) fn give_cache(connection: &Connection, budget: &Arc<Budget>) -> rusqlite::Result<Charge> {
+    let wanted = (budget.limit() / 16).clamp(*CACHE_BYTES.start(), *CACHE_BYTES.end());
+    let mut charge = Charge::new(budget, *CACHE_BYTES.start());
+    let taken = if charge.set(wanted) { wanted } else { *CACHE_BYTES.start() };
+    // The least is within what may always be held.
+    let _ = charge.set(taken);
+    sqlite::set_page_cache(connection, taken)?;
+    Ok(charge)
+}
+
+/// Which file is at `path`, if there is one.
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    fs_err::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+fn is_missing(folder: &Path) -> bool {
+    !folder.as_os_str().is_empty() && folder.symlink_metadata().is_err()
+}
+
+/// Removes the database that we made, if nobody has put anything into it. Under its lock: whoever waits for it sees
+/// afterwards that the file is another, and SQLite itself refuses to write into one that was removed.
+pub(super) fn remove_empty(connection: &Connection, path: &Path) {
+    let locked = connection.busy_timeout(Duration::ZERO).and_then(|()| connection.execute_batch("BEGIN EXCLUSIVE"));
+    if locked.is_ok() && fs_err::metadata(path).is_ok_and(|metadata| metadata.len() == 0) {
+        // A database that stays is empty, which is no harm.
+        let _ = fs_err::remove_file(path);
+    }
+}
+
+/// The target is a folder.
+pub(super) fn is_folder(shown: &str) -> Error {
+    Error::refused(format!("{shown} is a folder, not a database"))
+        .hint(format!("name a file in it, such as sqlite:{}/result.db", shown.trim_end_matches('/')))
+}

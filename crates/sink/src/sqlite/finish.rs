@@ -1,0 +1,69 @@
+//! What comes behind the rows of a load, in the transaction that is open: gathered rows are moved, indexes built, foreign
+//! keys compared, and what the job asks for is done.
+
+use millstream_core::{Error, RejectKind, Result};
+use millstream_database::sqlite::LockWait;
+use rusqlite::Connection;
+
+use super::insert::is_refusal;
+use super::loading::Loading;
+use super::message::sqlite_error;
+use super::{ledger, table, user_statements};
+use crate::database::load::moved_together;
+use crate::database::spec::Mode;
+use crate::shared::counted;
+
+/// Does all of it but the comparison of foreign keys, for which the rows of all loads have to be there.
+pub(super) fn finish(connection: &Connection, loading: &mut Loading, shown: &str, lock_wait: &LockWait) -> Result<()> {
+    if table::is_gathered(&loading.spec) {
+        publish(connection, loading, shown)?;
+    }
+    let told = |error| sqlite_error("write to", shown, &loading.spec, &error);
+    for create in &loading.indexes {
+        connection.execute_batch(create).map_err(told)?;
+    }
+    if loading.done_before {
+        return Ok(());
+    }
+    user_statements::run(connection, &loading.spec.after, "after", lock_wait)?;
+    match &loading.mark {
+        Some(mark) => ledger::mark_whole(connection, mark).map_err(told),
+        None => Ok(()),
+    }
+}
+
+/// Moves the rows that were gathered into the table.
+fn publish(connection: &Connection, loading: &mut Loading, shown: &str) -> Result<()> {
+    let spec = &loading.spec;
+    let told = |error: rusqlite::Error| {
+        let told = sqlite_error("write to", shown, spec, &error);
+        match is_refusal(&error) {
+            true if told.reject_kind() == RejectKind::Duplicate => moved_together(told),
+            true if loading.tried => told,
+            true => told.hint("mend such rows, or filter them out; `max_rejects` at the sink finds them one by one"),
+            false => told,
+        }
+    };
+    let changed = connection.execute(&table::publish_statement(spec, &loading.schema), []).map_err(told)?;
+    connection.execute_batch(&format!("DROP TABLE {}", table::gathering(spec))).map_err(told)?;
+    if spec.mode == Mode::Ignore {
+        loading.taken.left_out = loading.taken.rows.saturating_sub(changed as u64);
+    }
+    Ok(())
+}
+
+/// Refuses a load after which more rows refer to rows that do not exist than before.
+pub(super) fn check_foreign_keys(connection: &Connection, loading: &Loading, shown: &str) -> Result<()> {
+    let spec = &loading.spec;
+    for (name, before) in &loading.foreign {
+        let now =
+            table::violations(connection, name).map_err(|error| sqlite_error("look into", shown, spec, &error))?;
+        if now > *before {
+            let new = counted(now - before, "row");
+            return Err(Error::data(format!("{new} of table {name} of {shown} would refer to rows that do not exist"))
+                .cause("FOREIGN KEY constraint failed")
+                .hint(format!("load the rows that they refer to, or see which: PRAGMA foreign_key_check({name})")));
+        }
+    }
+    Ok(())
+}

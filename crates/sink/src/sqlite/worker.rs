@@ -1,0 +1,288 @@
+//! The thread that writes to one database: it owns the connection and its transaction. A request that fails ends the
+//! transaction, and with it every load of the run into this database.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use millstream_core::sink::{Refused, SHOWN_BAD_ROWS};
+use millstream_core::{Budget, Error, Result};
+use millstream_database::sqlite::LockWait;
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{mpsc, oneshot};
+
+use super::bisect;
+use super::file::File;
+use super::finish::{check_foreign_keys, finish};
+use super::insert::Inserted;
+use super::loading::{Loading, Taken};
+use super::message::{place, sqlite_error};
+use super::ready::make_ready;
+use super::spec::SqliteSpec;
+use crate::shared::Charge;
+
+/// What the thread is asked for.
+pub(super) enum Request {
+    /// To add a load; whether its rows are there already.
+    Join { load: u64, loading: Box<Loading>, reply: oneshot::Sender<Result<bool>> },
+    /// To insert a batch.
+    Rows { load: u64, batch: RecordBatch, charge: Charge },
+    /// To say whether all batches so far are inserted.
+    Settle { reply: oneshot::Sender<Result<()>> },
+    /// To finish a load but for the commit.
+    Prepare { load: u64, reply: oneshot::Sender<Result<()>> },
+    /// To commit, unless that is done.
+    Commit { load: u64, reply: oneshot::Sender<Result<Taken>> },
+    /// To roll back.
+    Abort { reply: oneshot::Sender<()> },
+}
+
+/// How far the transaction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Writing,
+    Failed,
+    Committed,
+}
+
+/// The thread's side of a database.
+pub(super) struct Worker {
+    lock_wait: LockWait,
+    file: File,
+    connection: Option<Connection>,
+    loads: BTreeMap<u64, Loading>,
+    state: State,
+    /// Why the transaction failed, once it has.
+    failure: Arc<Mutex<Option<Error>>>,
+    budget: Arc<Budget>,
+    cache: Option<Charge>,
+    /// Bytes that SQLite may hold before it writes pages out.
+    room: usize,
+    /// Bytes of rows since SQLite could write pages out.
+    unwritten: u64,
+}
+
+/// The end of a load that is wanted no more.
+fn given_up() -> Error {
+    Error::refused("the load was given up")
+}
+
+impl Worker {
+    pub(super) fn new(
+        path: &Path,
+        lock_wait: LockWait,
+        failure: Arc<Mutex<Option<Error>>>,
+        budget: &Arc<Budget>,
+    ) -> Self {
+        Worker {
+            lock_wait,
+            file: File::new(path),
+            connection: None,
+            loads: BTreeMap::new(),
+            state: State::Writing,
+            failure,
+            budget: Arc::clone(budget),
+            cache: None,
+            room: 0,
+            unwritten: 0,
+        }
+    }
+
+    /// Answers requests until there can be no more.
+    pub(super) fn run(mut self, mut inbox: mpsc::Receiver<Request>) {
+        // Whoever does not wait for an answer any more has gone; the work is the same.
+        while let Some(request) = inbox.blocking_recv() {
+            match request {
+                Request::Join { load, loading, reply } => {
+                    let _ = reply.send(self.attempt(|worker| worker.join(load, *loading)));
+                }
+                Request::Rows { load, batch, charge } => {
+                    // A failure is told by the next call of whoever writes.
+                    let _ = self.attempt(|worker| worker.insert(load, &batch));
+                    drop(charge);
+                }
+                Request::Settle { reply } => {
+                    let _ = reply.send(self.attempt(|_| Ok(())));
+                }
+                Request::Prepare { load, reply } => {
+                    let _ = reply.send(self.attempt(|worker| worker.prepare(load)));
+                }
+                Request::Commit { load, reply } => {
+                    let _ = reply.send(self.commit(load));
+                }
+                Request::Abort { reply } => {
+                    self.roll_back(given_up());
+                    let _ = reply.send(());
+                }
+            }
+        }
+        self.roll_back(given_up());
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does `work` unless the transaction has failed; a failure of it fails the transaction.
+    fn attempt<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if let Some(error) = self.failure().clone() {
+            return Err(error);
+        }
+        if self.state == State::Committed {
+            return Err(Error::internal("rows came after the commit"));
+        }
+        work(self).map_err(|error| {
+            let error = if self.lock_wait.is_stopped() { given_up() } else { error };
+            self.roll_back(error.clone());
+            error
+        })
+    }
+
+    /// Rolls back and removes what was made, unless it is committed. The first failure is the one that is reported.
+    fn roll_back(&mut self, error: Error) {
+        self.failure().get_or_insert(error);
+        if self.state != State::Writing {
+            return;
+        }
+        self.state = State::Failed;
+        let connection = self.connection.take();
+        self.file.roll_back(connection);
+        self.cache = None;
+    }
+
+    fn told<'a>(&'a self, what: &'static str, spec: &'a SqliteSpec) -> impl Fn(rusqlite::Error) -> Error + 'a {
+        move |error| sqlite_error(what, &self.file.shown, spec, &error)
+    }
+
+    /// The connection, once the first load has joined.
+    fn connection(&self) -> Result<&Connection> {
+        self.connection.as_ref().ok_or_else(|| Error::internal("the database is not open"))
+    }
+
+    /// Opens the database if this is its first load, and makes the load's table ready. Whether its rows are there
+    /// already.
+    fn join(&mut self, load: u64, mut loading: Loading) -> Result<bool> {
+        if self.connection.is_none() {
+            let (connection, cache) = self.file.begin(&loading.spec, &self.lock_wait, &self.budget)?;
+            self.room = cache.bytes();
+            self.connection = Some(connection);
+            self.cache = Some(cache);
+        }
+        let table = &loading.spec.table;
+        if self.loads.values().any(|other| other.spec.table.eq_ignore_ascii_case(table)) {
+            return Err(Error::job(format!("two sinks write to table {table} of {}", self.file.shown))
+                .hint("give each sink a table of its own, or put their rows together with a `union`"));
+        }
+        make_ready(self.connection()?, &mut loading, &self.file.shown, &self.lock_wait)?;
+        let done_before = loading.done_before;
+        self.loads.insert(load, loading);
+        Ok(done_before)
+    }
+
+    fn insert(&mut self, load: u64, batch: &RecordBatch) -> Result<()> {
+        let (Some(connection), Some(loading)) = (&self.connection, self.loads.get_mut(&load)) else {
+            return Err(Error::internal("rows came for a load that has not begun"));
+        };
+        if loading.done_before {
+            return Ok(());
+        }
+        let (start, rows) = (Instant::now(), batch.num_rows() as u64);
+        let mut refused = Refused::default();
+        let room = loading.refusals.as_ref().map_or(0, |refusals| refusals.room(rows)).max(SHOWN_BAD_ROWS - 1);
+        let inserted = bisect::insert(connection, loading, &self.file.shown, batch, 0, room, &mut refused);
+        loading.step.add_busy(start.elapsed());
+        let Inserted { bytes, left_out } = inserted?;
+        loading.step.add_bytes(bytes);
+        if !refused.rows.is_empty() {
+            let place = place(&self.file.shown, &loading.spec);
+            match &loading.refusals {
+                Some(refusals) => refusals.refuse(&place, &refused)?,
+                None => return Err(refused.into_error(&place)),
+            }
+        }
+        loading.taken.rows += rows - refused.rows.len() as u64;
+        loading.taken.left_out += left_out;
+        self.unwritten += bytes;
+        self.write_out();
+        Ok(())
+    }
+
+    /// Writes pages out where they fill the cache. While somebody reads the database that cannot be done, be it another
+    /// process or this job itself: what is held then is charged.
+    fn write_out(&mut self) {
+        let (Some(connection), Some(cache)) = (&self.connection, &mut self.cache) else { return };
+        if self.unwritten < self.room as u64 {
+            return;
+        }
+        self.unwritten = 0;
+        let held = if connection.cache_flush().is_ok() { 0 } else { cache.bytes() };
+        cache.force(held + self.room);
+    }
+
+    /// Marks a load as complete. With the last of them everything but the commit is done: the foreign keys are
+    /// looked at, and all pages are written, which takes the locks and the disk space that the commit needs.
+    fn prepare(&mut self, load: u64) -> Result<()> {
+        let Some(connection) = &self.connection else {
+            return Err(Error::internal("the database is not open"));
+        };
+        let Some(loading) = self.loads.get_mut(&load) else {
+            return Err(Error::internal("a load is prepared that has not begun"));
+        };
+        loading.prepared = true;
+        finish(connection, loading, &self.file.shown, &self.lock_wait)?;
+        if !self.loads.values().all(|loading| loading.prepared) {
+            return Ok(());
+        }
+        for loading in self.loads.values() {
+            check_foreign_keys(connection, loading, &self.file.shown)?;
+        }
+        match self.loads.get(&load) {
+            Some(loading) => self.flush(connection, loading),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes all pages out, as soon as nobody reads the database.
+    fn flush(&self, connection: &Connection, loading: &Loading) -> Result<()> {
+        let lock_wait = self.lock_wait.with_limit(loading.spec.busy_timeout.0);
+        let start = Instant::now();
+        let is_busy = |error: &rusqlite::Error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
+        let flushed = loading.step.writing(|| {
+            let mut tries = 0;
+            loop {
+                match connection.cache_flush() {
+                    Err(error) if is_busy(&error) && lock_wait.pause(start, tries) => tries += 1,
+                    other => return other,
+                }
+            }
+        });
+        flushed.map_err(self.told("write to", &loading.spec))
+    }
+
+    fn commit(&mut self, load: u64) -> Result<Taken> {
+        if self.state == State::Committed {
+            return self.taken(load);
+        }
+        self.attempt(|worker| {
+            if !worker.loads.values().all(|loading| loading.prepared) {
+                return Err(Error::internal("a commit came before every load of the database was prepared"));
+            }
+            let (Some(connection), Some(loading)) = (&worker.connection, worker.loads.get(&load)) else {
+                return Err(Error::internal("a load is committed that has not begun"));
+            };
+            let committed = loading.step.writing(|| connection.execute_batch("COMMIT"));
+            committed.map_err(worker.told("commit to", &loading.spec))?;
+            worker.state = State::Committed;
+            worker.connection = None;
+            worker.cache = None;
+            worker.taken(load)
+        })
+    }
+
+    fn taken(&self, load: u64) -> Result<Taken> {
+        let loading = self.loads.get(&load);
+        loading.map(|loading| loading.taken).ok_or_else(|| Error::internal("a load is committed that has not begun"))
+    }
+}
