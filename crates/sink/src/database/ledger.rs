@@ -27,13 +27,13 @@ use millstream_core::{Budget, Error, ErrorKind, Result, fail_point};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::bisect::{self, Scope};
 use super::commit;
 use super::entry::{Entry, Forget, blamed};
 use super::group::{BadRow, Group, Rows, numbered};
 use super::indexes::Waiting;
 use super::lanes::{Lanes, connect, connect_as, pause};
 use super::load::{self, Shared, on_io};
-use super::narrow;
 use super::server::{Connection, Encoder, Failure, Server, target_of};
 use super::spec::{DatabaseSpec, Mode};
 use crate::shared::{counted, digest};
@@ -110,7 +110,7 @@ async fn set_up(
     let count = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
     let bulk = server.dialect().bulk(&server.dialect().table(&spec.table), columns, &context.schema);
     let lanes = Lanes::new(&server, &spec, count).marked(Some(&entry.owner));
-    let shared = Shared::new(&server, &spec, bulk, lanes, false, &context.step);
+    let shared = Shared::new(&server, &spec, bulk, lanes, Scope::Transaction, &context.step);
     let book = Book { shared, run: context.run, entry, schema: context.schema, budget: context.budget, io: context.io };
     book.shared.lanes.give(connection);
     Ok(Some(book))
@@ -587,15 +587,15 @@ async fn send(
         let connection = lane.connection.as_mut();
         let sent = async {
             if !begins {
-                connection.execute(narrow::REMEMBER).await?;
+                connection.execute(Scope::Savepoint.begin()).await?;
             } else if let Some(already) = book.begin(connection, chunks, attempt).await? {
                 return Ok(Err(already));
             }
             fail_point::pass("bulk.before");
-            let bad = narrow::load(book.shared.server.as_ref(), connection, &book.shared.bulk, rows, most).await?;
+            let bad = bisect::load(book.shared.server.as_ref(), connection, &book.shared.bulk, rows, most).await?;
             fail_point::pass("bulk.after");
             if !begins {
-                connection.execute(narrow::KEEP).await?;
+                connection.execute(Scope::Savepoint.keep()).await?;
             }
             Ok(Ok(bad))
         };
@@ -616,8 +616,8 @@ async fn send(
                 if tries >= book.shared.spec.retries {
                     return Err(in_vain(book, lane, Failure::Again { error, undone, waited }).await);
                 }
-                let back = if begins { "ROLLBACK" } else { narrow::TAKE_BACK };
-                lane.connection.execute(back).await.map_err(Failure::into_error)?;
+                let scope = if begins { Scope::Transaction } else { Scope::Savepoint };
+                lane.connection.execute(scope.roll_back()).await.map_err(Failure::into_error)?;
                 pause(tries).await;
                 tries += 1;
             }

@@ -2,12 +2,13 @@
 //! table with the rows, and rows as text. What a kind of server does differently it brings as a [`server::Server`].
 //!
 //! `spec.rs` what the job file may say, `table.rs` whether a table fits, `cells.rs`, `encode.rs` and `text.rs` from
-//! Arrow to bytes, `group.rs` the rows of one statement, `narrow.rs` which of them are bad, `lanes.rs` connections,
+//! Arrow to bytes, `group.rs` the rows of one statement, `bisect.rs` which of them are bad, `lanes.rs` connections,
 //! `load/` from begin to commit, `commit.rs` the wait for its answer, `ledger.rs` rows chunk by chunk, `note.rs` what a
 //! load as a whole notes, `entry.rs` whose a load is, `action.rs` what is done before and behind it, `indexes.rs`
 //! indexes that wait for the rows.
 
 pub(crate) mod action;
+pub(crate) mod bisect;
 pub(crate) mod cells;
 mod commit;
 pub(crate) mod encode;
@@ -19,7 +20,6 @@ pub(crate) mod ledger;
 #[cfg(test)]
 mod ledger_tests;
 pub(crate) mod load;
-pub(crate) mod narrow;
 pub(crate) mod note;
 pub(crate) mod server;
 pub(crate) mod spec;

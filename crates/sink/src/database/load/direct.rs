@@ -15,6 +15,7 @@ use super::deferred::{Deferred, build_behind};
 use super::outcome::{Proof, commit};
 use super::shared::Shared;
 use super::strategy::{Begun, Strategy};
+use crate::database::bisect::Scope;
 use crate::database::lanes::Lanes;
 use crate::database::note::Note;
 use crate::database::server::{Connection, Failure};
@@ -46,7 +47,7 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>) -> Re
     }
     let bulk = dialect.bulk(&target, begun.columns.clone(), &begun.context.schema);
     let lanes = Lanes::only(&begun.server, &begun.spec, control);
-    let shared = begun.shared(bulk, lanes, true);
+    let shared = begun.shared(bulk, lanes, Scope::Savepoint);
     Ok(Arc::new(Direct { shared, indexes, target, note: begun.note, transaction: Mutex::default() }))
 }
 

@@ -18,6 +18,7 @@ use super::shared::Shared;
 use super::strategy::{Begun, Strategy};
 use super::target::cannot_make;
 use super::transaction::Publishing;
+use crate::database::bisect::Scope;
 use crate::database::note::Note;
 use crate::database::server::{Connection, Failure};
 
@@ -62,7 +63,7 @@ pub(super) async fn set_up(
         false => dialect.bulk_into_own(&names.new, columns.clone(), schema),
     };
     Ok(Arc::new(NewTable {
-        shared: begun.shared(bulk, begun.lanes(), false),
+        shared: begun.shared(bulk, begun.lanes(), Scope::Transaction),
         swap: begun.swap(),
         control: Control::new(control),
         finish,

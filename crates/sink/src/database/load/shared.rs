@@ -10,6 +10,7 @@ use millstream_core::{Error, Result, Step};
 use millstream_database::table::Bulk;
 use tokio::runtime::Handle;
 
+use crate::database::bisect::Scope;
 use crate::database::lanes::Lanes;
 use crate::database::server::{Connection, Server, target_of};
 use crate::database::spec::DatabaseSpec;
@@ -32,8 +33,8 @@ pub(crate) struct Shared {
     pub(crate) own: Option<String>,
     pub(crate) bulk: Bulk,
     pub(crate) lanes: Lanes,
-    /// Whether all rows are sent in one transaction, which is open; otherwise each group has one of its own.
-    pub(crate) one_transaction: bool,
+    /// What each group of rows is sent in.
+    pub(crate) scope: Scope,
     pub(crate) step: Arc<Step>,
     /// Who decides about rows that the table does not take.
     pub(crate) refusals: Option<Arc<dyn Refusals>>,
@@ -50,7 +51,7 @@ impl Shared {
         spec: &DatabaseSpec,
         bulk: Bulk,
         lanes: Lanes,
-        one_transaction: bool,
+        scope: Scope,
         step: &Arc<Step>,
     ) -> Self {
         Shared {
@@ -60,7 +61,7 @@ impl Shared {
             own: None,
             bulk,
             lanes,
-            one_transaction,
+            scope,
             step: Arc::clone(step),
             refusals: None,
             refused: AtomicU64::new(0),

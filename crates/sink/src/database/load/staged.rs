@@ -22,6 +22,7 @@ use super::shared::Shared;
 use super::strategy::{Begun, Strategy};
 use super::target::cannot_make;
 use super::transaction::Publishing;
+use crate::database::bisect::Scope;
 use crate::database::note::Note;
 use crate::database::server::{Connection, Failure};
 use crate::shared::counted;
@@ -54,7 +55,7 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: 
     columns.extend(begun.spec.mode.needs_key().then(arrival));
     let bulk = begun.server.dialect().bulk(&begun.names.staging, columns, &begun.context.schema);
     Ok(Arc::new(Staged {
-        shared: begun.shared(bulk, begun.lanes(), false),
+        shared: begun.shared(bulk, begun.lanes(), Scope::Transaction),
         control: Control::new(control),
         indexes,
         how,

@@ -10,6 +10,7 @@ use millstream_database::table::{Bulk, BulkColumn, TableFacts};
 
 use super::own_tables::Names;
 use super::shared::Shared;
+use crate::database::bisect::Scope;
 use crate::database::indexes::Waiting;
 use crate::database::lanes::Lanes;
 use crate::database::note::Note;
@@ -68,10 +69,9 @@ impl Begun {
         Lanes::new(&self.server, &self.spec, self.connections).marked(owner)
     }
 
-    /// What the writers share, which send their rows by `bulk` over `lanes`: all in one transaction that is open, or
-    /// each group in its own.
-    pub(super) fn shared(&self, bulk: Bulk, lanes: Lanes, one_transaction: bool) -> Arc<Shared> {
-        let shared = Shared::new(&self.server, &self.spec, bulk, lanes, one_transaction, &self.context.step);
+    /// What the writers share, which send their rows by `bulk` over `lanes`, each group in a `scope`.
+    pub(super) fn shared(&self, bulk: Bulk, lanes: Lanes, scope: Scope) -> Arc<Shared> {
+        let shared = Shared::new(&self.server, &self.spec, bulk, lanes, scope, &self.context.step);
         let refusals = self.context.refusals.clone();
         Arc::new(Shared { own: Some(self.names.id.clone()), refusals, ..shared })
     }

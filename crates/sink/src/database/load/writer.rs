@@ -1,5 +1,5 @@
 //! Rows on their way from the engine to the connections of a load: encoded, gathered into groups, sent. It owns what
-//! becomes of rows that the table does not take; the search for them is `narrow.rs`'s.
+//! becomes of rows that the table does not take; the search for them is `bisect.rs`'s.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use super::shared::Shared;
+use crate::database::bisect::{self, Scope};
 use crate::database::entry::blamed;
 use crate::database::group::{BadRow, Group, Rows, numbered};
 use crate::database::lanes::pause;
-use crate::database::narrow;
 use crate::database::server::{Connection, Encoder, Failure};
 
 /// Encodes the rows of one partition and hands them to the connections.
@@ -139,12 +139,11 @@ async fn send(shared: &Shared, rows: Rows, own: Vec<BadRow>, kept: Vec<RecordBat
     let accepted = loop {
         match try_send(shared, connection.as_mut(), &rows, &own, &kept).await {
             Err(Failure::Again { error, undone, waited }) => {
-                if tries >= shared.spec.retries || (undone && shared.one_transaction) {
+                if tries >= shared.spec.retries || (undone && shared.scope == Scope::Savepoint) {
                     let failure = Failure::Again { error, undone, waited };
                     return Err(blamed(connection.as_mut(), &[&shared.bulk.table], failure).await);
                 }
-                let back = if shared.one_transaction { narrow::TAKE_BACK } else { "ROLLBACK" };
-                connection.execute(back).await.map_err(Failure::into_error)?;
+                connection.execute(shared.scope.roll_back()).await.map_err(Failure::into_error)?;
                 pause(tries).await;
                 tries += 1;
             }
@@ -166,10 +165,10 @@ async fn try_send(
     own: &[BadRow],
     kept: &[RecordBatch],
 ) -> Result<Result<()>, Failure> {
-    connection.execute(if shared.one_transaction { narrow::REMEMBER } else { "BEGIN" }).await?;
+    connection.execute(shared.scope.begin()).await?;
     let room = shared.refusals.as_ref().map_or(0, |refusals| refusals.room(rows.count() as u64));
     let most = room.saturating_sub(own.len()).saturating_add(1).max(SHOWN_BAD_ROWS);
-    let mut bad = narrow::load(shared.server.as_ref(), connection, &shared.bulk, rows, most).await?;
+    let mut bad = bisect::load(shared.server.as_ref(), connection, &shared.bulk, rows, most).await?;
     bad.iter_mut().for_each(|row| row.reason = shared.of_target(&row.reason));
     let count = (own.len() + bad.len()) as u64;
     if count > 0 {
@@ -179,12 +178,12 @@ async fn try_send(
             None => Err(all.into_error(&shared.place)),
         };
         if let Err(error) = accepted {
-            connection.execute(if shared.one_transaction { narrow::TAKE_BACK } else { "ROLLBACK" }).await?;
+            connection.execute(shared.scope.roll_back()).await?;
             return Ok(Err(error));
         }
         shared.refused.fetch_add(count, Ordering::Relaxed);
     }
-    connection.execute(if shared.one_transaction { narrow::KEEP } else { "COMMIT" }).await?;
+    connection.execute(shared.scope.keep()).await?;
     Ok(Ok(()))
 }
 

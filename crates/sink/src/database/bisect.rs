@@ -17,15 +17,41 @@ use millstream_database::table::Bulk;
 use super::group::{BadRow, Rows};
 use super::server::{Connection, Failure, Server};
 
-/// Sets the point to which [`TAKE_BACK`] goes. The search has savepoints of its own, one after the other, so the last
-/// of them is not the beginning of a group.
-pub(crate) const REMEMBER: &str = "SAVEPOINT millstream_group";
+/// What a group of rows is sent in, to be kept or rolled back as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// A transaction of its own.
+    Transaction,
+    /// A savepoint of the transaction that is open. The search has savepoints of its own, one after the other, so the
+    /// last of them is not the beginning of a group.
+    Savepoint,
+}
 
-/// Takes back all that was sent of a group, and nothing of those before it.
-pub(crate) const TAKE_BACK: &str = "ROLLBACK TO SAVEPOINT millstream_group";
+impl Scope {
+    /// The statement before the first row.
+    pub(crate) fn begin(self) -> &'static str {
+        match self {
+            Scope::Transaction => "BEGIN",
+            Scope::Savepoint => "SAVEPOINT millstream_group",
+        }
+    }
 
-/// Keeps all that was sent of a group.
-pub(crate) const KEEP: &str = "RELEASE SAVEPOINT millstream_group";
+    /// The statement that keeps all that was sent of the group.
+    pub(crate) fn keep(self) -> &'static str {
+        match self {
+            Scope::Transaction => "COMMIT",
+            Scope::Savepoint => "RELEASE SAVEPOINT millstream_group",
+        }
+    }
+
+    /// The statement that rolls back all that was sent of the group, and nothing before it.
+    pub(crate) fn roll_back(self) -> &'static str {
+        match self {
+            Scope::Transaction => "ROLLBACK",
+            Scope::Savepoint => "ROLLBACK TO SAVEPOINT millstream_group",
+        }
+    }
+}
 
 /// Sends the rows inside of the transaction that is open. The bad ones come back, `most` of them at most: with as many
 /// the rest is not sent.
