@@ -2,10 +2,10 @@
 //! types are written there.
 //!
 //! `place.rs` is the URL and the settings of a server put together, `tls.rs` whom to trust, `answer.rs` the answer to a
-//! query as text, `dialect.rs` what all databases write in their own way, `load.rs` the statements of a load, `table.rs`
-//! and `order.rs` what these are written from, `family.rs` what a column can hold, `io.rs` work on the runtime of the
-//! network. `mysql/`, `postgres/` and `sqlite/` are the kinds of databases. What is read or written over a connection is
-//! the sources' and sinks'.
+//! query as text, `dialect.rs` what all databases write in their own way, `load.rs` the statements of a load,
+//! `table.rs` and `order.rs` what these are written from, `family.rs` what a column can hold, `io.rs` work on the
+//! runtime of the network. `mysql/`, `postgres/` and `sqlite/` are the kinds of databases. What is read or written over
+//! a connection is the sources' and sinks'.
 
 mod answer;
 mod dialect;

@@ -181,8 +181,7 @@ fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef, character_set
     let set = if sets.is_empty() { String::new() } else { format!(" SET {}", sets.join(", ")) };
     let statement = format!(
         "LOAD DATA LOCAL INFILE 'millstream' INTO TABLE {table} CHARACTER SET {character_set} FIELDS TERMINATED BY \
-         '\\t' \
-         ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({}){set}",
+         '\\t' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({}){set}",
         names.join(", ")
     );
     // The other way needs the same conversions.

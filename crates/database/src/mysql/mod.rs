@@ -1,6 +1,7 @@
 //! MySQL and MariaDB: how a connection is made, and what is said of one that cannot be made.
 //!
-//! `session.rs` is a connection, `dialect.rs` how SQL is written, `load.rs` the statements of a load, `types.rs` which types columns have.
+//! `session.rs` is a connection, `dialect.rs` how SQL is written, `load.rs` the statements of a load, `types.rs` which
+//! types columns have.
 
 mod dialect;
 mod load;

@@ -1,7 +1,7 @@
 //! PostgreSQL: how a connection is made, and what is said of one that cannot be made.
 //!
-//! `encryption.rs` is its TLS, `session.rs` a connection, `dialect.rs` how SQL is written, `load.rs` the statements of a
-//! load, `types.rs` which types columns have, `binary.rs` the binary form of rows.
+//! `encryption.rs` is its TLS, `session.rs` a connection, `dialect.rs` how SQL is written, `load.rs` the statements of
+//! a load, `types.rs` which types columns have, `binary.rs` the binary form of rows.
 
 pub mod binary;
 mod dialect;

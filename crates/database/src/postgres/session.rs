@@ -1,5 +1,5 @@
-//! A connection to PostgreSQL. It owns how statements are sent and their answers read as text; what a fault means is for
-//! those to say who know what was asked.
+//! A connection to PostgreSQL. It owns how statements are sent and their answers read as text; what a fault means is
+//! for those to say who know what was asked.
 
 use millstream_core::Result;
 use millstream_core::spec::Duration;

@@ -1,5 +1,5 @@
-//! The wait for a database that another connection has locked: as long as the job says, and no longer than the answer is
-//! wanted.
+//! The wait for a database that another connection has locked: as long as the job says, and no longer than the answer
+//! is wanted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

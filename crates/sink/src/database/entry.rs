@@ -260,8 +260,8 @@ impl Entry {
         }
         let query = format!(
             "SELECT MAX(CASE WHEN chunk = -1 THEN note END), COUNT(*) - 1, {}, MAX(CASE WHEN chunk = -1 THEN attempt \
-             END), \
-             MAX(CASE WHEN chunk = 0 AND unit_key = '{}' THEN note END) FROM {} GROUP BY load_key ORDER BY 3, 1",
+             END), MAX(CASE WHEN chunk = 0 AND unit_key = '{}' THEN note END) FROM {} GROUP BY load_key \
+             ORDER BY 3, 1",
             self.server.dialect().seconds_since("MAX(written_at)"),
             header(),
             self.table
@@ -364,8 +364,7 @@ fn of_another_user(error: Error) -> Error {
     }
     error.hint(format!(
         "the table {TABLE}, in which is noted what was loaded, is another user's: GRANT SELECT, INSERT, UPDATE, DELETE \
-         ON \
-         {TABLE} TO this one"
+         ON {TABLE} TO this one"
     ))
 }
 

@@ -1,5 +1,5 @@
-//! What a load as a whole notes in the ledger when its rows become visible at once. Whose a load is, is `entry.rs`'s; the
-//! notes of chunks are `ledger.rs`'s.
+//! What a load as a whole notes in the ledger when its rows become visible at once. Whose a load is, is `entry.rs`'s;
+//! the notes of chunks are `ledger.rs`'s.
 
 use std::sync::Arc;
 

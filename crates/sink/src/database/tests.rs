@@ -390,8 +390,7 @@ fn indexes(database: &Database) -> Vec<String> {
     database.query(match database.kind {
         Kind::Mariadb => {
             "SELECT index_name, non_unique, column_name, sub_part FROM information_schema.statistics WHERE \
-             table_schema = \
-             DATABASE() AND table_name = 't' ORDER BY index_name, seq_in_index"
+             table_schema = DATABASE() AND table_name = 't' ORDER BY index_name, seq_in_index"
         }
         Kind::Postgres => "SELECT indexdef FROM pg_indexes WHERE tablename = 't' ORDER BY 1",
     })

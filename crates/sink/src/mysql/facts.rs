@@ -113,8 +113,7 @@ async fn checks(connection: &mut dyn Connection, name: &str) -> Result<Vec<Strin
         true => format!("c.table_name = {name}"),
         false => format!(
             "c.constraint_name IN (SELECT t.constraint_name FROM information_schema.table_constraints t WHERE \
-             t.table_schema = \
-             DATABASE() AND t.table_name = {name} AND t.constraint_type = 'CHECK')"
+             t.table_schema = DATABASE() AND t.table_name = {name} AND t.constraint_type = 'CHECK')"
         ),
     };
     let query = format!(
@@ -141,10 +140,8 @@ async fn checks(connection: &mut dyn Connection, name: &str) -> Result<Vec<Strin
 async fn dependents(connection: &mut dyn Connection, name: &str) -> Result<Vec<String>, Failure> {
     let query = format!(
         "SELECT DISTINCT IF(constraint_schema = DATABASE(), table_name, CONCAT(constraint_schema, '.', table_name)) \
-         FROM \
-         information_schema.referential_constraints WHERE unique_constraint_schema = DATABASE() AND \
-         referenced_table_name = \
-         {name} AND NOT (constraint_schema = DATABASE() AND table_name = {name})"
+         FROM information_schema.referential_constraints WHERE unique_constraint_schema = DATABASE() AND \
+         referenced_table_name = {name} AND NOT (constraint_schema = DATABASE() AND table_name = {name})"
     );
     let rows = connection.query(&query).await?;
     Ok(rows.into_iter().flatten().flatten().map(|table| format!("a foreign key of table {table}")).collect())
@@ -153,7 +150,8 @@ async fn dependents(connection: &mut dyn Connection, name: &str) -> Result<Vec<S
 async fn columns(connection: &mut dyn Connection, name: &str) -> Result<Vec<ColumnFacts>, Failure> {
     let query = format!(
         "SELECT column_name, column_type, is_nullable, column_default, extra, generation_expression, VERSION() FROM \
-         information_schema.columns WHERE table_schema = DATABASE() AND table_name = {name} ORDER BY ordinal_position"
+         information_schema.columns WHERE table_schema = DATABASE() AND table_name = {name} ORDER BY \
+         ordinal_position"
     );
     let rows = connection.query(&query).await?;
     Ok(rows.into_iter().map(column).collect())
@@ -198,8 +196,7 @@ fn column(row: Vec<Option<String>>) -> ColumnFacts {
 async fn unique_keys(connection: &mut dyn Connection, name: &str) -> Result<Vec<Vec<String>>, Failure> {
     let query = format!(
         "SELECT index_name, COALESCE(column_name, ''), sub_part FROM information_schema.statistics WHERE table_schema \
-         = \
-         DATABASE() AND table_name = {name} AND non_unique = 0 ORDER BY index_name, seq_in_index"
+         = DATABASE() AND table_name = {name} AND non_unique = 0 ORDER BY index_name, seq_in_index"
     );
     let mut keys: Vec<(String, Vec<String>)> = Vec::new();
     for row in connection.query(&query).await? {
@@ -219,13 +216,10 @@ async fn unique_keys(connection: &mut dyn Connection, name: &str) -> Result<Vec<
 mod tests {
     #[test]
     fn indexes_are_found_in_what_the_server_declares() {
-        let declared = "CREATE TABLE `t` (\n  `id` bigint(20) NOT NULL,\n  `KEY` int(11) COMMENT 'KEY `x` \
-                        (`y`)',\n  PRIMARY KEY \
-                        (`id`),\n  UNIQUE KEY `u` (`a`),\n  KEY `plain` (`a`,`b`(10) DESC) USING BTREE,\n  KEY \
-                        `odd``name` (`c`) \
-                        COMMENT 'a, b',\n  FULLTEXT KEY `words` (`d`),\n  CONSTRAINT `f` FOREIGN KEY (`a`) REFERENCES \
-                        `o` \
-                        (`id`)\n) ENGINE=InnoDB";
+        let declared = "CREATE TABLE `t` (\n  `id` bigint(20) NOT NULL,\n  `KEY` int(11) COMMENT 'KEY `x` (`y`)',\n  \
+                        PRIMARY KEY (`id`),\n  UNIQUE KEY `u` (`a`),\n  KEY `plain` (`a`,`b`(10) DESC) USING BTREE,\n  \
+                        KEY `odd``name` (`c`) COMMENT 'a, b',\n  FULLTEXT KEY `words` (`d`),\n  CONSTRAINT `f` FOREIGN \
+                        KEY (`a`) REFERENCES `o` (`id`)\n) ENGINE=InnoDB";
         let found: Vec<_> =
             super::indexes_in(declared).into_iter().map(|index| (index.name, index.definition)).collect();
         let index = |name: &str, definition: &str| (name.to_owned(), definition.to_owned());

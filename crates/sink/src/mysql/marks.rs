@@ -56,8 +56,7 @@ pub(super) async fn holders(connection: &mut dyn Connection) -> Result<Vec<SeenS
     let open = format!(
         "SELECT p.id, p.user, p.host, NOW() - INTERVAL p.time SECOND FROM information_schema.innodb_trx t JOIN \
          information_schema.processlist p ON p.id = t.trx_mysql_thread_id WHERE {of_database} ORDER BY t.trx_started \
-         LIMIT \
-         {SHOWN}"
+         LIMIT {SHOWN}"
     );
     if let Ok(rows) = connection.query(&open).await {
         return Ok(rows.iter().map(|row| seen(row, "connection")).collect());

@@ -1,7 +1,7 @@
 //! The sink of MySQL and MariaDB: rows by `LOAD DATA LOCAL INFILE` from memory, checked after every statement.
 //!
-//! `connection.rs` is a connection and its bulk path, `marks.rs` whose it is, `facts.rs` what the server says of a table,
-//! `message.rs` what it says went wrong. How a load goes is `database`'s, how statements are written
+//! `connection.rs` is a connection and its bulk path, `marks.rs` whose it is, `facts.rs` what the server says of a
+//! table, `message.rs` what it says went wrong. How a load goes is `database`'s, how statements are written
 //! `millstream-database`'s.
 
 mod connection;

@@ -88,13 +88,12 @@ async fn every_type_has_its_column_and_value() {
         assert_eq!(ask("SELECT HEX(text) FROM t WHERE truth"), [digits]);
         assert_eq!(ask("SELECT COUNT(*) FROM t WHERE COALESCE(truth, tiny, text, list, micro) IS NULL"), ["1"]);
         let types =
-            ask("SELECT column_type FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name \
-                         = 't' ORDER BY ordinal_position");
+            ask("SELECT column_type FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = \
+                 't' ORDER BY ordinal_position");
         assert_eq!(
             types.join(" "),
             "tinyint(1) tinyint(4) bigint(20) unsigned float double decimal(10,2) longtext longtext longblob date \
-             time(6) \
-             datetime datetime(6) datetime(3) longtext"
+             time(6) datetime datetime(6) datetime(3) longtext"
         );
         sink.check(batch.schema()).await.expect("its own table fits");
     }
@@ -169,8 +168,7 @@ async fn nothing_is_loaded_that_could_not_be_taken_back() {
 async fn a_table_with_more_keeps_it_when_it_is_emptied() {
     let database = database(
         "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20)); INSERT INTO t VALUES (1, 'old'); CREATE TABLE log \
-         (id \
-         BIGINT); CREATE TRIGGER noted AFTER INSERT ON t FOR EACH ROW INSERT INTO log VALUES (NEW.id)",
+         (id BIGINT); CREATE TRIGGER noted AFTER INSERT ON t FOR EACH ROW INSERT INTO log VALUES (NEW.id)",
     );
     load(&database.sink(json!({"mode": "truncate"})), &[many(5..7)]).await.expect("it loads");
     assert_eq!(database.rows(), ["5\tname 5", "6\tname 6"]);

@@ -1,5 +1,5 @@
-//! What PostgreSQL says of a table: its columns and keys, its indexes, what depends on it, and what the user may do with
-//! it.
+//! What PostgreSQL says of a table: its columns and keys, its indexes, what depends on it, and what the user may do
+//! with it.
 
 use millstream_core::Error;
 use millstream_database::Dialect;
@@ -12,8 +12,8 @@ use crate::database::server::{Connection, Failure, Right};
 pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Result<Option<TableFacts>, Failure> {
     let (_, name) = parts(table);
     let query = format!(
-        "SELECT c.oid, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE \
-         n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'i')",
+        "SELECT c.oid, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {} \
+         AND c.relname = {} AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'i')",
         schema_of(table),
         PostgresDialect.literal(name)
     );
@@ -63,8 +63,7 @@ pub(super) async fn missing_rights(
                 let names: Vec<String> = columns.iter().map(|name| PostgresDialect.literal(name)).collect();
                 format!(
                     "SELECT name FROM unnest(ARRAY[{}]::text[]) name WHERE NOT has_column_privilege({}::regclass, \
-                     name, \
-                     '{word}')",
+                     name, '{word}')",
                     names.join(", "),
                     PostgresDialect.literal(table)
                 )
@@ -119,15 +118,11 @@ async fn checks(connection: &mut dyn Connection, oid: &str) -> Result<Vec<String
 pub(super) async fn indexes(connection: &mut dyn Connection, table: &str) -> Result<Vec<Index>, Failure> {
     let query = format!(
         "SELECT format('%I.%I', n.nspname, x.relname), pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class x \
-         ON x.oid = \
-         i.indexrelid JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE \
-         n.nspname = {} \
-         AND c.relname = {} AND c.relkind = 'r' AND NOT i.indisunique AND i.indisvalid AND NOT i.indisclustered AND \
-         NOT \
-         i.indisreplident AND x.reltablespace = 0 AND NOT EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conindid = \
-         x.oid) \
-         AND obj_description(x.oid, 'pg_class') IS NULL AND NOT EXISTS (SELECT 1 FROM pg_inherits h WHERE h.inhrelid = \
-         x.oid) ORDER BY 1",
+         ON x.oid = i.indexrelid JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = {} AND c.relname = {} AND c.relkind = 'r' AND NOT i.indisunique AND i.indisvalid AND NOT \
+         i.indisclustered AND NOT i.indisreplident AND x.reltablespace = 0 AND NOT EXISTS (SELECT 1 FROM pg_constraint \
+         k WHERE k.conindid = x.oid) AND obj_description(x.oid, 'pg_class') IS NULL AND NOT EXISTS (SELECT 1 FROM \
+         pg_inherits h WHERE h.inhrelid = x.oid) ORDER BY 1",
         schema_of(table),
         PostgresDialect.literal(parts(table).1)
     );
@@ -143,13 +138,10 @@ pub(super) async fn indexes(connection: &mut dyn Connection, table: &str) -> Res
 async fn dependents(connection: &mut dyn Connection, oid: &str) -> Result<Vec<String>, Failure> {
     let query = format!(
         "SELECT DISTINCT 'the view ' || v.relname FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class \
-         v ON \
-         v.oid = r.ev_class WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND \
+         v ON v.oid = r.ev_class WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND \
          d.refobjid = {oid} AND v.oid <> {oid} UNION SELECT 'a foreign key of table ' || c.relname FROM pg_constraint \
-         k \
-         JOIN pg_class c ON c.oid = k.conrelid WHERE k.contype = 'f' AND k.confrelid = {oid} AND k.conrelid <> {oid} \
-         ORDER \
-         BY 1"
+         k JOIN pg_class c ON c.oid = k.conrelid WHERE k.contype = 'f' AND k.confrelid = {oid} AND k.conrelid <> {oid} \
+         ORDER BY 1"
     );
     Ok(connection.query(&query).await?.into_iter().flatten().flatten().collect())
 }
@@ -157,12 +149,9 @@ async fn dependents(connection: &mut dyn Connection, oid: &str) -> Result<Vec<St
 async fn columns(connection: &mut dyn Connection, oid: &str) -> Result<Vec<ColumnFacts>, Failure> {
     let query = format!(
         "SELECT attname, format_type(atttypid, atttypmod), CASE typtype WHEN 'd' THEN format_type(typbasetype, \
-         typtypmod) ELSE \
-         format_type(atttypid, atttypmod) END, attnotnull, atthasdef OR attidentity <> '', attgenerated <> '' OR \
-         attidentity = \
-         'a' FROM pg_attribute JOIN pg_type t ON t.oid = atttypid WHERE attrelid = {oid} AND attnum > 0 AND NOT \
-         attisdropped \
-         ORDER BY attnum"
+         typtypmod) ELSE format_type(atttypid, atttypmod) END, attnotnull, atthasdef OR attidentity <> '', \
+         attgenerated <> '' OR attidentity = 'a' FROM pg_attribute JOIN pg_type t ON t.oid = atttypid WHERE attrelid = \
+         {oid} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
     );
     let rows = connection.query(&query).await?;
     let column = |row: Vec<Option<String>>| {
@@ -190,9 +179,8 @@ async fn unique_keys(connection: &mut dyn Connection, oid: &str) -> Result<Vec<V
     let query = format!(
         "SELECT i.indexrelid, a.attname FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS \
          k(attribute, place) JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attribute WHERE \
-         i.indrelid = \
-         {oid} AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL AND \
-         k.place <= i.indnkeyatts ORDER BY 1, k.place"
+         i.indrelid = {oid} AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs \
+         IS NULL AND k.place <= i.indnkeyatts ORDER BY 1, k.place"
     );
     let mut keys: Vec<(String, Vec<String>)> = Vec::new();
     for row in connection.query(&query).await? {

@@ -11,8 +11,7 @@ const SHOWN: usize = 3;
 
 /// What is told of a connection.
 const SEEN: &str = "a.pid, a.usename, coalesce(host(a.client_addr), 'the server itself'), to_char(a.xact_start AT TIME \
-                    ZONE \
-                    'UTC', 'YYYY-MM-DD HH24:MI:SS')";
+                    ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')";
 
 fn mark_name(owner: &str) -> String {
     PostgresDialect.literal(&format!("millstream {owner}"))
@@ -48,8 +47,7 @@ pub(super) async fn holders(connection: &mut dyn Connection, tables: &[&str]) ->
         tables.iter().map(|table| format!("to_regclass({})", PostgresDialect.literal(table))).collect();
     let query = format!(
         "SELECT DISTINCT {SEEN} FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.granted AND \
-         l.locktype = \
-         'relation' AND l.relation IN ({}) AND l.database = (SELECT oid FROM pg_database WHERE datname = \
+         l.locktype = 'relation' AND l.relation IN ({}) AND l.database = (SELECT oid FROM pg_database WHERE datname = \
          current_database()) AND l.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL ORDER BY 4 LIMIT {SHOWN}",
         tables.join(", ")
     );

@@ -1,7 +1,7 @@
 //! The sink of PostgreSQL: rows by binary `COPY`, or by `COPY` of text where a column's type has no binary form here.
 //!
-//! `connection.rs` is a connection and its bulk path, `marks.rs` whose it is, `binary.rs` and `copy_text.rs` the rows in
-//! either form, `facts.rs` what the server says of a table, `message.rs` what it says went wrong. How a load goes is
+//! `connection.rs` is a connection and its bulk path, `marks.rs` whose it is, `binary.rs` and `copy_text.rs` the rows
+//! in either form, `facts.rs` what the server says of a table, `message.rs` what it says went wrong. How a load goes is
 //! `database`'s, how statements are written `millstream-database`'s.
 
 mod binary;

@@ -1,5 +1,5 @@
-//! What comes behind the rows of a load, in the transaction that is open: gathered rows are moved, indexes built, foreign
-//! keys compared, and what the job asks for is done.
+//! What comes behind the rows of a load, in the transaction that is open: gathered rows are moved, indexes built,
+//! foreign keys compared, and what the job asks for is done.
 
 use millstream_core::{Error, RejectKind, Result};
 use millstream_database::sqlite::LockWait;

@@ -187,8 +187,7 @@ fn known_loads(connection: &Connection) -> rusqlite::Result<Vec<KnownLoad>> {
     }
     let mut query = connection.prepare(
         "SELECT max(note), count(*) - 1, max(0, unixepoch() - unixepoch(max(written_at))) FROM _millstream_ledger \
-         GROUP BY \
-         load_key ORDER BY 3, 1",
+         GROUP BY load_key ORDER BY 3, 1",
     )?;
     let rows = query.query_map([], |row| {
         let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);

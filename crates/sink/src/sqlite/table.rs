@@ -229,8 +229,7 @@ pub(super) fn indexes(connection: &Connection, spec: &SqliteSpec) -> rusqlite::R
     // SQLite keeps the statement's beginning in capitals; what it makes for keys has no statement.
     let mut query = connection.prepare(
         "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND lower(tbl_name) = lower(?1) AND sql LIKE 'CREATE \
-         INDEX %' \
-         ORDER BY name",
+         INDEX %' ORDER BY name",
     )?;
     let indexes = query.query_map([&spec.table], |row| Ok((row.get(0)?, row.get(1)?)))?;
     indexes.collect()
@@ -310,8 +309,7 @@ pub(super) fn watched(connection: &Connection, spec: &SqliteSpec, schema: &Schem
 pub(super) fn checks_rows(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<bool> {
     let query = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE lower(tbl_name) = lower(?1) AND (type = 'trigger' OR \
                  (type = 'table' AND sql LIKE '%CHECK%'))) OR EXISTS (SELECT 1 FROM pragma_table_xinfo(?1) WHERE \
-                 \"notnull\" \
-                 AND pk = 0) OR EXISTS (SELECT 1 FROM pragma_table_list(?1) WHERE strict)";
+                 \"notnull\" AND pk = 0) OR EXISTS (SELECT 1 FROM pragma_table_list(?1) WHERE strict)";
     connection.query_row(query, [&spec.table], |row| row.get(0))
 }
 

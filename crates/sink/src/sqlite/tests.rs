@@ -826,8 +826,7 @@ fn explain_shows_the_statements() {
     assert_eq!(
         describe(json!({"table": "t", "mode": "ignore", "key": ["id"], "order_by": ["name desc"]})),
         "INSERT OR ABORT INTO \"t\" (\"id\", \"name\") SELECT \"id\", \"name\" FROM \"_millstream_rows_t\" WHERE true \
-         ORDER \
-         BY \"name\" IS NULL, \"name\" DESC, rowid ON CONFLICT (\"id\") DO NOTHING"
+         ORDER BY \"name\" IS NULL, \"name\" DESC, rowid ON CONFLICT (\"id\") DO NOTHING"
     );
     assert_eq!(
         describe(json!({"table": "t", "mode": "merge", "key": ["id"]})),

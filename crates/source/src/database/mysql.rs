@@ -110,8 +110,8 @@ async fn lock(session: &mut Session, query: &Query) -> bool {
 impl Keys for Session {
     async fn primary_key(&mut self, table: &str) -> Result<Option<String>> {
         let statement = format!(
-            "SELECT COUNT(*), MAX(column_name) FROM information_schema.key_column_usage \
-             WHERE table_schema = DATABASE() AND table_name = {} AND constraint_name = 'PRIMARY'",
+            "SELECT COUNT(*), MAX(column_name) FROM information_schema.key_column_usage WHERE table_schema = \
+             DATABASE() AND table_name = {} AND constraint_name = 'PRIMARY'",
             MysqlDialect.literal(table)
         );
         let told = first(self, &statement).await?;

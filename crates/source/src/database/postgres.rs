@@ -59,10 +59,8 @@ async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Se
     // Whatever limits there are for other people's statements (older servers do not know all of them), but for a lock
     // that this job itself may hold.
     let settings = "SET TimeZone = 'UTC'; SET lock_timeout = '10min'; SET datestyle = 'ISO'; SET client_min_messages = \
-                    'warning'; SELECT set_config(name, \
-                    '0', false) FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout', \
-                    'statement_timeout', \
-                    'transaction_timeout')";
+                    'warning'; SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN \
+                    ('idle_in_transaction_session_timeout', 'statement_timeout', 'transaction_timeout')";
     rows(&session, settings).await?;
     let begin = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{take}");
     rows(&session, &begin).await?;
@@ -101,8 +99,8 @@ impl Keys for Session {
     async fn primary_key(&mut self, table: &str) -> Result<Option<String>> {
         let table = PostgresDialect.literal(&PostgresDialect.table(table));
         let statement = format!(
-            "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey) \
-             WHERE indrelid = {table}::regclass AND indisprimary"
+            "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey) WHERE \
+             indrelid = {table}::regclass AND indisprimary"
         );
         let mut names = rows(self, &statement).await?.into_iter().flatten().flatten();
         Ok(names.next().filter(|_| names.next().is_none()))

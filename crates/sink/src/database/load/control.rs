@@ -44,8 +44,8 @@ impl Control {
         self.0.lock().await.take().ok_or_else(none_left)
     }
 
-    /// Rolls back a load that has failed: its transaction, what it has noted, the indexes that wait around it. Drops its
-    /// `tables`. Where the server is gone or still busy with a lost connection, that is left to the next load.
+    /// Rolls back a load that has failed: its transaction, what it has noted, the indexes that wait around it. Drops
+    /// its `tables`. Where the server is gone or still busy with a lost connection, that is left to the next load.
     pub(super) async fn roll_back(
         &self,
         shared: &Shared,

@@ -35,7 +35,9 @@ use tokio::runtime::Handle;
 
 use self::loaded_before::LoadedBefore;
 use self::own_tables::Names;
-pub(crate) use self::own_tables::{PREFIX, clean};
+#[cfg(test)]
+pub(crate) use self::own_tables::PREFIX;
+pub(crate) use self::own_tables::clean;
 use self::route::Route;
 pub(crate) use self::shared::{Shared, on_io};
 use self::strategy::{Begun, Strategy};

@@ -3,8 +3,8 @@
 //! ```text
 //!  writers ─▶ connections, each its own commits ─▶ new table        commit: it takes the target's name
 //! ```
-//! Where tables are part of transactions, it takes the name in one that the commit ends. Elsewhere (MySQL) the commit is
-//! a rename, which is noted before as an intention.
+//! Where tables are part of transactions, it takes the name in one that the commit ends. Elsewhere (MySQL) the commit
+//! is a rename, which is noted before as an intention.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,8 +1,8 @@
 //! The tables that a load makes for itself: their names, and those of dead loads, which are dropped. It owns which load
 //! is dead.
 //!
-//! The names begin with that of a lock which the load holds as long as it lives. So a table whose lock is free is a dead
-//! load's, and the next load drops it.
+//! The names begin with that of a lock which the load holds as long as it lives. So a table whose lock is free is a
+//! dead load's, and the next load drops it.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The target of a load: whether it fits the rows, whether the user may write to it, and what is changed so that it takes
-//! them. What fits is `table.rs`'s to say.
+//! The target of a load: whether it fits the rows, whether the user may write to it, and what is changed so that it
+//! takes them. What fits is `table.rs`'s to say.
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use millstream_core::{Error, Result};
@@ -132,13 +132,12 @@ pub(super) fn cannot_make(error: Error, spec: &DatabaseSpec) -> Error {
     }
     let hint = match spec.mode {
         Mode::Append => {
-            "the user may not make tables: `mode: append` into a table that is there works without, with \
-                         `connections: 1`"
+            "the user may not make tables: `mode: append` into a table that is there works without, with `connections: \
+             1`"
         }
         _ => {
             "the user may not make tables, which this mode needs: GRANT CREATE (and DROP, ALTER), or use `mode: \
-             append` \
-              into a table that is there"
+             append` into a table that is there"
         }
     };
     error.hint(hint)
