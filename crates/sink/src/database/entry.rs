@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use millstream_core::sink::KnownLoad;
 use millstream_core::{Error, Result};
 
-use super::lanes::pause;
+use super::pool::pause;
 use super::server::{Connection, Failure, SeenSession, Server, target_of};
 use super::spec::DatabaseSpec;
 use crate::ledger_version;

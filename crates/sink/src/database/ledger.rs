@@ -32,8 +32,8 @@ use super::commit;
 use super::entry::{Entry, Forget, blamed};
 use super::group::{BadRow, Group, Rows, numbered};
 use super::indexes::Waiting;
-use super::lanes::{Lanes, connect, connect_as, pause};
 use super::load::{self, Shared, on_io};
+use super::pool::{Pool, connect, connect_as, pause};
 use super::server::{Connection, Encoder, Failure, Server, target_of};
 use super::spec::{DatabaseSpec, Mode};
 use crate::shared::{counted, digest};
@@ -109,10 +109,10 @@ async fn set_up(
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
     let count = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
     let bulk = server.dialect().bulk(&server.dialect().table(&spec.table), columns, &context.schema);
-    let lanes = Lanes::new(&server, &spec, count).marked(Some(&entry.owner));
-    let shared = Shared::new(&server, &spec, bulk, lanes, Scope::Transaction, &context.step);
+    let pool = Pool::new(&server, &spec, count).marked(Some(&entry.owner));
+    let shared = Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step);
     let book = Book { shared, run: context.run, entry, schema: context.schema, budget: context.budget, io: context.io };
-    book.shared.lanes.give(connection);
+    book.shared.pool.give(connection);
     Ok(Some(book))
 }
 
@@ -247,7 +247,7 @@ impl Book {
 
     /// Whether an attempt, which is not answered, has written the chunks. If that is not to be found out, not yet.
     async fn is_ours(&self, chunks: &[Chunk], attempt: &str) -> bool {
-        let Ok(mut connection) = self.shared.lanes.connect().await else { return false };
+        let Ok(mut connection) = self.shared.pool.connect().await else { return false };
         self.written(connection.as_mut(), chunks, Some(attempt)).await.is_ok_and(|ours| !ours.is_empty())
     }
 
@@ -272,7 +272,7 @@ impl Book {
     }
 
     async fn try_resolve(&self, chunks: &[Chunk], attempt: &str) -> Result<Outcome> {
-        let mut connection = self.shared.lanes.connect().await?;
+        let mut connection = self.shared.pool.connect().await?;
         let connection = connection.as_mut();
         let there = self.begin(connection, chunks, &new_name()).await.map_err(Failure::into_error)?;
         let Some(there) = there else {
@@ -301,10 +301,10 @@ impl DatabaseLedger {
     async fn strike_out(&self, entry: Entry, what: Forget) -> Result<bool> {
         let book = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.lanes.permit().await?;
-            let mut connection = book.shared.lanes.take().await?;
+            let _permit = book.shared.pool.permit().await?;
+            let mut connection = book.shared.pool.take().await?;
             let struck = entry.forget(connection.as_mut(), what).await?;
-            book.shared.lanes.give(connection);
+            book.shared.pool.give(connection);
             Ok(struck)
         })
         .await
@@ -319,10 +319,10 @@ impl DatabaseLedger {
     async fn all_of(&self, load_key: String) -> Result<WrittenChunks> {
         let book = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.lanes.permit().await?;
-            let mut connection = book.shared.lanes.take().await?;
+            let _permit = book.shared.pool.permit().await?;
+            let mut connection = book.shared.pool.take().await?;
             let written = book.all(connection.as_mut(), &load_key).await.map_err(Failure::into_error)?;
-            book.shared.lanes.give(connection);
+            book.shared.pool.give(connection);
             Ok(written)
         })
         .await
@@ -342,8 +342,8 @@ impl Ledger for DatabaseLedger {
     async fn take_back(&self, number: u64) -> Result<()> {
         let book = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.lanes.permit().await?;
-            let mut connection = book.shared.lanes.take().await?;
+            let _permit = book.shared.pool.permit().await?;
+            let mut connection = book.shared.pool.take().await?;
             let Entry { table, key, .. } = &book.entry;
             let delete = format!("DELETE FROM {table} WHERE load_key = '{key}' AND chunk = {number}");
             let taken = async {
@@ -353,7 +353,7 @@ impl Ledger for DatabaseLedger {
                 connection.execute("COMMIT").await.map(drop)
             };
             taken.await.map_err(Failure::into_error)?;
-            book.shared.lanes.give(connection);
+            book.shared.pool.give(connection);
             Ok(())
         })
         .await
@@ -362,12 +362,12 @@ impl Ledger for DatabaseLedger {
     async fn count(&self) -> Result<u64> {
         let book = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.lanes.permit().await?;
-            let mut connection = book.shared.lanes.take().await?;
+            let _permit = book.shared.pool.permit().await?;
+            let mut connection = book.shared.pool.take().await?;
             let Entry { table, key, .. } = &book.entry;
             let query = format!("SELECT COUNT(*) FROM {table} WHERE load_key = '{key}' AND chunk >= 0");
             let rows = connection.query(&query).await.map_err(Failure::into_error)?;
-            book.shared.lanes.give(connection);
+            book.shared.pool.give(connection);
             let count = rows.into_iter().flatten().flatten().next().and_then(|text| text.parse().ok());
             count.ok_or_else(|| Error::internal("the ledger cannot be counted"))
         })
@@ -385,7 +385,7 @@ impl Ledger for DatabaseLedger {
             chunks,
             attempt: new_name(),
             group: None,
-            lane: None,
+            transaction: None,
             already: None,
             rows: 0,
             sealed: 0,
@@ -418,10 +418,10 @@ impl Ledger for DatabaseLedger {
     async fn loads(&self) -> Result<Vec<KnownLoad>> {
         let book = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.lanes.permit().await?;
-            let mut connection = book.shared.lanes.take().await?;
+            let _permit = book.shared.pool.permit().await?;
+            let mut connection = book.shared.pool.take().await?;
             let known = book.entry.loads(connection.as_mut()).await.map_err(Failure::into_error)?;
-            book.shared.lanes.give(connection);
+            book.shared.pool.give(connection);
             Ok(known)
         })
         .await
@@ -429,7 +429,7 @@ impl Ledger for DatabaseLedger {
 }
 
 /// A connection with a transaction in which the chunks are noted.
-struct Lane {
+struct OpenTransaction {
     connection: Box<dyn Connection>,
     _permit: OwnedSemaphorePermit,
 }
@@ -441,7 +441,7 @@ struct TableDelivery {
     chunks: Vec<Chunk>,
     attempt: String,
     group: Option<Group>,
-    lane: Option<Lane>,
+    transaction: Option<OpenTransaction>,
     /// The chunks that others have done: nothing more is sent.
     already: Option<Vec<Chunk>>,
     /// Rows that came.
@@ -482,23 +482,25 @@ impl Delivery for TableDelivery {
         if self.refused.more {
             return Err(self.refused.into_error(&self.book.shared.place));
         }
-        let Some(mut lane) = self.lane.take() else { return Err(Error::internal("a delivery lost its connection")) };
+        let Some(mut transaction) = self.transaction.take() else {
+            return Err(Error::internal("a delivery lost its connection"));
+        };
         let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks, self.attempt);
         let outcome = on_io(&self.book.io, async move {
             fail_point::pass("commit.before");
-            let committed = commit::unless_it_is_there(lane.connection.as_mut(), "COMMIT", || {
+            let committed = commit::unless_it_is_there(transaction.connection.as_mut(), "COMMIT", || {
                 book.is_ours(&chunks, &attempt).boxed()
             });
             match committed.await {
                 Ok(answer) => {
                     fail_point::pass("commit.after");
                     if answer.is_some() {
-                        book.shared.lanes.give(lane.connection);
+                        book.shared.pool.give(transaction.connection);
                     }
                     Ok(Outcome::Ours)
                 }
                 Err(Failure::Lost(_)) => {
-                    drop(lane);
+                    drop(transaction);
                     book.resolve(&chunks, &attempt).await
                 }
                 Err(other) => Err(other.into_error()),
@@ -521,7 +523,7 @@ impl Delivery for TableDelivery {
 
 /// What sending a group has come to.
 enum Sent {
-    Done(Lane, Vec<BadRow>),
+    Done(OpenTransaction, Vec<BadRow>),
     Already(Vec<Chunk>),
 }
 
@@ -532,23 +534,24 @@ impl TableDelivery {
             return Ok(());
         }
         let mut group = self.group.take().unwrap_or_else(|| Group::new(&self.book.budget, 0));
-        if group.is_empty() && self.lane.is_some() {
+        if group.is_empty() && self.transaction.is_some() {
             return Ok(());
         }
         let own = std::mem::take(&mut group.refused);
         let left = self.bad_rows.saturating_sub(self.refused.rows.len() + own.len());
         let rows = group.sealed();
         let start = std::time::Instant::now();
-        let lane = self.lane.take();
+        let transaction = self.transaction.take();
         let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks.clone(), self.attempt.clone());
         let sending = rows.clone();
-        let sent = on_io(&self.book.io, async move { send(&book, lane, &chunks, &attempt, &sending, left).await });
+        let sent =
+            on_io(&self.book.io, async move { send(&book, transaction, &chunks, &attempt, &sending, left).await });
         let sent = sent.await;
         self.book.shared.step.add_waiting_output(start.elapsed());
         match sent? {
             Sent::Already(chunks) => self.already = Some(chunks),
-            Sent::Done(lane, bad) => {
-                self.lane = Some(lane);
+            Sent::Done(transaction, bad) => {
+                self.transaction = Some(transaction);
                 self.book.shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
                 self.tell(&rows, own, bad);
             }
@@ -567,24 +570,26 @@ impl TableDelivery {
     }
 }
 
-/// Sends a group in the transaction of `lane`, or in a new one that notes the chunks first.
+/// Sends a group in the transaction that is open, or in a new one that notes the chunks first.
 async fn send(
     book: &Book,
-    lane: Option<Lane>,
+    transaction: Option<OpenTransaction>,
     chunks: &[Chunk],
     attempt: &str,
     rows: &Rows,
     left: usize,
 ) -> Result<Sent> {
-    let begins = lane.is_none();
-    let mut lane = match lane {
-        Some(lane) => lane,
-        None => Lane { _permit: book.shared.lanes.permit().await?, connection: book.shared.lanes.take().await? },
+    let begins = transaction.is_none();
+    let mut transaction = match transaction {
+        Some(transaction) => transaction,
+        None => {
+            OpenTransaction { _permit: book.shared.pool.permit().await?, connection: book.shared.pool.take().await? }
+        }
     };
     let most = left.saturating_add(1).max(SHOWN_BAD_ROWS);
     let mut tries = 0;
     loop {
-        let connection = lane.connection.as_mut();
+        let connection = transaction.connection.as_mut();
         let sent = async {
             if !begins {
                 connection.execute(Scope::Savepoint.begin()).await?;
@@ -601,11 +606,11 @@ async fn send(
         };
         match sent.await {
             Ok(Ok(bad)) => {
-                book.shared.note_detour(lane.connection.as_ref());
-                return Ok(Sent::Done(lane, bad));
+                book.shared.note_detour(transaction.connection.as_ref());
+                return Ok(Sent::Done(transaction, bad));
             }
             Ok(Err(already)) => {
-                book.shared.lanes.give(lane.connection);
+                book.shared.pool.give(transaction.connection);
                 return Ok(Sent::Already(already));
             }
             Err(Failure::Again { error, undone, waited }) => {
@@ -614,10 +619,10 @@ async fn send(
                     return Err(error);
                 }
                 if tries >= book.shared.spec.retries {
-                    return Err(in_vain(book, lane, Failure::Again { error, undone, waited }).await);
+                    return Err(in_vain(book, transaction, Failure::Again { error, undone, waited }).await);
                 }
                 let scope = if begins { Scope::Transaction } else { Scope::Savepoint };
-                lane.connection.execute(scope.roll_back()).await.map_err(Failure::into_error)?;
+                transaction.connection.execute(scope.roll_back()).await.map_err(Failure::into_error)?;
                 pause(tries).await;
                 tries += 1;
             }
@@ -627,9 +632,9 @@ async fn send(
 }
 
 /// A group was tried as often as it may be. It is not to be delivered again, which would multiply all waits.
-async fn in_vain(book: &Book, mut lane: Lane, failure: Failure) -> Error {
+async fn in_vain(book: &Book, mut transaction: OpenTransaction, failure: Failure) -> Error {
     let tables = [book.shared.bulk.table.as_str(), &book.entry.table];
-    let error = blamed(lane.connection.as_mut(), &tables, failure).await;
+    let error = blamed(transaction.connection.as_mut(), &tables, failure).await;
     let told = Error::refused(error.what()).cause(error.cause_text().unwrap_or_default());
     error.hint_text().into_iter().fold(told, |told, hint| told.hint(hint))
 }

@@ -2,7 +2,7 @@
 //! table with the rows, and rows as text. What a kind of server does differently it brings as a [`server::Server`].
 //!
 //! `spec.rs` what the job file may say, `table.rs` whether a table fits, `cells.rs`, `encode.rs` and `text.rs` from
-//! Arrow to bytes, `group.rs` the rows of one statement, `bisect.rs` which of them are bad, `lanes.rs` connections,
+//! Arrow to bytes, `group.rs` the rows of one statement, `bisect.rs` which of them are bad, `pool.rs` connections,
 //! `load/` from begin to commit, `commit.rs` the wait for its answer, `ledger.rs` rows chunk by chunk, `note.rs` what a
 //! load as a whole notes, `entry.rs` whose a load is, `action.rs` what is done before and behind it, `indexes.rs`
 //! indexes that wait for the rows.
@@ -15,12 +15,12 @@ pub(crate) mod encode;
 pub(crate) mod entry;
 pub(crate) mod group;
 pub(crate) mod indexes;
-pub(crate) mod lanes;
 pub(crate) mod ledger;
 #[cfg(test)]
 mod ledger_tests;
 pub(crate) mod load;
 pub(crate) mod note;
+pub(crate) mod pool;
 pub(crate) mod server;
 pub(crate) mod spec;
 pub(crate) mod table;
@@ -74,7 +74,7 @@ impl Sink for DatabaseSink {
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
         let mut faults = self.schema_faults(&schema);
         let looked = async {
-            let mut connection = lanes::connect(self.server.as_ref(), &self.spec).await.map_err(|error| vec![error])?;
+            let mut connection = pool::connect(self.server.as_ref(), &self.spec).await.map_err(|error| vec![error])?;
             // Statements of `before` may make the table, or change it.
             if !self.spec.before.is_empty() {
                 return Ok(());
@@ -127,7 +127,7 @@ impl Sink for DatabaseSink {
     }
 
     async fn is_gone(&self, _: &SourceContext) -> Result<bool> {
-        let mut connection = lanes::connect(self.server.as_ref(), &self.spec).await?;
+        let mut connection = pool::connect(self.server.as_ref(), &self.spec).await?;
         let facts = connection.as_mut().describe(&self.spec.table).await.map_err(server::Failure::into_error)?;
         Ok(facts.is_none())
     }

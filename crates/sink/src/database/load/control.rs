@@ -84,8 +84,8 @@ impl Control {
 }
 
 /// Closes the connections that have sent rows.
-pub(super) async fn close_lanes(shared: &Shared) {
-    for mut connection in shared.lanes.close() {
+pub(super) async fn close_pool(shared: &Shared) {
+    for mut connection in shared.pool.close() {
         let _ = connection.execute("ROLLBACK").await;
     }
 }

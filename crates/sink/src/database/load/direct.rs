@@ -16,8 +16,8 @@ use super::outcome::{Proof, commit};
 use super::shared::Shared;
 use super::strategy::{Begun, Strategy};
 use crate::database::bisect::Scope;
-use crate::database::lanes::Lanes;
 use crate::database::note::Note;
+use crate::database::pool::Pool;
 use crate::database::server::{Connection, Failure};
 use crate::database::spec::Mode;
 
@@ -46,8 +46,8 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>) -> Re
         connection.execute(&statement).await.map_err(Failure::into_error)?;
     }
     let bulk = dialect.bulk(&target, begun.columns.clone(), &begun.context.schema);
-    let lanes = Lanes::only(&begun.server, &begun.spec, control);
-    let shared = begun.shared(bulk, lanes, Scope::Savepoint);
+    let pool = Pool::only(&begun.server, &begun.spec, control);
+    let shared = begun.shared(bulk, pool, Scope::Savepoint);
     Ok(Arc::new(Direct { shared, indexes, target, note: begun.note, transaction: Mutex::default() }))
 }
 
@@ -59,7 +59,7 @@ impl Strategy for Direct {
 
     async fn prepare(&self, _taken: u64) -> Result<()> {
         // A connection that is lost is reported before other sinks commit.
-        let mut connection = self.shared.lanes.take().await?;
+        let mut connection = self.shared.pool.take().await?;
         connection.query("SELECT 1").await.map_err(Failure::into_error)?;
         for statement in self.shared.server.dialect().create_indexes(&self.target, self.indexes.inside()) {
             connection.execute(&statement).await.map_err(Failure::into_error)?;
@@ -69,21 +69,21 @@ impl Strategy for Direct {
         }
         let name = connection.transaction().await.map_err(Failure::into_error)?;
         *self.transaction.lock().unwrap_or_else(PoisonError::into_inner) = name;
-        self.shared.lanes.give(connection);
+        self.shared.pool.give(connection);
         Ok(())
     }
 
     async fn commit(&self, _taken: u64) -> Result<Box<dyn Connection>> {
         let transaction = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
         let proof = Proof::of_transaction(&self.note, transaction).unwrap_or(Proof::None);
-        let connection = self.shared.lanes.take().await?;
+        let connection = self.shared.pool.take().await?;
         let mut connection = commit(&self.shared, connection, &proof).await?;
         build_behind(self.indexes.around(), connection.as_mut()).await?;
         Ok(connection)
     }
 
     async fn roll_back(&self) -> Result<()> {
-        for mut connection in self.shared.lanes.close() {
+        for mut connection in self.shared.pool.close() {
             let _ = connection.execute("ROLLBACK").await;
             if let Some(around) = self.indexes.around() {
                 around.build_all(connection.as_mut()).await?;

@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 
 use super::shared::on_io;
 use super::user_statements::run_after;
-use crate::database::lanes::connect;
 use crate::database::note::Note;
+use crate::database::pool::connect;
 use crate::database::server::{Server, target_of};
 use crate::database::spec::DatabaseSpec;
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use millstream_core::Result;
 
-use super::control::{Control, close_lanes};
+use super::control::{Control, close_pool};
 use super::outcome::{Proof, commit, rename};
 use super::own_tables::{Names, drop_table};
 use super::shared::Shared;
@@ -63,7 +63,7 @@ pub(super) async fn set_up(
         false => dialect.bulk_into_own(&names.new, columns.clone(), schema),
     };
     Ok(Arc::new(NewTable {
-        shared: begun.shared(bulk, begun.lanes(), Scope::Transaction),
+        shared: begun.shared(bulk, begun.pool(), Scope::Transaction),
         swap: begun.swap(),
         control: Control::new(control),
         finish,
@@ -87,7 +87,7 @@ impl Strategy for NewTable {
     }
 
     async fn prepare(&self, _taken: u64) -> Result<()> {
-        drop(self.shared.lanes.close());
+        drop(self.shared.pool.close());
         let mut lent = self.control.lend().await;
         let connection = lent.connection()?;
         if self.is_transactional() {
@@ -125,7 +125,7 @@ impl Strategy for NewTable {
     }
 
     async fn roll_back(&self) -> Result<()> {
-        close_lanes(&self.shared).await;
+        close_pool(&self.shared).await;
         let tables = [self.names.new.as_str(), &self.names.old];
         self.control.roll_back(&self.shared, &self.names, None, self.note.is_some(), &tables).await
     }

@@ -9,8 +9,8 @@ use millstream_core::{Error, ErrorKind, Result, fail_point};
 use super::own_tables::Names;
 use super::shared::Shared;
 use crate::database::commit;
-use crate::database::lanes::{connect, pause};
 use crate::database::note::Note;
+use crate::database::pool::{connect, pause};
 use crate::database::server::{Connection, Failure};
 
 /// What tells, over another connection, whether a commit that was not answered was done.

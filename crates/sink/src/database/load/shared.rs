@@ -11,7 +11,7 @@ use millstream_database::table::Bulk;
 use tokio::runtime::Handle;
 
 use crate::database::bisect::Scope;
-use crate::database::lanes::Lanes;
+use crate::database::pool::Pool;
 use crate::database::server::{Connection, Server, target_of};
 use crate::database::spec::DatabaseSpec;
 
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     /// What the names of the load's own tables begin with, if it has any.
     pub(crate) own: Option<String>,
     pub(crate) bulk: Bulk,
-    pub(crate) lanes: Lanes,
+    pub(crate) pool: Pool,
     /// What each group of rows is sent in.
     pub(crate) scope: Scope,
     pub(crate) step: Arc<Step>,
@@ -50,7 +50,7 @@ impl Shared {
         server: &Arc<dyn Server>,
         spec: &DatabaseSpec,
         bulk: Bulk,
-        lanes: Lanes,
+        pool: Pool,
         scope: Scope,
         step: &Arc<Step>,
     ) -> Self {
@@ -60,7 +60,7 @@ impl Shared {
             spec: spec.clone(),
             own: None,
             bulk,
-            lanes,
+            pool,
             scope,
             step: Arc::clone(step),
             refusals: None,

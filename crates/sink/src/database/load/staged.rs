@@ -14,7 +14,7 @@ use millstream_database::family::Family;
 use millstream_database::load::{Key, Publish};
 use millstream_database::table::{ARRIVAL, BulkColumn, TableFacts};
 
-use super::control::{Control, close_lanes};
+use super::control::{Control, close_pool};
 use super::deferred::{Deferred, build_behind};
 use super::outcome::{Proof, commit, rename};
 use super::own_tables::{Names, drop_table};
@@ -55,7 +55,7 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: 
     columns.extend(begun.spec.mode.needs_key().then(arrival));
     let bulk = begun.server.dialect().bulk(&begun.names.staging, columns, &begun.context.schema);
     Ok(Arc::new(Staged {
-        shared: begun.shared(bulk, begun.lanes(), Scope::Transaction),
+        shared: begun.shared(bulk, begun.pool(), Scope::Transaction),
         control: Control::new(control),
         indexes,
         how,
@@ -139,7 +139,7 @@ impl Strategy for Staged {
     }
 
     async fn prepare(&self, taken: u64) -> Result<()> {
-        drop(self.shared.lanes.close());
+        drop(self.shared.pool.close());
         let mut lent = self.control.lend().await;
         let connection = lent.connection()?;
         if let Some(around) = self.indexes.around() {
@@ -172,7 +172,7 @@ impl Strategy for Staged {
     }
 
     async fn roll_back(&self) -> Result<()> {
-        close_lanes(&self.shared).await;
+        close_pool(&self.shared).await;
         let tables = [self.names.staging.as_str(), &self.names.new, &self.names.old];
         let around = self.indexes.around();
         self.control.roll_back(&self.shared, &self.names, around, self.note.is_some(), &tables).await

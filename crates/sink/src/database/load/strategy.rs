@@ -12,8 +12,8 @@ use super::own_tables::Names;
 use super::shared::Shared;
 use crate::database::bisect::Scope;
 use crate::database::indexes::Waiting;
-use crate::database::lanes::Lanes;
 use crate::database::note::Note;
+use crate::database::pool::Pool;
 use crate::database::server::{Connection, Server};
 use crate::database::spec::DatabaseSpec;
 
@@ -64,14 +64,14 @@ impl Begun {
     }
 
     /// Connections for the writers, marked as this load's.
-    pub(super) fn lanes(&self) -> Lanes {
+    pub(super) fn pool(&self) -> Pool {
         let owner = self.note.as_deref().map(Note::owner);
-        Lanes::new(&self.server, &self.spec, self.connections).marked(owner)
+        Pool::new(&self.server, &self.spec, self.connections).marked(owner)
     }
 
-    /// What the writers share, which send their rows by `bulk` over `lanes`, each group in a `scope`.
-    pub(super) fn shared(&self, bulk: Bulk, lanes: Lanes, scope: Scope) -> Arc<Shared> {
-        let shared = Shared::new(&self.server, &self.spec, bulk, lanes, scope, &self.context.step);
+    /// What the writers share, which send their rows by `bulk` over the connections of `pool`, each group in a `scope`.
+    pub(super) fn shared(&self, bulk: Bulk, pool: Pool, scope: Scope) -> Arc<Shared> {
+        let shared = Shared::new(&self.server, &self.spec, bulk, pool, scope, &self.context.step);
         let refusals = self.context.refusals.clone();
         Arc::new(Shared { own: Some(self.names.id.clone()), refusals, ..shared })
     }

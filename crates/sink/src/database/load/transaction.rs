@@ -5,8 +5,8 @@ use millstream_core::{Error, Result};
 
 use super::shared::Shared;
 use crate::database::entry::blamed;
-use crate::database::lanes::pause;
 use crate::database::note::Note;
+use crate::database::pool::pause;
 use crate::database::server::{Connection, Failure};
 
 /// The statements of a transaction that is left open for the commit.

@@ -17,7 +17,7 @@ use super::shared::Shared;
 use crate::database::bisect::{self, Scope};
 use crate::database::entry::blamed;
 use crate::database::group::{BadRow, Group, Rows, numbered};
-use crate::database::lanes::pause;
+use crate::database::pool::pause;
 use crate::database::server::{Connection, Encoder, Failure};
 
 /// Encodes the rows of one partition and hands them to the connections.
@@ -113,7 +113,7 @@ impl RowWriter {
             return Err(refused(own, Vec::new(), &[]).into_error(&self.shared.place));
         }
         let start = Instant::now();
-        let permit = self.shared.lanes.permit().await?;
+        let permit = self.shared.pool.permit().await?;
         self.shared.step.add_waiting_output(start.elapsed());
         while let Some(done) = self.tasks.try_join_next() {
             task_result(done)?;
@@ -134,7 +134,7 @@ impl RowWriter {
 /// Sends a group, in a transaction of its own unless the whole load is one.
 /// `own` of its rows could not be encoded; `kept` are all of them, as they came.
 async fn send(shared: &Shared, rows: Rows, own: Vec<BadRow>, kept: Vec<RecordBatch>) -> Result<()> {
-    let mut connection = shared.lanes.take().await?;
+    let mut connection = shared.pool.take().await?;
     let mut tries = 0;
     let accepted = loop {
         match try_send(shared, connection.as_mut(), &rows, &own, &kept).await {
@@ -151,7 +151,7 @@ async fn send(shared: &Shared, rows: Rows, own: Vec<BadRow>, kept: Vec<RecordBat
         }
     };
     shared.note_detour(connection.as_ref());
-    shared.lanes.give(connection);
+    shared.pool.give(connection);
     accepted?;
     shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
     Ok(())

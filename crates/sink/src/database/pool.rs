@@ -1,4 +1,4 @@
-//! The connections of a load. It owns who uses which one, and that a faulty one is used no more.
+//! The connection pool of a load: who uses which connection, and that a faulty one is used no more.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,8 +15,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Connections that rows are sent over.
-pub(crate) struct Lanes {
+/// The connections that rows are sent over.
+pub(crate) struct Pool {
     server: Arc<dyn Server>,
     spec: DatabaseSpec,
     idle: Mutex<Vec<Box<dyn Connection>>>,
@@ -27,10 +27,10 @@ pub(crate) struct Lanes {
     owner: Option<String>,
 }
 
-impl Lanes {
+impl Pool {
     /// At most `count` of them, made when they are needed.
     pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec, count: usize) -> Self {
-        Lanes {
+        Pool {
             server: Arc::clone(server),
             spec: spec.clone(),
             idle: Mutex::default(),
@@ -49,10 +49,10 @@ impl Lanes {
     /// The one that has the transaction of the whole load. If it is lost, so is the load: on another connection rows
     /// would be committed one statement at a time.
     pub(crate) fn only(server: &Arc<dyn Server>, spec: &DatabaseSpec, connection: Box<dyn Connection>) -> Self {
-        let mut lanes = Lanes::new(server, spec, 1);
-        lanes.idle = Mutex::new(vec![connection]);
-        lanes.only = true;
-        lanes
+        let mut pool = Pool::new(server, spec, 1);
+        pool.idle = Mutex::new(vec![connection]);
+        pool.only = true;
+        pool
     }
 
     /// Waits until a connection may be used.
