@@ -121,7 +121,7 @@ impl Place {
     }
 }
 
-/// Whether nobody else can listen on the way.
+/// Whether the connection never leaves this machine.
 fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -82,7 +82,7 @@ impl LoadDialect for MysqlDialect {
         bulk(table, columns, schema, "utf8mb4")
     }
 
-    /// The server reads text character by character, which it need not where it is told of bytes. Texts of these tables
+    /// The server reads text character by character, unless it is promised bytes. Texts of these tables
     /// are UTF-8 as ours are, so nothing is to be converted; it is checked all the same. But JSON is not made of bytes.
     fn bulk_into_own(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
         let has_json = schema.fields().iter().any(|field| self.column_type(field.data_type(), false) == "JSON");
@@ -106,7 +106,7 @@ impl LoadDialect for MysqlDialect {
         publish(how, from, into, key, columns, facts)
     }
 
-    /// One statement renames both, so that nobody sees a moment without the table.
+    /// One statement renames both, so that no reader sees a moment without the table.
     fn swap(&self, new: NewTable<'_>) -> Vec<String> {
         let target = self.table(new.target);
         let away = match new.exists {

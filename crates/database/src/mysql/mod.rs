@@ -11,7 +11,7 @@ mod types;
 pub use self::dialect::MysqlDialect;
 pub use self::load::around;
 pub use self::session::Session;
-pub use self::types::family;
+pub use self::types::{arrow_type, family};
 
 use millstream_core::spec::Duration;
 use millstream_core::{Error, Result};

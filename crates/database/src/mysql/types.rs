@@ -1,4 +1,5 @@
-//! Types of MySQL and MariaDB: which one the values of an Arrow type get, and what a declared one can hold.
+//! Types of MySQL and MariaDB: which one the values of an Arrow type get, what a declared one can hold, and which Arrow
+//! type the values of a column get that is read.
 //!
 //! What an Arrow type becomes:
 //!
@@ -21,11 +22,17 @@
 //! Text in tables that are made is compared byte by byte (`utf8mb4_bin`), as Millstream compares it.
 
 use arrow::datatypes::{DataType, TimeUnit};
+use millstream_core::format::TEXT;
+use mysql_async::Column;
+use mysql_async::consts::{ColumnFlags, ColumnType};
 
 use crate::family::{Family, digits};
 
 /// The most digits of a `DECIMAL`, and of those behind the point that both MySQL and MariaDB allow.
 const DECIMAL_DIGITS: (u8, i8) = (65, 30);
+
+/// The number of the character set that means bytes.
+const BYTES: u16 = 63;
 
 /// The column type for values of `data_type`.
 pub(super) fn column_type(data_type: &DataType, is_key: bool) -> String {
@@ -107,5 +114,45 @@ pub fn family(declared: &str) -> Family {
         "enum" | "set" => Family::Choice,
         "bit" => Family::Bits,
         _ => Family::Other,
+    }
+}
+
+/// The Arrow type of a column that is read.
+pub fn arrow_type(column: &Column) -> DataType {
+    let unsigned = column.flags().contains(ColumnFlags::UNSIGNED_FLAG);
+    let either = |signed, without| if unsigned { without } else { signed };
+    match column.column_type() {
+        ColumnType::MYSQL_TYPE_TINY => either(DataType::Int8, DataType::UInt8),
+        ColumnType::MYSQL_TYPE_SHORT => either(DataType::Int16, DataType::UInt16),
+        ColumnType::MYSQL_TYPE_YEAR => DataType::UInt16,
+        ColumnType::MYSQL_TYPE_INT24 | ColumnType::MYSQL_TYPE_LONG => either(DataType::Int32, DataType::UInt32),
+        ColumnType::MYSQL_TYPE_LONGLONG => either(DataType::Int64, DataType::UInt64),
+        ColumnType::MYSQL_TYPE_BIT => DataType::UInt64,
+        ColumnType::MYSQL_TYPE_FLOAT => DataType::Float32,
+        ColumnType::MYSQL_TYPE_DOUBLE => DataType::Float64,
+        ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL => decimal_type(column, unsigned),
+        ColumnType::MYSQL_TYPE_DATE | ColumnType::MYSQL_TYPE_NEWDATE => DataType::Date32,
+        ColumnType::MYSQL_TYPE_TIME | ColumnType::MYSQL_TYPE_TIME2 => DataType::Time64(TimeUnit::Microsecond),
+        ColumnType::MYSQL_TYPE_DATETIME | ColumnType::MYSQL_TYPE_DATETIME2 => {
+            DataType::Timestamp(TimeUnit::Microsecond, None)
+        }
+        ColumnType::MYSQL_TYPE_TIMESTAMP | ColumnType::MYSQL_TYPE_TIMESTAMP2 => {
+            DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+        }
+        ColumnType::MYSQL_TYPE_JSON | ColumnType::MYSQL_TYPE_ENUM | ColumnType::MYSQL_TYPE_SET => TEXT,
+        ColumnType::MYSQL_TYPE_GEOMETRY => DataType::Binary,
+        _ if column.character_set() == BYTES => DataType::Binary,
+        _ => TEXT,
+    }
+}
+
+/// The server tells how long a decimal is with its sign and its point.
+fn decimal_type(column: &Column, unsigned: bool) -> DataType {
+    let scale = column.decimals();
+    let signs = u32::from(!unsigned) + u32::from(scale > 0);
+    match (u8::try_from(column.column_length().saturating_sub(signs)), i8::try_from(scale)) {
+        (Ok(precision @ 1..=38), Ok(scale)) => DataType::Decimal128(precision, scale),
+        (Ok(precision @ 39..=76), Ok(scale)) => DataType::Decimal256(precision, scale),
+        _ => TEXT,
     }
 }

@@ -22,7 +22,7 @@ use tokio_postgres::{Client, Config, Error as Fault, NoTls};
 pub use self::dialect::{PostgresDialect, parts, schema_of};
 use self::encryption::Encryption;
 pub use self::session::Session;
-pub use self::types::family;
+pub use self::types::{arrow_type, family};
 use crate::place::{Place, Tls};
 use crate::tls;
 

@@ -1,4 +1,5 @@
-//! Types of PostgreSQL: which one the values of an Arrow type get, and what a declared one can hold.
+//! Types of PostgreSQL: which one the values of an Arrow type get, what a declared one can hold, and which Arrow type
+//! the values of a column get that is read.
 //!
 //! What an Arrow type becomes:
 //!
@@ -21,7 +22,10 @@
 //! | lists, structs, maps | `jsonb` | |
 //! | interval, duration | `text` | text |
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, TimeUnit};
+use millstream_core::format::TEXT;
+use tokio_postgres::Column;
+use tokio_postgres::types::Type;
 
 use crate::family::Family;
 
@@ -92,5 +96,53 @@ pub fn family(declared: &str) -> Family {
             Family::Timestamp { zoned: declared.contains("with time zone"), digits }
         }
         _ => Family::Other,
+    }
+}
+
+/// The Arrow type of a column that is read.
+pub fn arrow_type(column: &Column) -> DataType {
+    match *column.type_() {
+        Type::BOOL => DataType::Boolean,
+        Type::INT2 => DataType::Int16,
+        Type::INT4 => DataType::Int32,
+        Type::INT8 => DataType::Int64,
+        Type::FLOAT4 => DataType::Float32,
+        Type::FLOAT8 => DataType::Float64,
+        Type::NUMERIC => decimal_type(column.type_modifier()),
+        Type::DATE => DataType::Date32,
+        Type::TIME => DataType::Time64(TimeUnit::Microsecond),
+        Type::TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
+        Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        Type::BYTEA => DataType::Binary,
+        _ => TEXT,
+    }
+}
+
+/// `numeric(p, s)`; one without digits, or with more than 256 bits take in groups of four, is text.
+fn decimal_type(modifier: i32) -> DataType {
+    let (precision, scale) = ((modifier - 4) >> 16, ((modifier - 4) & 0x7ff) << 21 >> 21);
+    match (u8::try_from(precision), i8::try_from(scale)) {
+        (Ok(precision @ 1..=38), Ok(scale)) if modifier >= 4 && (0..=precision as i8).contains(&scale) => {
+            DataType::Decimal128(precision, scale)
+        }
+        (Ok(precision @ 39..=72), Ok(scale)) if modifier >= 4 && (0..=precision as i8).contains(&scale) => {
+            DataType::Decimal256(precision, scale)
+        }
+        _ => TEXT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_come_from_the_modifier() {
+        let modifier = |precision: i32, scale: i32| ((precision << 16) | (scale & 0x7ff)) + 4;
+        assert_eq!(decimal_type(modifier(12, 3)), DataType::Decimal128(12, 3));
+        assert_eq!(decimal_type(modifier(60, 0)), DataType::Decimal256(60, 0));
+        for other in [-1, modifier(1000, 0), modifier(5, -2), modifier(2, 5)] {
+            assert_eq!(decimal_type(other), TEXT);
+        }
     }
 }

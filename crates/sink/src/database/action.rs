@@ -1,5 +1,5 @@
 //! What the user wants done before a load and behind it: statements of the database, and commands of this machine. It
-//! owns commands; statements are run by whoever has the connection.
+//! owns commands; statements are run by those that have the connection.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -52,7 +52,7 @@ pub(crate) fn faults(before: &[Action], after: &[Action]) -> Vec<Fault> {
     [("before", before), ("after", after)].into_iter().flat_map(empty).collect()
 }
 
-/// A command that runs; it is ended if nobody waits for it any more, unless the process ends before that is seen.
+/// A command that runs; it is ended when this is dropped, unless the process ends before that.
 struct Running {
     child: Child,
     /// The end of what it has written to standard error.
@@ -116,7 +116,7 @@ impl CommandLine {
                 kept.extend_from_slice(&piece[..count]);
                 kept.drain(..kept.len().saturating_sub(KEPT));
             }
-            // Whoever has given the command up does not ask.
+            // If the command was dropped, its output is wanted no more.
             let _ = sender.send(kept);
         });
         Ok(Running { child, told })

@@ -2,12 +2,12 @@
 //! server's to tell.
 //!
 //! ```text
-//!  [··········x·····x··]      refused, and nobody says where: halves
+//!  [··········x·····x··]      refused, and the server does not say where: halves
 //!  [··········] [x·····x··]   the first half stays
 //!               [x] [·····x··]   the server names the first bad row; what is before it goes, the rest by halves
 //! ```
 //! Each try stands behind a savepoint, so what was good stays, in the order of the rows: of two rows with one key the
-//! second is the bad one. Savepoints are given up as soon as they are passed: a server that keeps them has only so much
+//! second is the bad one. Savepoints are released as soon as they are passed: a server that keeps them has only so much
 //! room for those of one transaction.
 
 use std::ops::Range;

@@ -6,7 +6,7 @@
 //!  digest     0…0        -1      who owns it      the load's name
 //! ```
 //! The run that has a load may be asleep, or cut off from the network, with transactions open that keep others waiting,
-//! and may wake up at any time. So whoever takes its load over **fences** it: first its connections are ended, by which
+//! and may wake up at any time. So a run that takes its load over **fences** it: first its connections are ended, by which
 //! the server rolls back what they had not committed, then the entry says who owns the load now. Each transaction of a
 //! load holds the entry, and finds its own name there, or stops. No wait for a lock is repeated here, and each that was
 //! in vain names who may hold it.
@@ -32,7 +32,7 @@ const LEAVING: Duration = Duration::from_secs(5);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long the end of a run may wait until nobody looks into its empty ledger any more.
+/// How long the end of a run may wait until no other run looks into its empty ledger.
 const TIDYING: Duration = Duration::from_secs(5);
 
 /// The entry of a load, for one who owns the load or wants to.
@@ -59,7 +59,7 @@ pub(crate) enum Forget {
     Own,
     /// It, if nothing of it is written, and its owner is gone.
     Unwritten,
-    /// It, whoever has it.
+    /// It, whichever run has it.
     Anyway,
 }
 
@@ -172,7 +172,7 @@ impl Entry {
     }
 
     /// Keeps the entry as it is until the transaction ends. Once a load is another's, or forgotten, its notes may keep
-    /// nobody from writing its rows again: whoever has slept through that must not.
+    /// no run from writing its rows again: one that has slept through that must not.
     pub(crate) async fn check(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
         self.check_locked(connection, self.server.dialect().share_lock()).await
     }
@@ -198,7 +198,7 @@ impl Entry {
         Err(Failure::Other(Error::refused(what).hint("look at `millstream runs`; nothing was written twice")))
     }
 
-    /// Forgets the load, once nobody is about to write to it. Whether it did. The ledger goes with the last load.
+    /// Forgets the load, once no run is about to write to it. Whether it did. The ledger goes with the last load.
     pub(crate) async fn forget(&self, connection: &mut dyn Connection, what: Forget) -> Result<bool> {
         if !self.has_ledger(connection).await.map_err(Failure::into_error)? {
             return Ok(true);
@@ -233,7 +233,7 @@ impl Entry {
             (Forget::Anyway, Some(other)) => self.fence(connection, other, true).await?,
         }
         connection.execute("BEGIN").await?;
-        // Whoever is writing holds the entry, and is waited for.
+        // A run that is writing holds the entry, and is waited for.
         let owner = self.owner_now(connection, "FOR UPDATE").await?;
         let is_another =
             what != Forget::Anyway && owner.is_some_and(|owner| owner != self.owner && Some(owner) != other);
@@ -356,7 +356,7 @@ impl Entry {
     }
 }
 
-/// The ledger belongs to whoever has loaded first.
+/// The ledger belongs to the user who has loaded first.
 fn of_another_user(error: Error) -> Error {
     let is_denied = error.cause_text().is_some_and(|cause| cause.contains("denied") && cause.contains(TABLE));
     if !is_denied {
@@ -368,7 +368,7 @@ fn of_another_user(error: Error) -> Error {
     ))
 }
 
-/// `failure` as an error. Of a lock that was not given it names who may hold it: the transaction is given up for that.
+/// `failure` as an error. Of a lock that was not given it names who may hold it: the transaction is rolled back for that.
 pub(crate) async fn blamed(connection: &mut dyn Connection, tables: &[&str], failure: Failure) -> Error {
     if !matches!(failure, Failure::Again { waited: true, .. }) {
         return failure.into_error();

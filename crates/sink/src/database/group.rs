@@ -45,7 +45,7 @@ pub(crate) struct BadRow {
 }
 
 impl BadRow {
-    /// What is told of it: it is row `row`, and was handed over as `record`.
+    /// What is reported of it: it is row `row`, and was handed over as `record`.
     pub(crate) fn told(self, row: u64, record: Option<RecordBatch>) -> RefusedRow {
         let BadRow { shown, column, reason, kind, hint, .. } = self;
         RefusedRow { row, record, shown, column, reason, kind, hint }
@@ -88,7 +88,7 @@ impl Group {
         self.bytes.len() + self.refused_bytes >= self.limit || self.ends.len() + self.refused.len() >= most_rows
     }
 
-    /// Keeps what is told of a row that cannot be encoded.
+    /// Keeps what is reported of a row that cannot be encoded.
     pub(crate) fn refuse(&mut self, row: BadRow) {
         self.refused_bytes += size_of::<BadRow>() + row.shown.len() + row.reason.len();
         self.refused.push(row);

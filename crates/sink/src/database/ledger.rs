@@ -10,7 +10,7 @@
 //!                                               conflict, and they are another's ─▶ already done
 //!                                               no conflict ─▶ ROLLBACK: it was not committed
 //! ```
-//! The ledger's unique key makes whoever comes second wait for the end of the first: also ourselves, for a transaction
+//! The ledger's unique key makes the second to insert wait for the end of the first: also ourselves, for a transaction
 //! of ours whose end we do not know. So the second insert does not merely look: it waits until there is an answer.
 //! Whose a load is, is `entry.rs`'s.
 
@@ -38,7 +38,7 @@ use super::server::{Connection, Encoder, Failure, Server, target_of};
 use super::spec::{DatabaseSpec, Mode};
 use crate::shared::{counted, digest};
 
-/// How many connections deliver if nobody says so.
+/// How many connections deliver by default.
 const CONNECTIONS: usize = 2;
 
 /// The most rows of the ledger in one statement.

@@ -80,7 +80,7 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection that works for whoever is next.
+    /// Returns a connection that works to the pool.
     pub(crate) fn give(&self, connection: Box<dyn Connection>) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
     }
@@ -109,7 +109,7 @@ pub(crate) async fn connect(server: &dyn Server, spec: &DatabaseSpec) -> Result<
 pub(crate) async fn connect_as(server: &dyn Server, spec: &DatabaseSpec, owner: &str) -> Result<Box<dyn Connection>> {
     let mut connection = connect(server, spec).await?;
     match connection.as_mut().mark(owner).await {
-        // Nobody can end what has no mark: then others wait for its locks, and are told.
+        // A connection without a mark cannot be ended: then others wait for its locks, and an error names it.
         Ok(()) | Err(Failure::Other(_)) => Ok(connection),
         Err(other) => Err(other.into_error()),
     }

@@ -19,7 +19,7 @@ pub(crate) struct Changes {
     pub(crate) widened: Vec<(ColumnFacts, FieldRef)>,
 }
 
-/// The table is not there, and a load that is gone on with has rows in it.
+/// The table is not there, and a load that is resumed has rows in it.
 pub(crate) fn is_gone(place: &str) -> Error {
     Error::refused(format!("{place} is not there, and parts of this load were in it"))
         .cause("the table was dropped or renamed, and the ledger still says that they are loaded")

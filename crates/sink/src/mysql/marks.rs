@@ -50,7 +50,7 @@ pub(super) async fn end_session(connection: &mut dyn Connection, id: &str) -> Re
     connection.execute(&format!("KILL CONNECTION {id}")).await.map(drop)
 }
 
-/// Who has transactions open. Whoever may not see those sees their own connections.
+/// Who has transactions open. A user who may not see those sees their own connections.
 pub(super) async fn holders(connection: &mut dyn Connection) -> Result<Vec<SeenSession>, Failure> {
     let of_database = "p.id <> CONNECTION_ID() AND p.db = DATABASE()";
     let open = format!(

@@ -144,7 +144,7 @@ fn column_of(text: &str) -> Option<String> {
     Some(if quote == '`' { last.unwrap_or(name) } else { name }.to_owned())
 }
 
-/// `Data too long for column 'name' at row 1` without the row, which is that of a statement nobody has seen; and the
+/// `Data too long for column 'name' at row 1` without the row, which is that of a statement the user has not seen; and the
 /// row, from 0.
 fn without_row(text: &str) -> (String, Option<usize>) {
     // What the server would have done, and has not.

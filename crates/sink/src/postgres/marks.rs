@@ -9,7 +9,7 @@ use crate::database::server::{Connection, Failure, SeenSession};
 /// How many connections a message names.
 const SHOWN: usize = 3;
 
-/// What is told of a connection.
+/// What is reported of a connection.
 const SEEN: &str = "a.pid, a.usename, coalesce(host(a.client_addr), 'the server itself'), to_char(a.xact_start AT TIME \
                     ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')";
 

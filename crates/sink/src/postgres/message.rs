@@ -53,7 +53,7 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
     }
 }
 
-/// What is told of a row that the server does not take.
+/// What is reported of a row that the server does not take.
 fn refusal(told: &DbError, code: &str, reason: String) -> Refusal {
     Refusal {
         column: told.column().map(str::to_owned).or_else(|| told.where_().and_then(column_of)),

@@ -50,7 +50,7 @@ pub(super) struct Database {
     lock_wait: LockWait,
 }
 
-/// Nobody can ask the thread for anything any more, so it need not wait for anybody.
+/// The thread can be asked for nothing any more, so it need not wait for a lock.
 impl Drop for Database {
     fn drop(&mut self) {
         self.lock_wait.stop();

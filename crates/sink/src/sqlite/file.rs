@@ -128,7 +128,7 @@ fn is_missing(folder: &Path) -> bool {
     !folder.as_os_str().is_empty() && folder.symlink_metadata().is_err()
 }
 
-/// Removes the database that we made, if nobody has put anything into it. Under its lock: whoever waits for it sees
+/// Removes the database that we made, if it is still empty. Under its lock: a process that waits for the lock sees
 /// afterwards that the file is another, and SQLite itself refuses to write into one that was removed.
 pub(super) fn remove_empty(connection: &Connection, path: &Path) {
     let locked = connection.busy_timeout(Duration::ZERO).and_then(|()| connection.execute_batch("BEGIN EXCLUSIVE"));

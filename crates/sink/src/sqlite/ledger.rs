@@ -151,7 +151,7 @@ fn has_ledger(connection: &Connection) -> rusqlite::Result<bool> {
     connection.prepare_cached(query)?.query_row([], |row| row.get(0))
 }
 
-/// Whether the load is in the ledger. Once it is forgotten, its notes keep nobody from writing its rows again.
+/// Whether the load is in the ledger. Once it is forgotten, its notes keep no run from writing its rows again.
 fn is_entered(connection: &Connection, load: &str) -> rusqlite::Result<bool> {
     if !has_ledger(connection)? {
         return Ok(false);
@@ -213,7 +213,7 @@ pub(super) fn look_for_loads(path: &Path, spec: &SqliteSpec) -> Result<Vec<Known
 /// Forgets a load that is written as a whole. Blocks.
 pub(super) fn unmark(path: &Path, spec: &SqliteSpec, mark: &str, unwritten: bool) -> Result<()> {
     let shown = path.display().to_string();
-    // What was taken back may have taken the file with it.
+    // The roll-back may have removed the file.
     if !path.exists() {
         return Ok(());
     }

@@ -98,7 +98,7 @@ impl Sink for SqliteSink {
 
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
         let lock_wait = LockWait::new(self.spec.busy_timeout.0);
-        // Whoever is tired of waiting for a locked database drops this future: so the wait is on a thread of its own.
+        // To stop waiting for a locked database, this future is dropped: so the wait is on a thread of its own.
         let _wanted = lock_wait.stop_on_drop();
         let sink = self.clone();
         let looked = tokio::task::spawn_blocking(move || sink.faults(&schema, &lock_wait)).await;
@@ -204,7 +204,7 @@ impl SqliteSink {
         {
             faults.push(crate::shared::path_error("write to", &self.path, &std::io::Error::from(cause)));
         }
-        // What a killed process has left half written is taken back by whoever reads, who has to be able to write for
+        // What a killed process has left half written is rolled back by the next to read, who has to be able to write for
         // that.
         let mut journal = self.path.clone().into_os_string();
         journal.push("-journal");

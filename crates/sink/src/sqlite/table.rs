@@ -95,7 +95,7 @@ pub(super) enum Destination {
     Table,
     /// Into the one in which they are gathered.
     Gathering,
-    /// Into the table, to be taken back: what it checks in a row by itself is tried, and not which keys are there.
+    /// Into the table, to be rolled back: what it checks in a row by itself is tried, and not which keys are there.
     Trial,
 }
 

@@ -92,14 +92,14 @@ impl Worker {
 
     /// Answers requests until there can be no more.
     pub(super) fn run(mut self, mut inbox: mpsc::Receiver<Request>) {
-        // Whoever does not wait for an answer any more has gone; the work is the same.
+        // An answer that is wanted no more is dropped; the work is the same.
         while let Some(request) = inbox.blocking_recv() {
             match request {
                 Request::Join { load, loading, reply } => {
                     let _ = reply.send(self.attempt(|worker| worker.join(load, *loading)));
                 }
                 Request::Rows { load, batch, charge } => {
-                    // A failure is told by the next call of whoever writes.
+                    // A failure is reported by the writer's next call.
                     let _ = self.attempt(|worker| worker.insert(load, &batch));
                     drop(charge);
                 }
@@ -244,7 +244,7 @@ impl Worker {
         }
     }
 
-    /// Writes all pages out, as soon as nobody reads the database.
+    /// Writes all pages out, as soon as no other connection reads the database.
     fn flush(&self, connection: &Connection, loading: &Loading) -> Result<()> {
         let lock_wait = self.lock_wait.with_limit(loading.spec.busy_timeout.0);
         let start = Instant::now();

@@ -5,12 +5,13 @@ use std::fmt::Debug;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use millstream_core::Result;
 use millstream_core::format::{ParseRequest, Rows};
 use millstream_core::source::SourceContext;
-use millstream_database::Dialect;
+use millstream_core::{Error, Result};
+use millstream_database::{Dialect, Place};
 
 use super::query::Query;
+use super::spec::ServerRead;
 
 /// A kind of database.
 #[async_trait]
@@ -48,4 +49,12 @@ pub(super) async fn on_io<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
     millstream_database::on_io(io, "reading a database", work).await
+}
+
+/// Where a server is; what is wrong with a URL may show only with its settings.
+pub(super) fn server_place(url: &str, spec: &ServerRead, default_port: u16) -> Result<Place> {
+    Place::parse(url, &spec.access(), default_port).map_err(|fault| {
+        let error = Error::job(fault.what.clone());
+        fault.hint.iter().fold(error, |error, hint| error.hint(hint.clone()))
+    })
 }

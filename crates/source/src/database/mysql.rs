@@ -1,36 +1,35 @@
 //! Reading from MySQL and MariaDB: prepared statements, whose answers come row by row in binary form, so that floats
 //! keep all their digits.
 //!
-//! These servers cannot hand a snapshot on. So the connections begin theirs while nobody can write: for a table while
+//! These servers cannot hand a snapshot on. So the connections begin theirs while no other can write: for a table while
 //! it is locked for reading, which takes a moment; for a query, whose tables are not known, while all tables are. Where
 //! the user may not lock, all rows come over one connection, which has one snapshot by itself.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use millstream_core::format::{ParseRequest, Rows, TEXT};
+use millstream_core::format::{ParseRequest, Rows};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
-use millstream_database::mysql::{MysqlDialect, PORT, Session, ends_connection};
+use millstream_database::mysql::{MysqlDialect, PORT, Session, arrow_type, ends_connection};
 use millstream_database::{Dialect, Place};
-use mysql_async::consts::{ColumnFlags, ColumnType};
+use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Column, Params, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::kind::{Database, on_io};
+use super::kind::{Database, on_io, server_place};
 use super::parts::{self, Key, Keys};
-use super::postgres::place_error;
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering, decimal};
 use super::spec::ServerRead;
 
 /// Times have no zone but UTC, a query may take its time to be read (MariaDB and MySQL call its limit by different
-/// names), and a lock that is not given soon is done without: whoever waits for one keeps others waiting.
+/// names), and a lock that is not given soon is done without: to wait for one keeps others waiting.
 const SETTINGS: [&str; 2] = [
     "SET SESSION time_zone = '+00:00', net_write_timeout = 3600, wait_timeout = 604800, lock_wait_timeout = 10 \
      /*M!100101 , max_statement_time = 0 */ /*!50708 , max_execution_time = 0 */",
@@ -39,9 +38,6 @@ const SETTINGS: [&str; 2] = [
 
 /// Begins a snapshot.
 const BEGIN: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
-
-/// The number of the character set that means bytes.
-const BYTES: u16 = 63;
 
 /// Connections that see the data as of one moment.
 struct View {
@@ -72,7 +68,7 @@ impl Mysql {
 }
 
 async fn open(spec: &ServerRead, url: &str) -> Result<Session> {
-    let place = Place::parse(url, &spec.access(), PORT).map_err(|fault| place_error(&fault))?;
+    let place = server_place(url, spec, PORT)?;
     let mut session = Session::open(place, spec.connect_timeout).await?;
     for setting in SETTINGS {
         run(&mut session, setting).await?;
@@ -97,7 +93,7 @@ async fn columns(session: &mut Session, sql: &str) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// Locks what `query` reads, so that nobody writes; `false` if the user may not, or others hold it.
+/// Locks what `query` reads, so that no other connection writes; `false` if the user may not, or others hold it.
 async fn lock(session: &mut Session, query: &Query) -> bool {
     let statement = match query.table() {
         Some(table) => format!("LOCK TABLES {} READ", MysqlDialect.table(table)),
@@ -169,7 +165,7 @@ impl Database for Mysql {
     async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef> {
         let mut session = open(&self.spec, url).await?;
         let columns = columns(&mut session, &query.statement("*", None, &MysqlDialect)).await?;
-        let field = |column: &Column| Field::new(column.name_str(), data_type(column), true);
+        let field = |column: &Column| Field::new(column.name_str(), arrow_type(column), true);
         let columns: Vec<Field> = columns.iter().map(field).collect();
         parts::check(&mut session, &self.spec, query, &columns).await?;
         Ok(Arc::new(Schema::new(columns)))
@@ -336,49 +332,9 @@ fn days(year: u16, month: u8, day: u8) -> Option<i32> {
     i32::try_from(date.signed_duration_since(chrono::NaiveDate::default()).num_days()).ok()
 }
 
-/// The Arrow type of a column.
-fn data_type(column: &Column) -> DataType {
-    let unsigned = column.flags().contains(ColumnFlags::UNSIGNED_FLAG);
-    let either = |signed, without| if unsigned { without } else { signed };
-    match column.column_type() {
-        ColumnType::MYSQL_TYPE_TINY => either(DataType::Int8, DataType::UInt8),
-        ColumnType::MYSQL_TYPE_SHORT => either(DataType::Int16, DataType::UInt16),
-        ColumnType::MYSQL_TYPE_YEAR => DataType::UInt16,
-        ColumnType::MYSQL_TYPE_INT24 | ColumnType::MYSQL_TYPE_LONG => either(DataType::Int32, DataType::UInt32),
-        ColumnType::MYSQL_TYPE_LONGLONG => either(DataType::Int64, DataType::UInt64),
-        ColumnType::MYSQL_TYPE_BIT => DataType::UInt64,
-        ColumnType::MYSQL_TYPE_FLOAT => DataType::Float32,
-        ColumnType::MYSQL_TYPE_DOUBLE => DataType::Float64,
-        ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL => decimal_type(column, unsigned),
-        ColumnType::MYSQL_TYPE_DATE | ColumnType::MYSQL_TYPE_NEWDATE => DataType::Date32,
-        ColumnType::MYSQL_TYPE_TIME | ColumnType::MYSQL_TYPE_TIME2 => DataType::Time64(TimeUnit::Microsecond),
-        ColumnType::MYSQL_TYPE_DATETIME | ColumnType::MYSQL_TYPE_DATETIME2 => {
-            DataType::Timestamp(TimeUnit::Microsecond, None)
-        }
-        ColumnType::MYSQL_TYPE_TIMESTAMP | ColumnType::MYSQL_TYPE_TIMESTAMP2 => {
-            DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
-        }
-        ColumnType::MYSQL_TYPE_JSON | ColumnType::MYSQL_TYPE_ENUM | ColumnType::MYSQL_TYPE_SET => TEXT,
-        ColumnType::MYSQL_TYPE_GEOMETRY => DataType::Binary,
-        _ if column.character_set() == BYTES => DataType::Binary,
-        _ => TEXT,
-    }
-}
-
-/// The server tells how long a decimal is with its sign and its point.
-fn decimal_type(column: &Column, unsigned: bool) -> DataType {
-    let scale = column.decimals();
-    let signs = u32::from(!unsigned) + u32::from(scale > 0);
-    match (u8::try_from(column.column_length().saturating_sub(signs)), i8::try_from(scale)) {
-        (Ok(precision @ 1..=38), Ok(scale)) => DataType::Decimal128(precision, scale),
-        (Ok(precision @ 39..=76), Ok(scale)) => DataType::Decimal256(precision, scale),
-        _ => TEXT,
-    }
-}
-
 /// How the values of a column are cut, if they can be.
 fn key(column: &Column) -> Option<Key> {
-    match data_type(column) {
+    match arrow_type(column) {
         DataType::Date32 | DataType::Timestamp(..) => Some(Key::Time),
         DataType::Decimal128(..) | DataType::Decimal256(..) => Some(Key::Number),
         number if number.is_numeric() && column.column_type() != ColumnType::MYSQL_TYPE_BIT => Some(Key::Number),
@@ -388,6 +344,8 @@ fn key(column: &Column) -> Option<Key> {
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::TimeUnit;
+
     use super::*;
 
     #[test]

@@ -8,21 +8,21 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, i256};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, i256};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use millstream_core::format::{ParseRequest, Rows, TEXT};
+use millstream_core::format::{ParseRequest, Rows};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 use millstream_database::postgres::binary::{EPOCH_DAYS, EPOCH_MICROS, SIGNATURE};
-use millstream_database::postgres::{PORT, PostgresDialect, Session, whole};
+use millstream_database::postgres::{PORT, PostgresDialect, Session, arrow_type, whole};
 use millstream_database::{Dialect, Place, TextRows};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Column, CopyOutStream};
 
-use super::kind::{Database, on_io};
+use super::kind::{Database, on_io, server_place};
 use super::parts::{self, Key, Keys};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering};
@@ -53,7 +53,7 @@ impl Postgres {
 }
 
 async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Session> {
-    let place = Place::parse(url, &spec.access(), PORT).map_err(|fault| place_error(&fault))?;
+    let place = server_place(url, spec, PORT)?;
     let session = Session::open(place, spec.connect_timeout).await?;
     let take = snapshot.map(|name| format!("; SET TRANSACTION SNAPSHOT '{name}'")).unwrap_or_default();
     // Whatever limits there are for other people's statements (older servers do not know all of them), but for a lock
@@ -65,12 +65,6 @@ async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Se
     let begin = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{take}");
     rows(&session, &begin).await?;
     Ok(session)
-}
-
-/// What is wrong with a URL that only its settings show.
-pub(super) fn place_error(fault: &millstream_core::spec::Fault) -> Error {
-    let error = Error::job(fault.what.clone());
-    fault.hint.iter().fold(error, |error, hint| error.hint(hint.clone()))
 }
 
 /// The rows of statements, as text.
@@ -142,7 +136,7 @@ impl Database for Postgres {
         let mut session = open(&self.spec, url, None).await?;
         let statement = query.statement("*", None, &PostgresDialect);
         let prepared = session.client.prepare(&statement).await.map_err(|fault| told(&session.place, &fault))?;
-        let field = |column: &Column| Field::new(column.name(), data_type(column), true);
+        let field = |column: &Column| Field::new(column.name(), arrow_type(column), true);
         let columns: Vec<Field> = prepared.columns().iter().map(field).collect();
         parts::check(&mut session, &self.spec, query, &columns).await?;
         Ok(Arc::new(Schema::new(columns)))
@@ -358,39 +352,6 @@ fn numeric(value: &[u8], scale: i8) -> Result<i256, &'static str> {
     Ok(if sign == 0 { scaled } else { scaled.wrapping_neg() })
 }
 
-/// The Arrow type of a column.
-fn data_type(column: &Column) -> DataType {
-    match *column.type_() {
-        Type::BOOL => DataType::Boolean,
-        Type::INT2 => DataType::Int16,
-        Type::INT4 => DataType::Int32,
-        Type::INT8 => DataType::Int64,
-        Type::FLOAT4 => DataType::Float32,
-        Type::FLOAT8 => DataType::Float64,
-        Type::NUMERIC => decimal_type(column.type_modifier()),
-        Type::DATE => DataType::Date32,
-        Type::TIME => DataType::Time64(TimeUnit::Microsecond),
-        Type::TIMESTAMP => DataType::Timestamp(TimeUnit::Microsecond, None),
-        Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-        Type::BYTEA => DataType::Binary,
-        _ => TEXT,
-    }
-}
-
-/// `numeric(p, s)`; one without digits, or with more than 256 bits take in groups of four, is text.
-fn decimal_type(modifier: i32) -> DataType {
-    let (precision, scale) = ((modifier - 4) >> 16, ((modifier - 4) & 0x7ff) << 21 >> 21);
-    match (u8::try_from(precision), i8::try_from(scale)) {
-        (Ok(precision @ 1..=38), Ok(scale)) if modifier >= 4 && (0..=precision as i8).contains(&scale) => {
-            DataType::Decimal128(precision, scale)
-        }
-        (Ok(precision @ 39..=72), Ok(scale)) if modifier >= 4 && (0..=precision as i8).contains(&scale) => {
-            DataType::Decimal256(precision, scale)
-        }
-        _ => TEXT,
-    }
-}
-
 /// The cast that makes a column be sent in the form of its Arrow type.
 fn cast(data_type: &DataType) -> String {
     match data_type {
@@ -427,15 +388,5 @@ mod tests {
         assert_eq!(number(&[1, 1, 0, 0, 1], 0).as_deref(), Ok("10000"));
         assert!(number(&[0, 0, -16384, 0], 2).is_err());
         assert!(number(&[3, 1, 0, 3, 1], 3).is_err());
-    }
-
-    #[test]
-    fn digits_come_from_the_modifier() {
-        let modifier = |precision: i32, scale: i32| ((precision << 16) | (scale & 0x7ff)) + 4;
-        assert_eq!(decimal_type(modifier(12, 3)), DataType::Decimal128(12, 3));
-        assert_eq!(decimal_type(modifier(60, 0)), DataType::Decimal256(60, 0));
-        for other in [-1, modifier(1000, 0), modifier(5, -2), modifier(2, 5)] {
-            assert_eq!(decimal_type(other), TEXT);
-        }
     }
 }

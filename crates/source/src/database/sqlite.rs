@@ -109,7 +109,7 @@ fn wider(one: Option<DataType>, other: Option<DataType>) -> Option<DataType> {
     }
 }
 
-/// Reads all rows and hands them on, until nobody takes them any more.
+/// Reads all rows and hands them on, as long as they are wanted.
 fn read(
     spec: &SqliteRead,
     path: &str,
@@ -142,7 +142,7 @@ fn read(
         }
     }
     if let Some(rest) = gathering.finish()? {
-        // If nobody takes it, nobody wants it.
+        // If the receiver is gone, the rows are wanted no more.
         let _ = to.blocking_send(Ok(rest));
     }
     Ok(())

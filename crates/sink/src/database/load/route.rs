@@ -5,7 +5,7 @@ use millstream_database::table::TableFacts;
 
 use crate::database::spec::{DatabaseSpec, Mode};
 
-/// How many connections load if nobody says so, and rows do not go straight into the target.
+/// How many connections load by default, where rows do not go straight into the target.
 const CONNECTIONS: usize = 2;
 
 /// How rows get into the target.

@@ -60,7 +60,7 @@ impl Publishing {
     }
 }
 
-/// A row is refused where nobody can tell which one.
+/// A row is refused where it cannot be known which one.
 pub(crate) fn moved_together(error: Error) -> Error {
     let way = "the rows are moved into the table all at once, so it tells of one that breaks a key, and none can be \
                left out: filter such rows out";
