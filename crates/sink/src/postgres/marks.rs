@@ -54,12 +54,27 @@ pub(super) async fn holders(connection: &mut dyn Connection, tables: &[&str]) ->
     Ok(connection.query(&query).await?.iter().map(|row| seen(row)).collect())
 }
 
-/// `session 12 of etl from 10.0.0.3 since 2026-01-01 00:00:00 UTC`.
+/// `session 12 of etl from 10.0.0.3, in a transaction since 2026-01-01 00:00:00 UTC`.
 fn seen(row: &[Option<String>]) -> SeenSession {
     let cell = |index: usize| row.get(index).cloned().flatten();
     let id = cell(0).unwrap_or_default();
     let user = cell(1).map_or(String::new(), |user| format!(" of {user}"));
     let host = cell(2).map_or(String::new(), |host| format!(" from {host}"));
     let since = cell(3).map_or(String::new(), |since| format!(", in a transaction since {since} UTC"));
-    SeenSession { shown: format!("connection {id}{user}{host}{since}"), id }
+    SeenSession { shown: format!("session {id}{user}{host}{since}"), id }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_shown_with_what_is_known_of_it() {
+        let shown = |row: [Option<&str>; 4]| seen(&row.map(|cell| cell.map(str::to_owned))).shown;
+        assert_eq!(
+            shown([Some("12"), Some("etl"), Some("10.0.0.3"), Some("2026-01-01 00:00:00")]),
+            "session 12 of etl from 10.0.0.3, in a transaction since 2026-01-01 00:00:00 UTC"
+        );
+        assert_eq!(shown([Some("12"), None, Some("the server itself"), None]), "session 12 from the server itself");
+    }
 }
