@@ -280,12 +280,23 @@ impl RunBook {
         let values = params![run, logical, job.path, job.variables, std::process::id(), signed(now()), PROGRAM];
         self.told(self.connection().execute(insert, values))?;
         fail_point::pass("state.after");
-        let old = "DELETE FROM runs WHERE run NOT IN (SELECT run FROM runs ORDER BY began DESC LIMIT ?1)";
-        if self.told(self.connection().execute(old, [signed(KEPT)]))? > 0 {
-            self.forget_rejects();
-        }
+        self.told(self.forget_old_runs())?;
         let pen = Arc::new(Pen { path: self.rows_file(run), rows: Mutex::default() });
         Ok(LiveRun { book: Arc::clone(self), run: run.to_owned(), pen, lock, _locked: file })
+    }
+
+    /// Forgets the oldest runs, many at a time: to find them takes a look at all runs, their reports included, and to
+    /// count them one at an index.
+    fn forget_old_runs(&self) -> rusqlite::Result<()> {
+        let count: i64 = self.connection().query_row("SELECT count(*) FROM runs", [], |row| row.get(0))?;
+        if count <= signed(KEPT + KEPT / 10) {
+            return Ok(());
+        }
+        let old = "DELETE FROM runs WHERE run NOT IN (SELECT run FROM runs ORDER BY began DESC LIMIT ?1)";
+        if self.connection().execute(old, [signed(KEPT)])? > 0 {
+            self.forget_rejects();
+        }
+        Ok(())
     }
 
     /// Removes the locks that runs which were killed have left. A young one still says that its run was of this
@@ -686,6 +697,30 @@ mod tests {
         assert!(!book.lock_file("old").exists() && book.has_died("young"));
         assert!(book.lock_file("1-1").exists() && !book.has_died("1-1"));
         drop(live);
+    }
+
+    #[test]
+    fn the_oldest_runs_are_forgotten_many_at_a_time() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let book = RunBook::open(folder.path()).expect("it opens");
+        let fill = |runs: std::ops::Range<u64>| {
+            let mut connection = book.connection();
+            let transaction = connection.transaction().expect("begun");
+            let insert =
+                "INSERT INTO runs (run, logical, job, variables, process, began) VALUES (?1, ?1, 'j', '', 1, ?2)";
+            for run in runs {
+                transaction.execute(insert, params![format!("{run}-1"), signed(run)]).expect("written");
+            }
+            transaction.commit().expect("written");
+        };
+        let count = || book.list(None, u64::MAX).expect("it answers").len() as u64;
+        fill(0..KEPT + KEPT / 10 - 1);
+        drop(book.begin("a", "a", &key()).expect("it begins"));
+        assert_eq!(count(), KEPT + KEPT / 10);
+        drop(book.begin("b", "b", &key()).expect("it begins"));
+        assert_eq!(count(), KEPT);
+        let runs = book.list(None, u64::MAX).expect("it answers");
+        assert!(runs.iter().all(|run| run.run != "0-1") && runs[0].run == "b", "the newest stay");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use millstream_core::{Budget, Error, Result};
+use millstream_core::{Budget, Error, Result, threads};
 use millstream_database::sqlite::LockWait;
 use tokio::sync::{mpsc, oneshot};
 
@@ -74,9 +74,7 @@ impl Database {
         let failure = Arc::new(Mutex::new(None));
         let lock_wait = LockWait::new(Duration::ZERO);
         let worker = Worker::new(path, lock_wait.clone(), Arc::clone(&failure), budget);
-        std::thread::Builder::new()
-            .name("sqlite".to_owned())
-            .spawn(move || worker.run(inbox))
+        threads::spawn("sqlite", move || worker.run(inbox))
             .map_err(|error| Error::io("cannot start the thread that writes to SQLite", &error))?;
         let database = Arc::new(Database { requests, failure, loads: Mutex::new(0), lock_wait });
         open.insert(key, Arc::downgrade(&database));
