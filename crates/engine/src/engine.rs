@@ -8,12 +8,12 @@ use datafusion::logical_expr::ScalarUDF;
 use millstream_core::{Budget, Error, Registry, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::machine::{Asked, Machine};
+use crate::machine::{Asked, LEAST_MEMORY, Machine};
 use crate::memory::{self, Governor};
 
-/// The least that a run's share of the budget should be, in bytes: with 16 MiB the first 1,000 of 60,000 short texts
-/// could not be kept in order.
-const LEAST_SHARE: usize = 32 << 20;
+/// The least that a run's share of the budget should be, in bytes: what a machine must have for a run alone. With 32 MiB
+/// the first 1,000 of 100,000 short texts could not be sorted, since DataFusion keeps whole batches of them.
+const LEAST_SHARE: usize = LEAST_MEMORY as usize;
 
 /// What all runs of a process share: the components, the machine, one memory budget, SQL functions.
 ///
@@ -69,7 +69,7 @@ impl EngineBuilder {
     }
 
     /// The most runs that load at the same time; further ones wait for their turn. Without it: as many as have
-    /// 32 MiB of the budget each.
+    /// 64 MiB of the budget each.
     pub fn most_runs(self, runs: usize) -> Self {
         EngineBuilder { runs: Some(runs.max(1)), ..self }
     }

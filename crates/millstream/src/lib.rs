@@ -113,6 +113,11 @@ pub use millstream_engine::{
 };
 pub use millstream_job::{Job, Lint, Severity};
 
+/// The guide's page about the library, whose examples are tested with the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/library.md")]
+struct Guide;
+
 /// How a job would run, as data.
 pub mod explain {
     pub use millstream_engine::explain::{

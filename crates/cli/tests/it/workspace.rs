@@ -29,6 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("millstream", &["millstream-core", "millstream-job", "millstream-engine"]),
     ("millstream-cli", &["millstream"]),
+    ("millstream-example-components", &["millstream"]),
 ];
 
 /// Crates that only tests and benchmarks use.

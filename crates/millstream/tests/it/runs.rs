@@ -107,7 +107,7 @@ async fn ten_jobs_at_once_end_with_the_results_of_ten_one_after_another() {
     std::fs::create_dir(&alone).unwrap();
     std::fs::create_dir(&together).unwrap();
     write_orders(folder.path(), 3);
-    let engine = engine(folder.path(), 192);
+    let engine = engine(folder.path(), 416);
     for job in jobs(folder.path(), &alone) {
         let job = job.build(&engine).await.unwrap();
         engine.start(job, RunOptions::default()).unwrap().finish().await.unwrap();

@@ -1,0 +1,80 @@
+//! The components at work, and what a user sees who makes mistakes with them.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::mpsc::Receiver;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use millstream::{Engine, Failure, JobBuilder, RunOptions};
+use millstream_example_components::channel::{self, Named};
+use millstream_example_components::{digits, numbers};
+use serde_json::{Value, json};
+
+fn engine() -> (Engine, Receiver<Named>) {
+    let mut registry = millstream::component::registry();
+    registry.add_source(numbers::ENTRY).unwrap();
+    let batches = channel::add_to(&mut registry).unwrap();
+    (Engine::builder().registry(registry).function(digits::digit_sum()).build().unwrap(), batches)
+}
+
+fn job(read: &str, query: &str, sink: Value) -> JobBuilder {
+    let mut whole = json!({"from": "result"});
+    whole.as_object_mut().unwrap().extend(sink.as_object().unwrap().clone());
+    let csv = json!({"header": false, "columns": {"n": "int64"}});
+    let source = json!({"read": read, "numbers": {"unit": 1000}, "csv": csv});
+    JobBuilder::new().source("n", source).sql("result", query).sink("out", whole)
+}
+
+async fn run(engine: &Engine, job: JobBuilder) -> Result<u64, Failure> {
+    let job = job.build(engine).await?;
+    Ok(engine.start(job, RunOptions::default())?.finish().await?.rows_read)
+}
+
+#[tokio::test]
+async fn a_source_a_sink_and_a_function_from_outside() {
+    let (engine, batches) = engine();
+    let query = "SELECT digit_sum(n) AS digits, count(*) AS numbers FROM n GROUP BY 1 ORDER BY 1";
+    let read = run(&engine, job("numbers:1..100000", query, json!({"write": "channel:results"}))).await.unwrap();
+    assert_eq!(read, 100_000);
+    let mut counted = 0;
+    for (name, batch) in batches.try_iter() {
+        assert_eq!(name, "results");
+        let [sums, counts] = [0, 1].map(|column| batch.column(column).as_primitive::<Int64Type>().clone());
+        counted += counts.values().iter().sum::<i64>();
+        let sevens = sums.values().iter().position(|sum| *sum == 7).map(|row| counts.value(row));
+        // The ways to write 7 as the sum of five digits.
+        assert!(sevens.is_none_or(|count| count == 330), "{sevens:?}");
+    }
+    assert_eq!(counted, 100_000);
+}
+
+#[tokio::test]
+async fn mistakes_with_them_have_their_lines_and_hints() {
+    let (engine, batches) = engine();
+    let sink = json!({"write": "channel:r"});
+    let wrong = [
+        (job("numbers:1-9", "SELECT * FROM n", sink.clone()), "this is no range of numbers"),
+        (job("number:1..9", "SELECT * FROM n", sink.clone()), "number:1..9"),
+        (job("numbers:1..9", "SELECT digitsum(n) FROM n", sink), "digitsum"),
+        (job("numbers:1..9", "SELECT * FROM n", json!({"write": "channel:r", "rows": 1})), "unknown key `rows`"),
+        (job("numbers:1..9", "SELECT * FROM n", json!({"write": "channel:"})), "the channel has no name"),
+    ];
+    for (job, expected) in wrong {
+        let failure = run(&engine, job).await.expect_err(expected);
+        assert!(failure.to_string().contains(expected), "{expected}: {failure}");
+    }
+    let most = json!({"write": "channel:r", "most_rows": 10});
+    let failure = run(&engine, job("numbers:1..5000", "SELECT * FROM n", most)).await.expect_err("too many");
+    assert_eq!(failure.errors[0].hint_text(), Some("raise `most_rows`"), "{failure}");
+    assert_eq!(batches.try_iter().count(), 0, "nothing is seen of a load that failed");
+}
+
+#[test]
+fn two_components_cannot_have_one_name() {
+    let mut registry = millstream::component::registry();
+    registry.add_source(numbers::ENTRY).unwrap();
+    assert!(registry.add_source(numbers::ENTRY).unwrap_err().what().contains("`numbers` cannot be added"));
+    let _batches = channel::add_to(&mut registry).unwrap();
+    assert!(channel::add_to(&mut registry).is_err());
+}
