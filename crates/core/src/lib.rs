@@ -29,6 +29,7 @@ pub mod spec;
 pub mod step;
 pub mod store;
 pub mod threads;
+pub mod transform;
 pub mod types;
 pub mod unit;
 pub mod values;

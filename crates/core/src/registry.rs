@@ -16,6 +16,7 @@ use crate::sink::{Sink, SinkParts};
 use crate::source::Source;
 use crate::spec::{Fault, SpecInfo};
 use crate::store::Store;
+use crate::transform::Transform;
 
 /// A component, or all faults of its settings.
 pub type Built<T> = Result<Arc<T>, Vec<Fault>>;
@@ -74,6 +75,15 @@ pub struct FormatEntry {
     pub build: Build<dyn Format>,
 }
 
+/// A kind of transform, beside SQL and its short forms.
+#[derive(Clone, Copy)]
+pub struct TransformEntry {
+    /// Its settings, under its key in an entry of `transforms`, beside `from`.
+    pub spec: SpecInfo,
+    /// Makes the transform. Does no I/O.
+    pub build: Build<dyn Transform>,
+}
+
 /// A kind of sink.
 #[derive(Clone, Copy)]
 pub struct SinkEntry {
@@ -99,7 +109,7 @@ macro_rules! shown_by_name {
     };
 }
 
-shown_by_name!(SourceEntry, StoreEntry, FormatEntry, SinkEntry);
+shown_by_name!(SourceEntry, StoreEntry, FormatEntry, SinkEntry, TransformEntry);
 
 /// All components.
 #[derive(Debug, Clone, Default)]
@@ -110,6 +120,8 @@ pub struct Registry {
     pub codecs: Vec<&'static CodecEntry>,
     /// Formats.
     pub formats: Vec<&'static FormatEntry>,
+    /// Transforms, beside SQL and its short forms.
+    pub transforms: Vec<&'static TransformEntry>,
     /// Places to write to.
     pub sinks: Vec<&'static SinkEntry>,
     /// Places for objects, which sinks of files write to.
@@ -129,6 +141,7 @@ impl Registry {
             sources: sources.iter().collect(),
             codecs: codecs.iter().collect(),
             formats: formats.iter().collect(),
+            transforms: Vec::new(),
             sinks: sinks.iter().collect(),
             stores: stores.iter().collect(),
         }
@@ -154,6 +167,21 @@ impl Registry {
         let stores = self.stores.iter().map(|store| (&store.spec, store.schemes));
         is_new("sink", &entry.spec, entry.schemes, others.chain(stores))?;
         self.sinks.push(Box::leak(Box::new(entry)));
+        Ok(())
+    }
+
+    /// Adds a kind of transform.
+    ///
+    /// # Errors
+    /// If there is one of that name, or a short form of SQL.
+    pub fn add_transform(&mut self, entry: TransformEntry) -> Result<(), Error> {
+        let others = self.transforms.iter().map(|other| (&other.spec, [].as_slice()));
+        is_new("transform", &entry.spec, &[], others)?;
+        if SHORT_FORMS.contains(&entry.spec.name) {
+            let what = format!("the transform `{}` cannot be added", entry.spec.name);
+            return Err(Error::job(what).cause("a key of a job file has this name"));
+        }
+        self.transforms.push(Box::leak(Box::new(entry)));
         Ok(())
     }
 
@@ -256,6 +284,10 @@ fn is_new<'a>(
         ))),
     }
 }
+
+/// The keys of an entry of `transforms` that are no components.
+const SHORT_FORMS: &[&str] =
+    &["sql", "filter", "select", "union", "sort", "dedupe", "sorted_by", "max_rejects", "from"];
 
 /// The content types that name a format, and the ending that files of it have.
 const CONTENT_TYPES: &[(&str, &str)] = &[

@@ -53,7 +53,8 @@ impl Engine {
     /// The plan that [`JobPlan::to_json`] wrote, perhaps on another machine.
     ///
     /// # Errors
-    /// If `json` is no plan, or one of a newer version; if this engine lacks a component or a secret that the job names.
+    /// If `json` is no plan, or one of a newer version; if this engine lacks a component or a secret that the job
+    /// names.
     pub fn restore(&self, json: &Value) -> Result<JobPlan, Failure> {
         let written = WrittenPlan::read(json)?;
         let options = LoadOptions {

@@ -11,8 +11,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::machine::{Asked, LEAST_MEMORY, Machine};
 use crate::memory::{self, Governor};
 
-/// The least that a run's share of the budget should be, in bytes: what a machine must have for a run alone. With 32 MiB
-/// the first 1,000 of 100,000 short texts could not be sorted, since DataFusion keeps whole batches of them.
+/// The least that a run's share of the budget should be, in bytes: what a machine must have for a run alone. With 32
+/// MiB the first 1,000 of 100,000 short texts could not be sorted, since DataFusion keeps whole batches of them.
 const LEAST_SHARE: usize = LEAST_MEMORY as usize;
 
 /// What all runs of a process share: the components, the machine, one memory budget, SQL functions.

@@ -264,6 +264,11 @@ fn transform(step: &TransformStep, facts: &Facts<'_>) -> Value {
             add(&mut what, "order", keys(order));
             "dedupe"
         }
+        Transform::Component { from, transform, settings } => {
+            add(&mut what, "from", json!(from.value));
+            add(&mut what, "settings", settings.clone());
+            transform.name()
+        }
     };
     entry[kind] = what;
     add(&mut entry, "sorted_by", keys(&step.sorted_by));

@@ -1,8 +1,9 @@
 //! The one memory budget: DataFusion's pool on top of it, and the governor that holds the process to it.
 //!
-//! The budget means the resident size of the process, if the engine has the process to itself. A pool knows only what is declared to it, so it is given
-//! (budget − what the process holds before the run − slack), and a governor compares the resident size with the budget
-//! all the time: where the process holds more than it declared, the pool shrinks and the readers are held back.
+//! The budget means the resident size of the process, if the engine has the process to itself. A pool knows only what
+//! is declared to it, so it is given (budget − what the process holds before the run − slack), and a governor compares
+//! the resident size with the budget all the time: where the process holds more than it declared, the pool shrinks and
+//! the readers are held back.
 
 use std::fmt;
 use std::sync::Arc;

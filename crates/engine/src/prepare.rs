@@ -307,7 +307,7 @@ impl Prepared<'_> {
 
     /// The plan of a transform, which has the order that it says.
     async fn plan_step(&self, job: &Job, step: &TransformStep) -> Result<LogicalPlan, Failure> {
-        let planned = self.plan_transform(&step.transform).await;
+        let planned = self.plan_transform(&step.name.value, &step.transform).await;
         let plan = planned.map_err(|faults| {
             let lints = faults.into_iter().map(|fault| lint(job, fault)).collect();
             Failure { lints, errors: Vec::new() }
@@ -320,10 +320,14 @@ impl Prepared<'_> {
         Ok(RowsInOrder::plan(plan, step.sorted_by.iter().map(sorted_by).collect(), &step.name.value))
     }
 
-    async fn plan_transform<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, Vec<StepFault<'job>>> {
+    async fn plan_transform<'job>(
+        &self,
+        step: &str,
+        transform: &'job Transform,
+    ) -> Result<LogicalPlan, Vec<StepFault<'job>>> {
         let state = self.context.session.state();
         let planner = StepPlanner { state: &state, tables: &self.tables };
-        let plan = planner.plan(transform).await?;
+        let plan = planner.plan(step, transform).await?;
         planner.check_constants(transform, &plan).map_err(|fault| vec![fault])?;
         Ok(plan)
     }

@@ -548,7 +548,17 @@ impl<'a> Builder<'a> {
                 let distinct = Distinct { by: texts(kind.value.get("by")), keep: keys.keep };
                 Transform::Dedupe { from: from?, distinct, order: sort_keys }
             }
-            _ => return None,
+            name => {
+                let component = self.registry.transforms.iter().copied().find(|one| one.spec.name == name)?;
+                let settings = without(&kind.value, &["from"]);
+                match (component.build)(&settings) {
+                    Ok(transform) => Transform::Component { from: from?, transform, settings },
+                    Err(faults) => {
+                        self.faults(faults, &kind.value, kind.key_span);
+                        return None;
+                    }
+                }
+            }
         })
     }
 

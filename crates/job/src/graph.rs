@@ -10,6 +10,7 @@ use millstream_core::reject::MaxRejects;
 use millstream_core::sink::Sink;
 use millstream_core::source::OnError;
 use millstream_core::source::Source;
+use millstream_core::transform as component;
 use serde_json::Value;
 
 use crate::entries::{AddColumn, Keep, UnionBy};
@@ -243,6 +244,15 @@ pub enum Transform {
         distinct: Distinct,
         /// The order of equal rows; if empty, that in which they came.
         order: Vec<SortKey>,
+    },
+    /// A component computes rows.
+    Component {
+        /// The step it reads.
+        from: Located<String>,
+        /// The component.
+        transform: Arc<dyn component::Transform>,
+        /// Its settings, as they stand.
+        settings: Value,
     },
 }
 

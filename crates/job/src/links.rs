@@ -134,7 +134,7 @@ impl Linker<'_> {
                 }
                 _ => {
                     let from = self.named(node.get("from"));
-                    for expression in expressions(node) {
+                    for expression in expressions(&kind.key, node) {
                         let table = text(node.get("from")).map_or_else(String::new, |from| from.value);
                         uses.extend(self.expression(&table, &expression));
                     }
@@ -296,7 +296,10 @@ impl Linker<'_> {
 }
 
 /// The SQL expressions of a short form.
-fn expressions(node: &Node) -> Vec<Located<String>> {
+fn expressions(kind: &str, node: &Node) -> Vec<Located<String>> {
+    if !["filter", "select", "sort", "dedupe"].contains(&kind) {
+        return Vec::new();
+    }
     let mut found: Vec<Located<String>> = text(node.get("where")).into_iter().collect();
     if let Some(columns) = node.get("columns") {
         found.extend(columns.entries().iter().filter_map(|entry| text(Some(&entry.value))));

@@ -4,7 +4,7 @@
 //! job files with it.
 
 use millstream_core::Registry;
-use millstream_core::registry::{FormatEntry, SinkEntry};
+use millstream_core::registry::{FormatEntry, SinkEntry, TransformEntry};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -36,8 +36,13 @@ pub fn schema(registry: &Registry) -> Value {
         .map(|entry| (sink_definition(entry), sink_schema(entry, registry, &mut generator)))
         .collect();
     let choice = sink_choice(registry);
+    let components: Vec<(&str, Value)> =
+        registry.transforms.iter().map(|entry| (entry.spec.name, transform_schema(entry, &mut generator))).collect();
     let mut definitions = generator.take_definitions(true);
-    let transform = resolve(&transform, &definitions).clone();
+    let mut transform = resolve(&transform, &definitions).clone();
+    for (name, schema) in components {
+        transform["properties"][name] = schema;
+    }
     definitions.insert(SOURCE.to_owned(), source);
     definitions.insert(TRANSFORM.to_owned(), transform);
     definitions.extend(sinks);
@@ -128,6 +133,24 @@ fn source_schema(registry: &Registry, generator: &mut SchemaGenerator) -> Value 
     });
     exclude_pairs(&mut schema, &registry.formats);
     schema
+}
+
+/// The settings of a transform that is a component, and what it reads.
+fn transform_schema(entry: &TransformEntry, generator: &mut SchemaGenerator) -> Value {
+    let settings = (entry.spec.schema)(generator).to_value();
+    let settings = resolve(&settings, generator.definitions()).clone();
+    let from = json!({"description": "The source or transform it reads.", "type": "string"});
+    let mut properties = Map::from_iter([("from".to_owned(), from)]);
+    properties.extend(object_part(&settings, "properties"));
+    let mut required: Vec<Value> = vec!["from".into()];
+    required.extend(settings.get("required").and_then(Value::as_array).cloned().unwrap_or_default());
+    json!({
+        "description": entry.spec.summary,
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
 }
 
 fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGenerator) -> Value {

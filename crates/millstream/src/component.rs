@@ -17,7 +17,7 @@ pub use millstream_core::format::{
     Required, RowEncoder, Rows, Sample, SeenColumns, Splitter, StreamFormat, TextPiece, TextPlace, Validate,
 };
 pub use millstream_core::registry::{
-    Build, Built, CodecEntry, FormatEntry, Registry, SinkEntry, SourceEntry, StoreEntry,
+    Build, Built, CodecEntry, FormatEntry, Registry, SinkEntry, SourceEntry, StoreEntry, TransformEntry,
 };
 pub use millstream_core::sink::{
     Chunk, Delivered, Delivery, KnownLoad, Ledger, Load, LoadContext, Refusals, Refused, RefusedRow, Removed, Routing,
@@ -28,5 +28,6 @@ pub use millstream_core::source::{
 };
 pub use millstream_core::spec::{Duration, Fault, Secret, Size, Spec, SpecInfo, TextOrSecret, parse};
 pub use millstream_core::store::{Brought, Store, Stored, Upload};
+pub use millstream_core::transform::Transform;
 pub use millstream_core::{Step, Steps, Unit};
 pub use millstream_engine::registry;

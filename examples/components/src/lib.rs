@@ -1,5 +1,5 @@
-//! Components of one's own: what a program needs to give Millstream another source, another sink and another SQL
-//! function. It depends on the library alone.
+//! Components of one's own: what a program needs to give Millstream another source, another sink, another transform and
+//! another SQL function. It depends on the library alone.
 //!
 //! ```
 //! use millstream::{Engine, JobBuilder, RunOptions};
@@ -26,4 +26,5 @@
 
 pub mod channel;
 pub mod digits;
+pub mod mask;
 pub mod numbers;

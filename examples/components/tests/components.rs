@@ -8,12 +8,13 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use millstream::{Engine, Failure, JobBuilder, RunOptions};
 use millstream_example_components::channel::{self, Named};
-use millstream_example_components::{digits, numbers};
+use millstream_example_components::{digits, mask, numbers};
 use serde_json::{Value, json};
 
 fn engine() -> (Engine, Receiver<Named>) {
     let mut registry = millstream::component::registry();
     registry.add_source(numbers::ENTRY).unwrap();
+    registry.add_transform(mask::ENTRY).unwrap();
     let batches = channel::add_to(&mut registry).unwrap();
     (Engine::builder().registry(registry).function(digits::digit_sum()).build().unwrap(), batches)
 }
@@ -70,6 +71,45 @@ async fn mistakes_with_them_have_their_lines_and_hints() {
     assert_eq!(batches.try_iter().count(), 0, "nothing is seen of a load that failed");
 }
 
+/// A job that masks columns of what `query` makes of the numbers from 9 to 12.
+fn masking(query: &str, settings: Value) -> JobBuilder {
+    let source = json!({"read": "numbers:9..12", "csv": {"header": false, "columns": {"n": "int64"}}});
+    let job = JobBuilder::new().source("n", source).sql("texts", query).transform("masked", json!({"mask": settings}));
+    job.sink("out", json!({"from": "masked", "write": "channel:masked"}))
+}
+
+#[tokio::test]
+async fn a_transform_from_outside() {
+    let (engine, batches) = engine();
+    let query = "SELECT n, 'number ' || n AS name FROM n";
+    let job = masking(query, json!({"from": "texts", "columns": ["name"], "shown": 3}));
+    let plan = engine.plan(job.build(&engine).await.unwrap()).await.unwrap();
+    assert!(plan.explain().sinks[0].plan.iter().any(|operator| operator.text == "TransformExec: mask"));
+    engine.start(&plan, RunOptions::default()).unwrap().finish().await.unwrap();
+    let mut names: Vec<String> = Vec::new();
+    for (_, batch) in batches.try_iter() {
+        names.extend(batch.column(1).as_string::<i32>().iter().flatten().map(str::to_owned));
+    }
+    names.sort_unstable();
+    assert_eq!(names, ["num*****", "num******", "num******", "num******"]);
+    // It stands in a written plan as in the job file.
+    engine.restore(&plan.to_json().unwrap()).unwrap();
+
+    let wrong = [
+        (masking(query, json!({"from": "texts", "columns": ["nmae"]})), "there is no column `nmae`"),
+        (masking(query, json!({"from": "texts", "columns": ["n"]})), "`n` is no text"),
+        (masking(query, json!({"from": "texts", "columns": ["name", "name"]})), "`name` is named twice"),
+        (masking(query, json!({"from": "texts"})), "`columns`"),
+        (masking(query, json!({"from": "text", "columns": ["name"]})), "there is no source or transform `text`"),
+        (masking(query, json!({"from": "texts", "columns": ["name"], "show": 1})), "unknown key `show`"),
+    ];
+    for (job, expected) in wrong {
+        let failure = run(&engine, job).await.expect_err(expected);
+        let place = failure.lints.iter().find(|lint| lint.is_error()).map(|lint| lint.line);
+        assert!(failure.to_string().contains(expected) && place > Some(0), "{expected}: {failure}");
+    }
+}
+
 #[test]
 fn two_components_cannot_have_one_name() {
     let mut registry = millstream::component::registry();
@@ -77,4 +117,9 @@ fn two_components_cannot_have_one_name() {
     assert!(registry.add_source(numbers::ENTRY).unwrap_err().what().contains("`numbers` cannot be added"));
     let _batches = channel::add_to(&mut registry).unwrap();
     assert!(channel::add_to(&mut registry).is_err());
+    registry.add_transform(mask::ENTRY).unwrap();
+    assert!(registry.add_transform(mask::ENTRY).is_err());
+    let sort = millstream::component::SpecInfo { name: "sort", ..mask::ENTRY.spec };
+    let sort = millstream::component::TransformEntry { spec: sort, ..mask::ENTRY };
+    assert!(registry.add_transform(sort).unwrap_err().cause_text().is_some());
 }

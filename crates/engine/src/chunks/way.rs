@@ -169,6 +169,7 @@ fn why_not(name: &str) -> String {
         ("Join", "a join puts rows together"),
         ("Tee", "a step with several users runs once for all of them"),
         ("Unnest", "one record becomes several rows"),
+        ("Transform", "a component may make any rows of those it reads"),
     ];
     let known = kinds.iter().find(|(part, _)| name.contains(part));
     known.map_or_else(|| format!("{} needs all rows", name.trim_end_matches("Exec")), |(_, why)| (*why).to_owned())

@@ -13,6 +13,7 @@ pub mod blame;
 mod buffer;
 pub mod joins;
 pub mod lenient;
+pub mod mapped;
 pub mod meter;
 pub mod ordered;
 pub mod shared;

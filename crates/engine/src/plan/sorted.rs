@@ -24,6 +24,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use millstream_sort::Keep;
 
+use super::mapped::MappedRowsPlanner;
 use super::ordered::{RowsInOrder, RowsInOrderPlanner};
 use super::sort::{ExternalSort, Sorting};
 
@@ -152,8 +153,11 @@ impl QueryPlanner for SortingPlanner {
         session: &dyn Session,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let nodes = SortedRowsPlanner(self.0.clone());
-        let planner =
-            DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(nodes), Arc::new(RowsInOrderPlanner)]);
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![
+            Arc::new(nodes),
+            Arc::new(RowsInOrderPlanner),
+            Arc::new(MappedRowsPlanner),
+        ]);
         planner.create_physical_plan(plan, session).await
     }
 }

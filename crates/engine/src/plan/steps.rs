@@ -13,9 +13,11 @@ use datafusion::functions::math::expr_fn::nanvl;
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use datafusion::sql::parser::Statement;
+use millstream_core::Error;
 use millstream_core::sink::{ROUTE, RoutingKind};
 use millstream_job::{Distinct, Keep, Located, SinkStep, SortKey, SqlFault, Transform, UnionBy};
 
+use super::mapped::MappedRows;
 use super::shared::scan;
 use super::sorted::{OneOf, SortedRows};
 use crate::{fault, sql};
@@ -44,9 +46,13 @@ pub struct StepPlanner<'a> {
 const MOST_UNKNOWN: usize = 20;
 
 impl StepPlanner<'_> {
-    /// The logical plan of `transform`, or what is wrong with it: of columns that do not exist, all.
-    pub async fn plan<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, Vec<StepFault<'job>>> {
-        match self.plan_or_first_fault(transform).await {
+    /// The logical plan of `transform`, the entry `step`, or what is wrong with it: of columns that do not exist, all.
+    pub async fn plan<'job>(
+        &self,
+        step: &str,
+        transform: &'job Transform,
+    ) -> Result<LogicalPlan, Vec<StepFault<'job>>> {
+        match self.plan_or_first_fault(step, transform).await {
             Ok(plan) => Ok(plan),
             Err(first) => Err(self.with_unknown_columns(transform, first).await),
         }
@@ -87,7 +93,11 @@ impl StepPlanner<'_> {
         faults
     }
 
-    async fn plan_or_first_fault<'job>(&self, transform: &'job Transform) -> Result<LogicalPlan, StepFault<'job>> {
+    async fn plan_or_first_fault<'job>(
+        &self,
+        step: &str,
+        transform: &'job Transform,
+    ) -> Result<LogicalPlan, StepFault<'job>> {
         match transform {
             Transform::Sql(text) => self.query(text).await,
             Transform::Filter { from, r#where: condition } => {
@@ -126,6 +136,10 @@ impl StepPlanner<'_> {
                 at(from, plan.and_then(|plan| plan.build()))
             }
             Transform::Dedupe { from, distinct, order } => self.dedupe(from, distinct, order),
+            Transform::Component { from, transform, .. } => {
+                MappedRows::plan(self.scan(from)?, Arc::clone(transform), step)
+                    .map_err(|error| of_columns(from, &error))
+            }
         }
     }
 
@@ -348,6 +362,13 @@ fn equal_floats(keys: &mut [Sort], schema: &DFSchema) {
     }
 }
 
+/// A component does not take the columns of the step `from`.
+fn of_columns<'a>(from: &'a Located<String>, error: &Error) -> StepFault<'a> {
+    let what = [Some(error.what()), error.cause_text()].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    let fault = SqlFault { line: 1, column: 1, what, hint: error.hint_text().map(str::to_owned) };
+    StepFault { text: from, fault: sql::PlanFault { fault, length: from.value.chars().count() } }
+}
+
 /// A stable order is not known any more when rows have been sorted by other columns before.
 fn no_stable_order(text: &Located<String>) -> StepFault<'_> {
     let fault = SqlFault {
@@ -429,7 +450,7 @@ impl<'a> Unknown<'a> {
 /// The entry that the expressions of a transform are about.
 fn input_of(transform: &Transform) -> Option<&Located<String>> {
     match transform {
-        Transform::Sql(_) | Transform::Union { .. } => None,
+        Transform::Sql(_) | Transform::Union { .. } | Transform::Component { .. } => None,
         Transform::Filter { from, .. }
         | Transform::Select { from, .. }
         | Transform::Sort { from, .. }
@@ -443,7 +464,7 @@ fn texts_of(transform: &Transform) -> Vec<&Located<String>> {
         Transform::Sql(text) => vec![text],
         Transform::Filter { r#where, .. } => vec![r#where],
         Transform::Select { columns, .. } => columns.iter().map(|column| &column.expression).collect(),
-        Transform::Union { .. } => Vec::new(),
+        Transform::Union { .. } | Transform::Component { .. } => Vec::new(),
         Transform::Sort { by, distinct, .. } => {
             let same = distinct.iter().flat_map(|distinct| &distinct.by);
             by.iter().map(|key| &key.expression).chain(same).collect()

@@ -10,7 +10,7 @@ use futures::StreamExt;
 use futures::future::join_all;
 use millstream::machine::{Asked, Machine};
 use millstream::{Cancel, Engine, ErrorKind, Event, Job, JobBuilder, RunOptions};
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
 /// An engine with `memory` MiB and its state and scratch in `folder`.
@@ -42,14 +42,12 @@ const ORDERS: &str = "orders-*.csv";
 
 /// Ten jobs that all use the same names for different things.
 fn jobs(folder: &Path, output: &Path) -> Vec<JobBuilder> {
-    let read = |settings: Value| {
-        let mut source = json!({"read": folder.join(ORDERS)});
-        source.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-        JobBuilder::new().source("rows", source)
-    };
-    let plain = || read(json!({}));
+    let plain = || JobBuilder::new().source("rows", json!({"read": folder.join(ORDERS)}));
     let to = |name: &str| json!({"from": "result", "write": output.join(name)});
-    let table = |name: &str, mode: &str| json!({"from": "result", "write": format!("sqlite:{}", output.join(name).display()), "table": "t", "mode": mode});
+    let table = |name: &str, mode: &str| {
+        let target = format!("sqlite:{}", output.join(name).display());
+        json!({"from": "result", "write": target, "table": "t", "mode": mode})
+    };
     let query = |text: &str| json!({"sql": text});
     vec![
         plain().transform("result", query("SELECT customer, sum(amount) AS n FROM rows GROUP BY customer ORDER BY 1")),

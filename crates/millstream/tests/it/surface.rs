@@ -160,7 +160,8 @@ impl Crates {
     /// The public methods of `name`, wherever its crate has them.
     fn methods(&self, krate: &str, home: &Module, name: &str, shown: &str, lines: &mut BTreeSet<String>) {
         for (module, file) in &self.0[krate] {
-            let sees = |item: &syn::Item| matches!(item, syn::Item::Use(used) if leaves(&used.tree).iter().any(|(_, leaf)| leaf == name));
+            let hands_on = |used: &syn::ItemUse| leaves(&used.tree).iter().any(|(_, leaf)| leaf == name);
+            let sees = |item: &syn::Item| matches!(item, syn::Item::Use(used) if hands_on(used));
             if module != home && !file.items.iter().any(sees) {
                 continue;
             }

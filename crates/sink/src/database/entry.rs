@@ -6,10 +6,10 @@
 //!  digest     0…0        -1      who owns it      the load's name
 //! ```
 //! The run that has a load may be asleep, or cut off from the network, with transactions open that keep others waiting,
-//! and may wake up at any time. So a run that takes its load over **fences** it: first its connections are ended, by which
-//! the server rolls back what they had not committed, then the entry says who owns the load now. Each transaction of a
-//! load holds the entry, and finds its own name there, or stops. No wait for a lock is repeated here, and each that was
-//! in vain names who may hold it.
+//! and may wake up at any time. So a run that takes its load over **fences** it: first its connections are ended, by
+//! which the server rolls back what they had not committed, then the entry says who owns the load now. Each transaction
+//! of a load holds the entry, and finds its own name there, or stops. No wait for a lock is repeated here, and each
+//! that was in vain names who may hold it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -368,7 +368,8 @@ fn of_another_user(error: Error) -> Error {
     ))
 }
 
-/// `failure` as an error. Of a lock that was not given it names who may hold it: the transaction is rolled back for that.
+/// `failure` as an error. Of a lock that was not given it names who may hold it: the transaction is rolled back for
+/// that.
 pub(crate) async fn blamed(connection: &mut dyn Connection, tables: &[&str], failure: Failure) -> Error {
     if !matches!(failure, Failure::Again { waited: true, .. }) {
         return failure.into_error();

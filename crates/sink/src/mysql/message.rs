@@ -144,8 +144,8 @@ fn column_of(text: &str) -> Option<String> {
     Some(if quote == '`' { last.unwrap_or(name) } else { name }.to_owned())
 }
 
-/// `Data too long for column 'name' at row 1` without the row, which is that of a statement the user has not seen; and the
-/// row, from 0.
+/// `Data too long for column 'name' at row 1` without the row, which is that of a statement the user has not seen; and
+/// the row, from 0.
 fn without_row(text: &str) -> (String, Option<usize>) {
     // What the server would have done, and has not.
     let text = text.strip_prefix("Column set to default value; ").unwrap_or(text);

@@ -204,8 +204,8 @@ impl SqliteSink {
         {
             faults.push(crate::shared::path_error("write to", &self.path, &std::io::Error::from(cause)));
         }
-        // What a killed process has left half written is rolled back by the next to read, who has to be able to write for
-        // that.
+        // What a killed process has left half written is rolled back by the next to read, who has to be able to write
+        // for that.
         let mut journal = self.path.clone().into_os_string();
         journal.push("-journal");
         let access = match Path::new(&journal).exists() && faults.is_empty() {

@@ -1,0 +1,168 @@
+//! The rows of a transform that is a component: each batch of its input becomes a batch.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::common::{DFSchema, DFSchemaRef, internal_err};
+use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
+use futures::StreamExt;
+use millstream_core::transform::Transform;
+use millstream_core::{Error, Result};
+
+use crate::fault;
+use crate::node::{over_one_input, streaming};
+
+/// The rows that a transform makes of those of its input.
+#[derive(Debug, Clone)]
+pub struct MappedRows {
+    input: LogicalPlan,
+    transform: Arc<dyn Transform>,
+    /// The entry's name.
+    step: String,
+    schema: DFSchemaRef,
+}
+
+impl MappedRows {
+    /// What `transform`, the entry `step`, makes of `input`.
+    ///
+    /// # Errors
+    /// If the transform does not take rows with these columns.
+    pub fn plan(input: LogicalPlan, transform: Arc<dyn Transform>, step: &str) -> Result<LogicalPlan> {
+        let columns = transform.columns(input.schema().as_arrow())?;
+        let schema = DFSchema::try_from(columns.as_ref().clone()).map_err(fault::unwrap)?;
+        let node = MappedRows { input, transform, step: step.to_owned(), schema: Arc::new(schema) };
+        Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
+    }
+}
+
+impl PartialEq for MappedRows {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.step, &self.input) == (&other.step, &other.input) && Arc::ptr_eq(&self.transform, &other.transform)
+    }
+}
+
+impl Eq for MappedRows {}
+
+impl Hash for MappedRows {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.step, &self.input).hash(state);
+    }
+}
+
+impl PartialOrd for MappedRows {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        self.input.partial_cmp(&other.input)
+    }
+}
+
+impl UserDefinedLogicalNodeCore for MappedRows {
+    fn name(&self) -> &str {
+        "MappedRows"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MappedRows: {}", self.transform.name())
+    }
+
+    fn with_exprs_and_inputs(&self, _: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> DataFusionResult<Self> {
+        match inputs.pop() {
+            Some(input) => Ok(MappedRows { input, ..self.clone() }),
+            None => internal_err!("mapped rows have one input"),
+        }
+    }
+
+    /// The transform may look at any column.
+    fn necessary_children_exprs(&self, _: &[usize]) -> Option<Vec<Vec<usize>>> {
+        Some(vec![(0..self.input.schema().fields().len()).collect()])
+    }
+}
+
+/// Plans [`MappedRows`].
+pub struct MappedRowsPlanner;
+
+#[async_trait]
+impl ExtensionPlanner for MappedRowsPlanner {
+    async fn plan_extension(
+        &self,
+        _: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        _: &[&LogicalPlan],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        _: &dyn datafusion::catalog::Session,
+        _: &PhysicalPlanningContext,
+    ) -> DataFusionResult<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(rows) = node.as_any().downcast_ref::<MappedRows>() else { return Ok(None) };
+        let [input] = inputs else { return internal_err!("mapped rows have one input") };
+        let (transform, schema) = (Arc::clone(&rows.transform), Arc::clone(rows.schema.inner()));
+        Ok(Some(Arc::new(TransformExec::new(Arc::clone(input), transform, &rows.step, schema))))
+    }
+}
+
+/// Has a transform compute each batch.
+#[derive(Debug)]
+pub struct TransformExec {
+    input: Arc<dyn ExecutionPlan>,
+    transform: Arc<dyn Transform>,
+    step: String,
+    properties: Arc<PlanProperties>,
+}
+
+impl TransformExec {
+    fn new(input: Arc<dyn ExecutionPlan>, transform: Arc<dyn Transform>, step: &str, schema: SchemaRef) -> Self {
+        let properties = streaming(schema, input.output_partitioning().partition_count());
+        TransformExec { input, transform, step: step.to_owned(), properties }
+    }
+
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        TransformExec::new(input, Arc::clone(&self.transform), &self.step, self.schema())
+    }
+}
+
+impl DisplayAs for TransformExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TransformExec: {}", self.transform.name())
+    }
+}
+
+impl ExecutionPlan for TransformExec {
+    over_one_input!("TransformExec");
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let (transform, schema, step) = (Arc::clone(&self.transform), self.schema(), self.step.clone());
+        let mapped = self.input.execute(partition, context)?.map(move |batch| {
+            let mapped = transform.transform(&batch?);
+            let mapped = mapped.and_then(|mapped| match mapped.schema().fields() == schema.fields() {
+                true => Ok(mapped),
+                false => Err(Error::internal(format!("`{}` gave other columns than it said", transform.name()))),
+            });
+            mapped.map_err(|error| fault::carry(error.in_step(&step)))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), mapped)))
+    }
+}
