@@ -101,6 +101,8 @@ pub fn summary(lints: &[Lint], more: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use millstream::LintCode;
+
     use super::*;
 
     const PLAIN: Output = Output { colors: false, json: false, quiet: false };
@@ -131,6 +133,7 @@ mod tests {
             PLAIN,
             &Lint {
                 severity: Severity::Error,
+                code: LintCode::Other,
                 path: "job.yaml".to_owned(),
                 line: 12,
                 column: 9,
@@ -152,6 +155,7 @@ mod tests {
     fn a_lint_about_the_whole_file_has_no_line() {
         let lint_of_file = Lint {
             severity: Severity::Warning,
+            code: LintCode::Other,
             path: "job.yaml".to_owned(),
             line: 0,
             column: 0,

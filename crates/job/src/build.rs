@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::entries::{BESIDE, DedupeKeys, MAX_REJECTS, SORTED_BY, SortSpec, SourceKeys, UnionForm};
 use crate::graph::{Distinct, Located, SelectColumn, SinkStep, SortKey, SourceStep, Transform};
-use crate::lint::Lint;
+use crate::lint::{Lint, LintCode};
 use crate::schema::{SOURCE, TRANSFORM, compressions, sink_definition};
 use crate::text::{JobText, Span};
 use crate::tree::{Entry, Kind, Node, Typed};
@@ -295,8 +295,8 @@ impl<'a> Builder<'a> {
                     .filter(|one| nearest(&one.key, shared).is_none())
                     .map(|one| one.key_span)
                     .collect();
-                let is_stray =
-                    |lint: &Lint| lint.what.starts_with("unknown key") && strays.iter().any(|span| lint.is_at(*span));
+                let is_unknown = |lint: &Lint| lint.code == LintCode::UnknownKey;
+                let is_stray = |lint: &Lint| is_unknown(lint) && strays.iter().any(|span| lint.is_at(*span));
                 let found = self.found.lints.split_off(before);
                 self.found.lints.extend(found.into_iter().filter(|lint| !is_stray(lint)));
             }
@@ -365,7 +365,7 @@ impl<'a> Builder<'a> {
         for key in entry.value.entries() {
             let Some(lint) = self.found.lints[before..]
                 .iter_mut()
-                .find(|lint| lint.is_at(key.key_span) && lint.what.starts_with("unknown key"))
+                .find(|lint| lint.is_at(key.key_span) && lint.code == LintCode::UnknownKey)
             else {
                 continue;
             };
@@ -569,15 +569,10 @@ impl<'a> Builder<'a> {
         let keys = properties.into_iter().flatten().map(|(key, _)| key.as_str());
         let kinds: Vec<&str> = keys.filter(|key| !BESIDE.contains(key)).collect();
         let Kind::Block(entries) = &entry.value.kind else { return };
-        // The schema counts keys; this tells which.
-        self.found.lints.retain({
-            let mut index = 0;
-            move |lint| {
-                index += 1;
-                index <= before
-                    || !lint.what.ends_with("s, and needs at most 3") && !lint.what.ends_with("s, and needs at least 1")
-            }
-        });
+        // The schema counts keys; this says which.
+        let is_count = |lint: &Lint| lint.code == LintCode::Count && lint.is_at(entry.report_span());
+        let found = self.found.lints.split_off(before);
+        self.found.lints.extend(found.into_iter().filter(|lint| !is_count(lint)));
         let known: Vec<&Entry> = entries.iter().filter(|one| kinds.contains(&one.key.as_str())).collect();
         if let [first, second, ..] = known[..] {
             self.error(
@@ -611,11 +606,13 @@ impl<'a> Builder<'a> {
                 "`unique` is for rows that are equal in all sort keys, `dedupe` for others: keep one of them",
             );
         }
-        let of_sort = sort.and_then(|sort| sort.get("dedupe")).and_then(|dedupe| dedupe.get("by"));
-        let of_dedupe = node.get("dedupe").and_then(|dedupe| dedupe.get("by"));
-        for list in [by, of_sort, of_dedupe].into_iter().flatten() {
-            if matches!(&list.kind, Kind::List(items) if items.is_empty()) {
-                self.error(list.span, "`by` names no column", "name at least one: by: [first_column, second_column]");
+        let lists = [sort, sort.and_then(|sort| sort.get("dedupe")), node.get("dedupe")];
+        for list in lists.into_iter().flatten().filter_map(|block| block.entry("by")) {
+            if matches!(&list.value.kind, Kind::List(items) if items.is_empty()) {
+                // The schema counts columns; this says what to do.
+                self.found.lints.retain(|lint| lint.code != LintCode::Count || !lint.is_at(list.report_span()));
+                let hint = "name at least one: by: [first_column, second_column]";
+                self.error(list.value.span, "`by` names no column", hint);
             }
         }
         self.keys_of(by.or(order))

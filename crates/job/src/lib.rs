@@ -35,7 +35,7 @@ pub use entries::{AddColumn, Keep, UnionBy};
 pub use graph::{
     Distinct, Job, Located, SelectColumn, SinkStep, SortKey, SourceStep, SqlFault, Transform, TransformStep,
 };
-pub use lint::{Lint, Severity};
+pub use lint::{Lint, LintCode, Severity};
 pub use machine::{MachineFile, RunCompression};
 pub use reference::{machine_reference, reference};
 pub use schema::schema;

@@ -14,11 +14,26 @@ pub enum Severity {
     Warning,
 }
 
+/// What kind of mistake a lint is about, where code has to know: messages change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LintCode {
+    /// Any other.
+    #[default]
+    Other,
+    /// A key that the schema does not have.
+    UnknownKey,
+    /// A block or a list with too many or too few entries.
+    Count,
+}
+
 /// One fault of a job file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lint {
     /// How bad it is.
     pub severity: Severity,
+    /// What kind of mistake it is.
+    #[serde(skip)]
+    pub code: LintCode,
     /// The job file.
     pub path: String,
     /// The line, from 1; 0 if the lint is about the file as a whole.
@@ -38,6 +53,11 @@ pub struct Lint {
 }
 
 impl Lint {
+    /// The lint, which is of this kind.
+    pub fn code(self, code: LintCode) -> Self {
+        Lint { code, ..self }
+    }
+
     /// Adds what to do.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::lint::{Lint, Severity};
+use crate::lint::{Lint, LintCode, Severity};
 
 /// A place in the job file: line and column from 1, the column in characters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,6 +83,7 @@ impl JobText {
     pub fn lint(&self, severity: Severity, span: Span, what: impl Into<String>) -> Lint {
         Lint {
             severity,
+            code: LintCode::default(),
             path: self.path.to_string(),
             line: span.line,
             column: span.column,

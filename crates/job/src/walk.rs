@@ -7,7 +7,7 @@
 use millstream_core::hint::{did_you_mean, nearest};
 use serde_json::{Map, Value};
 
-use crate::lint::Lint;
+use crate::lint::{Lint, LintCode};
 use crate::schema::resolve;
 use crate::text::{JobText, Span};
 use crate::tree::{Entry, Kind, Node, Scalar, Typed};
@@ -327,11 +327,8 @@ impl<'a> Walker<'a> {
 
     fn unknown_key(&self, entry: &Entry, name: &str, properties: &Map<String, Value>) -> Lint {
         let keys: Vec<&str> = properties.keys().map(String::as_str).collect();
-        self.text.error(entry.key_span, format!("unknown key `{}` in `{name}`", entry.key)).hint(did_you_mean(
-            &entry.key,
-            "valid keys",
-            &keys,
-        ))
+        let lint = self.text.error(entry.key_span, format!("unknown key `{}` in `{name}`", entry.key));
+        lint.code(LintCode::UnknownKey).hint(did_you_mean(&entry.key, "valid keys", &keys))
     }
 
     /// The first sentence of what the schema says of a value.
@@ -379,7 +376,7 @@ impl<'a> Walker<'a> {
         };
         let unit = if count == 1 { one } else { several };
         let what = format!("`{}` has {count} {unit}, and needs {wanted}", subject.name);
-        found.lints.push(self.text.error(subject.at, what));
+        found.lints.push(self.text.error(subject.at, what).code(LintCode::Count));
     }
 
     fn scalar(&self, subject: Subject<'_>, scalar: &Scalar, schema: &Value, found: &mut Found) {

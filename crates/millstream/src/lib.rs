@@ -111,7 +111,7 @@ pub use millstream_engine::run::{Event, Run, Running};
 pub use millstream_engine::{
     Checked, Engine, EngineBuilder, Failure, JobPlan, ParseOptions, Parsed, RowStream, Runnable,
 };
-pub use millstream_job::{Job, Lint, Severity};
+pub use millstream_job::{Job, Lint, LintCode, Severity};
 
 /// The guide's page about the library, whose examples are tested with the documentation.
 #[cfg(doctest)]
