@@ -17,15 +17,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
-use super::group::{ChunkRows, Group, cut};
-use super::refused::{Attempt, Refused};
+use super::assemble::Assembler;
+use super::group::Group;
+use super::refused::Attempt;
 use super::units::{COMPLETE, Units};
 use super::way::Leg;
 use super::{chunk_bytes, instance};
 use crate::fault;
-use crate::member::MemberPlace;
 use crate::plan::lenient::{LenientExec, TakeRow};
-use crate::read::rows::Piece;
 use crate::rejects::log::committed;
 use crate::rejects::{Entry, Rejects};
 use crate::report::Tally;
@@ -176,7 +175,7 @@ pub(super) struct Loading {
     pub(super) load: ChunkLoad,
     pub(super) units: Vec<Arc<Units>>,
     /// Bytes of text of a group.
-    group_bytes: usize,
+    pub(super) group_bytes: usize,
     pub(super) chunk_bytes: u64,
     /// Notes of units that are complete, for whichever group goes next.
     notes: Mutex<Vec<Chunk>>,
@@ -193,9 +192,9 @@ pub(super) struct Loading {
 /// What has become of rows that were handed out by readers.
 #[derive(Default)]
 pub(super) struct Came {
-    read: AtomicU64,
+    pub(super) read: AtomicU64,
     /// Of chunks that were written before.
-    before: AtomicU64,
+    pub(super) before: AtomicU64,
     pub(super) rejected_before: AtomicU64,
     filtered: AtomicU64,
     /// By an expression or the target.
@@ -329,79 +328,14 @@ impl Loading {
         let raw = self.load.wants_raw();
         let pieces = read.pieces(partition, Arc::clone(&self.load.context), raw, admit).map_err(fault::unwrap)?;
         tokio::pin!(pieces);
-        let mut group: Option<Group> = None;
-        let mut member: Option<(Arc<str>, MemberPlace)> = None;
-        let mut refused = Refused::default();
+        let mut assembler = Assembler::new(&self, leg);
         while let Some((uri, piece)) = pieces.try_next().await? {
             tokio::task::yield_now().await;
-            let unit = units.notes(&uri)?;
-            let of_member = match &piece {
-                Piece::Rows(rows) => Some(&rows.member),
-                Piece::Rejects(_, member) => Some(member),
-                Piece::Settled | Piece::End => None,
-            };
-            if let Some(now) = of_member
-                && member.as_ref().is_none_or(|(last, member)| *last != uri || member != now)
-            {
-                unit.begin_member(now).map_err(|error| error.in_step(read.source()))?;
-                member = Some((Arc::clone(&uri), now.clone()));
-            }
-            let rows = match piece {
-                Piece::Rows(rows) => rows,
-                Piece::Rejects(rejects, member) => {
-                    refused.take(&self, leg, &uri, &unit, &member, rejects)?;
-                    continue;
-                }
-                Piece::Settled => {
-                    for rejects in refused.before(None, &self.load.legs[leg]) {
-                        self.gather(&mut group, leg, rejects, &groups).await?;
-                    }
-                    continue;
-                }
-                Piece::End => {
-                    let own = group.as_mut().filter(|group| group.has(&unit));
-                    match (unit.end(own.is_some()), own) {
-                        (Some(note), Some(group)) => group.complete(&unit, note),
-                        (Some(note), None) => self.add_notes(unit.version_note().into_iter().chain([note])),
-                        (None, _) => {}
-                    }
-                    units.complete(&uri);
-                    continue;
-                }
-            };
-            self.came.read.fetch_add(rows.batch.num_rows() as u64, Ordering::Relaxed);
-            for rows in cut(rows, &unit, self.chunk_bytes)? {
-                if units.is_written(&rows.chunk) {
-                    self.came.before.fetch_add(rows.count(), Ordering::Relaxed);
-                    if let Some(limit) = self.load.rejects.of_step(read.source()) {
-                        limit.take_back_came(rows.count());
-                    }
-                    continue;
-                }
-                for rejects in refused.before(Some(&rows.chunk), &self.load.legs[leg]) {
-                    self.gather(&mut group, leg, rejects, &groups).await?;
-                }
-                self.gather(&mut group, leg, rows, &groups).await?;
+            for full in assembler.take(&uri, piece)? {
+                groups.send(full).await.map_err(|_| Error::internal("nobody takes the rows"))?;
             }
         }
-        Ok(group)
-    }
-
-    /// Adds rows to the group of a task. A full one goes on its way.
-    async fn gather(
-        &self,
-        group: &mut Option<Group>,
-        leg: usize,
-        rows: ChunkRows,
-        groups: &mpsc::Sender<Group>,
-    ) -> Result<()> {
-        if let Some(full) = group.take_if(|group| group.is_full(self.group_bytes, &rows.chunk))
-            && groups.send(full).await.is_err()
-        {
-            return Err(Error::internal("nobody takes the rows"));
-        }
-        group.get_or_insert_with(|| Group::new(leg, &self.load.budget)).push(rows);
-        Ok(())
+        Ok(assembler.rest())
     }
 
     /// Delivers what was held back, in as few groups as memory allows.
@@ -492,7 +426,7 @@ impl Loading {
         }
     }
 
-    fn add_notes(&self, notes: impl IntoIterator<Item = Chunk>) {
+    pub(super) fn add_notes(&self, notes: impl IntoIterator<Item = Chunk>) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).extend(notes);
     }
 

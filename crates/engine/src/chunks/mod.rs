@@ -11,10 +11,11 @@
 //! beside the notes of the chunks. A group whose transaction failed is still there and is delivered again.
 //!
 //! `way.rs` which ways from a source to a sink can be taken so; `units.rs` what tells units apart, and which of them
-//! are complete; `group.rs` the rows of a group; `instance.rs` the plan of a group; `refused.rs` what is left out on
-//! the way; `load.rs` who reads and delivers. `placed.rs` reads rows for targets that are loaded at once. The target's
-//! side is [`millstream_core::sink::Ledger`].
+//! are complete; `group.rs` the rows of a group; `assemble.rs` who puts them together; `instance.rs` the plan of a
+//! group; `refused.rs` what is left out on the way; `load.rs` who reads and delivers. `placed.rs` reads rows for
+//! targets that are loaded at once. The target's side is [`millstream_core::sink::Ledger`].
 
+mod assemble;
 pub mod group;
 pub mod instance;
 pub mod load;

@@ -1,0 +1,117 @@
+//! What one task reads becomes groups: cut into chunks, without those that an earlier run has written, and with the
+//! rejects before the chunk that they belong to. Nothing waits here.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millstream_core::Result;
+
+use super::group::{ChunkRows, Group, cut};
+use super::load::Loading;
+use super::refused::Refused;
+use super::units::{UnitNotes, Units};
+use super::way::Leg;
+use crate::member::MemberPlace;
+use crate::read::rows::{Piece, PlacedRows};
+
+/// Assembles the groups of one task.
+pub(super) struct Assembler {
+    loading: Arc<Loading>,
+    /// Which pipeline it reads for.
+    leg: usize,
+    units: Arc<Units>,
+    /// The unit and member of the last rows.
+    member: Option<(Arc<str>, MemberPlace)>,
+    refused: Refused,
+    /// What is not enough for a group yet.
+    group: Option<Group>,
+    /// Groups that are full and have not been taken.
+    full: Vec<Group>,
+}
+
+impl Assembler {
+    pub(super) fn new(loading: &Arc<Loading>, leg: usize) -> Self {
+        Assembler {
+            loading: Arc::clone(loading),
+            leg,
+            units: Arc::clone(&loading.units[leg]),
+            member: None,
+            refused: Refused::default(),
+            group: None,
+            full: Vec::new(),
+        }
+    }
+
+    /// Takes a piece of the unit `uri`; gives the groups that are full.
+    pub(super) fn take(&mut self, uri: &Arc<str>, piece: Piece) -> Result<Vec<Group>> {
+        let unit = self.units.notes(uri)?;
+        match piece {
+            Piece::Rows(rows) => {
+                self.begin_member(uri, &unit, &rows.member)?;
+                self.rows(rows, &unit)?;
+            }
+            Piece::Rejects(rejects, member) => {
+                self.begin_member(uri, &unit, &member)?;
+                let Assembler { loading, leg, refused, .. } = self;
+                refused.take(loading, *leg, uri, &unit, &member, rejects)?;
+            }
+            Piece::Settled => {
+                let rejects = self.refused.before(None, &self.loading.load.legs[self.leg]);
+                rejects.into_iter().for_each(|rejects| self.gather(rejects));
+            }
+            Piece::End => self.end(uri, &unit),
+        }
+        Ok(std::mem::take(&mut self.full))
+    }
+
+    /// Rows that are not enough for a group, when all has been read.
+    pub(super) fn rest(self) -> Option<Group> {
+        self.group
+    }
+
+    fn pipeline(&self) -> &Leg {
+        &self.loading.load.legs[self.leg]
+    }
+
+    fn begin_member(&mut self, uri: &Arc<str>, unit: &UnitNotes, member: &MemberPlace) -> Result<()> {
+        if self.member.as_ref().is_none_or(|(last, before)| last != uri || before != member) {
+            unit.begin_member(member).map_err(|error| error.in_step(self.pipeline().read().source()))?;
+            self.member = Some((Arc::clone(uri), member.clone()));
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, rows: PlacedRows, unit: &Arc<UnitNotes>) -> Result<()> {
+        let loading = Arc::clone(&self.loading);
+        loading.came.read.fetch_add(rows.batch.num_rows() as u64, Ordering::Relaxed);
+        for rows in cut(rows, unit, loading.chunk_bytes)? {
+            if self.units.is_written(&rows.chunk) {
+                loading.came.before.fetch_add(rows.count(), Ordering::Relaxed);
+                if let Some(limit) = loading.load.rejects.of_step(self.pipeline().read().source()) {
+                    limit.take_back_came(rows.count());
+                }
+                continue;
+            }
+            let rejects = self.refused.before(Some(&rows.chunk), &loading.load.legs[self.leg]);
+            rejects.into_iter().chain([rows]).for_each(|rows| self.gather(rows));
+        }
+        Ok(())
+    }
+
+    /// The unit has been read. If its last rows are in the group of this task, the group says that it is complete.
+    fn end(&mut self, uri: &str, unit: &Arc<UnitNotes>) {
+        let own = self.group.as_mut().filter(|group| group.has(unit));
+        match (unit.end(own.is_some()), own) {
+            (Some(note), Some(group)) => group.complete(unit, note),
+            (Some(note), None) => self.loading.add_notes(unit.version_note().into_iter().chain([note])),
+            (None, _) => {}
+        }
+        self.units.complete(uri);
+    }
+
+    fn gather(&mut self, rows: ChunkRows) {
+        let is_full = |group: &mut Group| group.is_full(self.loading.group_bytes, &rows.chunk);
+        self.full.extend(self.group.take_if(is_full));
+        self.group.get_or_insert_with(|| Group::new(self.leg, &self.loading.load.budget)).push(rows);
+    }
+}
