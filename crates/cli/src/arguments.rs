@@ -16,7 +16,7 @@ const STYLES: Styles = Styles::styled()
 const EXAMPLES: &str = "\
 Examples:
   millstream guess 'data/*.csv.gz' > job.yaml   write a job that reads these files
-  millstream check job.yaml                     tell everything that is wrong with it, at once
+  millstream check job.yaml                     report everything that is wrong with it, at once
   millstream preview job.yaml                   show the first rows
   millstream run job.yaml --set DAY=2026-01-31  run it
   millstream count 'https://host/{000..999}.gz' count the lines of a thousand files
@@ -49,8 +49,8 @@ pub struct Global {
     /// Cores that decode and compute [default: all]
     #[arg(long, global = true, value_name = "N", help_heading = "Machine")]
     pub cores: Option<usize>,
-    /// Folder for what does not fit in memory [default: the system's temporary folder]. May be repeated: at best each
-    /// is on a disk of its own
+    /// Folder for what does not fit in memory [default: the system's temporary folder]. May be repeated, ideally with
+    /// each folder on its own disk
     #[arg(long, global = true, value_name = "FOLDER", help_heading = "Machine")]
     pub scratch: Vec<PathBuf>,
     /// File that says what this machine has
@@ -59,7 +59,7 @@ pub struct Global {
     /// Which of the nodes in the machine file this is [default: that with the host's name]
     #[arg(long, global = true, value_name = "NAME", env = "MILLSTREAM_NODE", help_heading = "Machine")]
     pub node: Option<String>,
-    /// Folder for the book of runs [default: millstream in the user's state folder]
+    /// Folder for the run history [default: millstream in the user's state folder]
     #[arg(long, global = true, value_name = "FOLDER", env = "MILLSTREAM_STATE", help_heading = "Machine")]
     pub state: Option<PathBuf>,
     /// Give the job a variable: `${NAME}` in the job file is then VALUE. May be repeated
@@ -95,17 +95,17 @@ pub enum Command {
                       DAY=2026-01-31\n  millstream run job.yaml --json > report.json\n  millstream run --resume \
                       job.yaml")]
     Run(Run),
-    /// List the runs so far, or show one of them beside the one before
+    /// List the runs so far, or compare one with the run before it
     #[command(
         after_help = "Examples:\n  millstream runs\n  millstream runs --job job.yaml --unfinished\n  millstream runs \
                       last\n  millstream runs 1767225600000-4711 --json"
     )]
     Runs(Runs),
-    /// Show what a run has left out since it could not be read, computed or loaded
+    /// Show what a run rejected, and why
     #[command(after_help = "Examples:\n  millstream rejects\n  millstream rejects 1767225600000-4711 --json > \
                       rejects.json\n  millstream rejects last --replay")]
     Rejects(Rejects),
-    /// Tell everything that is wrong with a job, without running it
+    /// Report everything that is wrong with a job, without running it
     #[command(
         after_help = "Examples:\n  millstream check job.yaml\n  millstream check --offline job.yaml\n  millstream \
                       check --schema > job.schema.json"
@@ -168,16 +168,16 @@ pub struct Job {
 pub struct Run {
     #[command(flatten)]
     pub job: Job,
-    /// Show every step in the report, also those without work
+    /// Show every step in the report, including idle ones
     #[arg(long, short)]
     pub verbose: bool,
-    /// Go on where the last run of the job stopped, however it ended; without one, begin
+    /// Resume the last run of the job, however it ended; if there is none, start the job
     #[arg(long)]
     pub resume: bool,
-    /// Begin anew, though an earlier run has stopped before its end: what it has loaded stays, and is loaded again
+    /// Start again although an earlier run is unfinished; rows that it loaded stay and are loaded again
     #[arg(long, conflicts_with = "resume")]
     pub restart: bool,
-    /// Load files that have changed since they were loaded as they are now, beside what was loaded of them
+    /// Load files that have changed since they were loaded, in addition to the rows already loaded from them
     #[arg(long)]
     pub accept_changed: bool,
 }
@@ -188,10 +188,10 @@ pub struct Runs {
     /// The name of a run, or `last` [default: a list of all]
     #[arg(value_name = "RUN")]
     pub run: Option<String>,
-    /// Only those of this job file
+    /// Only runs of this job file
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
-    /// Only those that have stopped before their end and were not gone on with
+    /// Only runs that stopped early and were not resumed
     #[arg(long)]
     pub unfinished: bool,
     /// How many
@@ -205,7 +205,8 @@ pub struct Rejects {
     /// The name of a run, as `millstream runs` shows it
     #[arg(value_name = "RUN", default_value = "last")]
     pub run: String,
-    /// Load them again by the job as it is now, into the tables that they did not get into. What fails again stays
+    /// Load the rejects again with the job as it is now, into the tables that they have not reached. What fails again
+    /// is kept
     #[arg(long)]
     pub replay: bool,
 }
@@ -216,7 +217,7 @@ pub struct Check {
     /// The job file
     #[arg(value_name = "JOB", required_unless_present = "schema")]
     pub path: Option<String>,
-    /// Ask neither network nor database
+    /// Contact neither network nor database
     #[arg(long)]
     pub offline: bool,
     /// Print the JSON schema of job files, for editors

@@ -27,20 +27,18 @@ pub fn explanation(explanation: &Explanation) -> String {
         }
     }
     for step in shared {
-        let _ = writeln!(text, "\nstep {} has several users and runs once:", step.name);
+        let _ = writeln!(text, "\nstep {} has several consumers and runs once:", step.name);
         text.push_str(&plan(&step.plan));
     }
     for sink in sinks {
         let _ = writeln!(text, "\nsink {}: {} {}", sink.name, sink.kind, sink.target);
         sink.details.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
         let visible = match &sink.visibility {
-            Visibility::ByChunk => {
-                "chunk by chunk, each of them once: `run --resume` goes on with what is missing".to_owned()
-            }
+            Visibility::ByChunk => "chunk by chunk, each exactly once: `run --resume` loads what is missing".to_owned(),
             Visibility::AtOnce(why) => format!("all at once, since {why}"),
         };
         let _ = writeln!(text, "  rows become visible {visible}");
-        text.push_str(&left_out(sink.max_rejects.as_deref(), "rows that the table does not take"));
+        text.push_str(&left_out(sink.max_rejects.as_deref(), "rows that the table refuses"));
         text.push_str(&plan(&sink.plan));
     }
     text

@@ -9,7 +9,7 @@ const INTERRUPTED: i32 = 130;
 
 /// Cancels on a signal; `tell` says what a second one would do.
 pub fn watch(cancel: Cancel, tell: impl Fn(&str) + Send + 'static) -> Result<()> {
-    let failed = |cause: std::io::Error| Error::io("signals cannot be waited for", &cause);
+    let failed = |cause: std::io::Error| Error::io("cannot wait for signals", &cause);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
     let _inside = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -31,7 +31,7 @@ pub fn watch(cancel: Cancel, tell: impl Fn(&str) + Send + 'static) -> Result<()>
                     std::process::exit(INTERRUPTED);
                 }
                 cancel.cancel();
-                tell("stopping, and taking back what is not complete; a second Ctrl-C ends at once\n");
+                tell("stopping and rolling back what is not complete; a second Ctrl-C ends at once\n");
             }
         });
     };

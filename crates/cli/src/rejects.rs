@@ -32,7 +32,7 @@ const SHOWN: usize = 100;
 pub fn show(global: &Global, output: Output, asked: &Rejects) -> Result<(), Failure> {
     let folder = machine(global)?.state.or_else(default_folder);
     let folder = folder.ok_or_else(|| {
-        Error::refused("there is no folder for the book of runs").hint("name one with `--state` or MILLSTREAM_STATE")
+        Error::refused("there is no folder for the run history").hint("name one with `--state` or MILLSTREAM_STATE")
     })?;
     let book = RunBook::open(&folder)?;
     let run = find(&book, &asked.run)?;
@@ -74,11 +74,12 @@ fn told(run: &RunRecord, done: &Replayed) -> String {
         count => format!("{} rejects", words::count(count)),
     };
     if *done == Replayed::default() {
-        return format!("there is nothing to load again of run {}\n", run.run);
+        return format!("run {} has no rejects to replay\n", run.run);
     }
     let mut text = format!("{} of run {} loaded", counted(done.loaded), run.run);
     if done.failed > 0 {
-        let _ = write!(text, ", {} failed again and stayed: millstream rejects {}", words::count(done.failed), run.run);
+        let _ =
+            write!(text, ", {} failed again and were kept: millstream rejects {}", words::count(done.failed), run.run);
     }
     text.push('\n');
     for (why, count) in &done.impossible {
@@ -104,7 +105,7 @@ fn described(output: Output, run: &RunRecord, kept: &[Kept]) -> String {
         count => format!("; {} more {} loaded later", words::count(count as u64), was(count)),
     };
     let mut text = match waiting.len() {
-        0 => format!("run {} of {} has left nothing out{loaded}\n", run.run, run.job),
+        0 => format!("run {} of {} rejected nothing{loaded}\n", run.run, run.job),
         count => format!(
             "run {} of {}: {} {} rejected{loaded}\n",
             run.run,
@@ -130,7 +131,7 @@ fn described(output: Output, run: &RunRecord, kept: &[Kept]) -> String {
     let _ = writeln!(
         text,
         "\n{} `millstream rejects {run} --json` lists them all with their records; `millstream rejects {run} --replay` \
-         loads them once the job is mended",
+         loads them once the job is fixed",
         output.paint(Role::Hint, "hint:"),
         run = run.run
     );
@@ -229,8 +230,8 @@ mod tests {
                         a.csv, line 3: the value is no int64: `x`\n    x,caf\\xe9\n\n\
                         1 × value, by places, column id\n  a.csv, line 1: the value is no int64: `x`\n    x,caf\\xe9\n";
         assert!(text.starts_with(expected), "{text}");
-        assert_eq!(described(PLAIN, &run(), &[]), "run 2-2 of /a.yaml has left nothing out\n");
+        assert_eq!(described(PLAIN, &run(), &[]), "run 2-2 of /a.yaml rejected nothing\n");
         let later = described(PLAIN, &run(), &[kept(4, "n", true)]);
-        assert_eq!(later, "run 2-2 of /a.yaml has left nothing out; 1 more was loaded later\n");
+        assert_eq!(later, "run 2-2 of /a.yaml rejected nothing; 1 more was loaded later\n");
     }
 }

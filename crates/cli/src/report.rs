@@ -31,14 +31,14 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
     if report.nothing_new {
         text.push_str("  nothing new: everything was loaded before\n");
     } else if let Some(first) = &report.resumes {
-        text.push_str(&format!("  went on with run {first}\n"));
+        text.push_str(&format!("  resumed run {first}\n"));
     }
     if report.units_loaded_before > 0 {
         let (count, were) = match report.units_loaded_before {
             1 => ("1 file".to_owned(), "was"),
             count => (format!("{} files", words::count(count)), "were"),
         };
-        text.push_str(&format!("  {count} {were} loaded before, and not read\n"));
+        text.push_str(&format!("  {count} {were} loaded before and skipped\n"));
     }
     for result in &report.results {
         let before = result.tally.as_ref().map_or(0, |tally| tally.before);
@@ -61,8 +61,8 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
     text.push_str(&steps(&shown));
     match report.steps.len() - shown.len() {
         0 => {}
-        1 => text.push_str("1 more step without work worth telling (--verbose)\n"),
-        hidden => text.push_str(&format!("{hidden} more steps without work worth telling (--verbose)\n")),
+        1 => text.push_str("1 idle step not shown (--verbose)\n"),
+        hidden => text.push_str(&format!("{hidden} idle steps not shown (--verbose)\n")),
     }
     text.push('\n');
     if report.bytes_from_cache + report.bytes_from_disk > 0 {
@@ -112,13 +112,13 @@ fn skipped(report: &Report) -> String {
     if report.units_skipped == 0 {
         return String::new();
     }
-    let mut text = format!("left out, since they cannot be opened: {}\n", words::count(report.units_skipped));
+    let mut text = format!("skipped, because they cannot be opened: {}\n", words::count(report.units_skipped));
     for one in report.skipped.iter().take(NAMED) {
         let uri = one.uri.as_deref().unwrap_or(&one.source);
         text.push_str(&format!("  {uri}: {}\n", one.what));
     }
     if report.units_skipped > NAMED as u64 {
-        text.push_str("  … (--json tells the first hundred)\n");
+        text.push_str("  … (--json has the first hundred)\n");
     }
     text
 }

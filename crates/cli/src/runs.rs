@@ -22,7 +22,7 @@ const NAMED: usize = 10;
 pub fn show(global: &Global, output: Output, asked: &Runs) -> Result<(), Failure> {
     let folder = machine(global)?.state.or_else(default_folder);
     let folder = folder.ok_or_else(|| {
-        Error::refused("there is no folder for the book of runs").hint("name one with `--state` or MILLSTREAM_STATE")
+        Error::refused("there is no folder for the run history").hint("name one with `--state` or MILLSTREAM_STATE")
     })?;
     let book = RunBook::open(&folder)?;
     match &asked.run {
@@ -135,13 +135,13 @@ pub fn unknown(name: &str, runs: &[RunRecord]) -> Error {
 fn described(run: &RunRecord, before: Option<&RunRecord>) -> String {
     let mut text = format!("run {} of {}: {}\n", run.run, run.job, run.outcome.name());
     if run.logical != run.run {
-        let _ = writeln!(text, "went on with run {}", run.logical);
+        let _ = writeln!(text, "resumed run {}", run.logical);
     }
     if let Some(message) = &run.message {
         let _ = writeln!(text, "error: {message}");
     }
     if run.outcome.is_unfinished() {
-        let _ = writeln!(text, "hint: `millstream run --resume {}` goes on with it", run.job);
+        let _ = writeln!(text, "hint: `millstream run --resume {}` resumes it", run.job);
     }
     text.push('\n');
     let expected = |key: &str| run.predicted.get(key).and_then(Value::as_u64).filter(|expected| *expected > 0);
@@ -217,12 +217,12 @@ mod tests {
     #[test]
     fn a_run_stands_beside_the_one_before() {
         let text = described(&run("2-2", 1_500), Some(&run("1-1", 1_000)));
-        assert!(text.starts_with("run 2-2 of /a.yaml: done\nwent on with run 1-1\n"), "{text}");
+        assert!(text.starts_with("run 2-2 of /a.yaml: done\nresumed run 1-1\n"), "{text}");
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).expect("a line").to_owned();
         assert_eq!(line("rows read").split_whitespace().collect::<Vec<_>>()[2..], ["1,500", "1,000", "+50", "%"]);
         assert!(line("files").contains("same") && line("files").ends_with('3'), "{text}");
         assert!(!text.contains("--resume"));
         let killed = RunRecord { outcome: Outcome::Killed, ended: None, report: None, ..run("3-3", 0) };
-        assert!(described(&killed, None).contains("`millstream run --resume /a.yaml` goes on with it"));
+        assert!(described(&killed, None).contains("`millstream run --resume /a.yaml` resumes it"));
     }
 }

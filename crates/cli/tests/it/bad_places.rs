@@ -117,7 +117,7 @@ fn some_of_a_long_list_are_gone() {
         (&serde_json::json!(993), Some(7))
     );
     let told = place.run(&["run", "job.yaml"]).stderr;
-    assert!(told.contains("left out, since they cannot be opened: 7\n"), "{told}");
+    assert!(told.contains("skipped, because they cannot be opened: 7\n"), "{told}");
 
     place.tree.file("list.txt", format!("{}\n{}\n", nginx.url("5.csv"), nginx.url("77.csv")));
     let ended = place.run(&["run", "--quiet", "job.yaml"]);

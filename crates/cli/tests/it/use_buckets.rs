@@ -93,7 +93,7 @@ fn a_store_that_refuses_is_told_before_anything_is_read() {
     ran.ended(1);
     server.trouble(|method, _| (method == "POST").then_some(Trouble::Status(403)));
     for command in ["check", "run"] {
-        run(&lab, SECRET, &[command, "job.yaml"]).ended(1).tells(&["s3://bucket/out/a.csv", "the right to `bucket`"]);
+        run(&lab, SECRET, &[command, "job.yaml"]).ended(1).tells(&["s3://bucket/out/a.csv", "may access `bucket`"]);
     }
     lab.file("job.yaml", lab.read("job.yaml").replace("s3://bucket/out/a.csv", "s3://bucket"));
     run(&lab, SECRET, &["check", "--offline", "job.yaml"]).ended(2).tells(&["this names no object"]);

@@ -83,7 +83,7 @@ fn what_cannot_be_loaded_file_by_file_is_said_before_the_run() {
         (FILES, "", into("s", "o.csv"), 2, "this target takes all rows at once"),
         ("read: 'sqlite:in.db', sqlite: {table: t}", "", into("s", table), 2, "a database has no files"),
         ("read: '-', csv: {columns: {id: utf8}}", "", into("s", table), 2, "standard input has no files"),
-        (FILES, "", two, 2, "a step with several users runs once"),
+        (FILES, "", two, 2, "a step with several consumers runs once"),
         (FILES, join, into("j", table), 2, "a join puts rows together"),
     ] {
         let lab = job(source, transforms, &sinks);

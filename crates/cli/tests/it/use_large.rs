@@ -55,7 +55,7 @@ fn a_large_unit_with_a_fault_ends_with_the_same_message_however_many_read_it() {
     let at = text.find("\n120000,").expect("a record") + 1;
     text.replace_range(at..at + 6, "1200x0");
     lab.file("bad.csv.gz", gzip(text.as_bytes()));
-    for (file, said) in [("cut", "ends before"), ("flipped", "checksum"), ("bad", "`1200x0`")] {
+    for (file, said) in [("cut", "is truncated"), ("flipped", "checksum"), ("bad", "`1200x0`")] {
         let file = format!("{file}.csv.gz");
         lab.file("job.yaml", JOB.replace("FILE", &file));
         let told: Vec<String> = ["1", "2", "4"]

@@ -581,7 +581,7 @@ fn make_chunks(scene: &Scene) {
 
 fn resume_chunks(scene: &Scene) {
     scene.run(&[]).ended(1).tells(&["an earlier run of this job has stopped before its end"]);
-    scene.run(&["--resume"]).ok().tells(&["went on with run"]);
+    scene.run(&["--resume"]).ok().tells(&["resumed run"]);
     assert_rows(scene, &expected(0..FILES * RECORDS));
     assert_eq!(scene.tables(), ["t"]);
     scene.run(&["--resume"]).ok().tells(&["nothing new"]);

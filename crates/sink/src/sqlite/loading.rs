@@ -36,7 +36,7 @@ pub(super) struct Loading {
     pub(super) done_before: bool,
     /// Tables with foreign keys that the load touches, and their violations before it.
     pub(super) foreign: Vec<(String, u64)>,
-    /// Who decides about rows that the table does not take.
+    /// Who decides about rows that the table refuses.
     pub(super) refusals: Option<Arc<dyn Refusals>>,
     /// The statements that build the indexes that wait for the rows.
     pub(super) indexes: Vec<String>,
@@ -69,7 +69,7 @@ impl Loading {
         Loading { mark, ..self }
     }
 
-    /// The same, with someone who decides about rows that the table does not take.
+    /// The same, with someone who decides about rows that the table refuses.
     pub(super) fn refusing(self, refusals: Option<Arc<dyn Refusals>>) -> Self {
         Loading { refusals, ..self }
     }

@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     /// What each group of rows is sent in.
     pub(crate) scope: Scope,
     pub(crate) step: Arc<Step>,
-    /// Who decides about rows that the table does not take.
+    /// Who decides about rows that the table refuses.
     pub(crate) refusals: Option<Arc<dyn Refusals>>,
     /// How many rows were left out.
     pub(crate) refused: AtomicU64,

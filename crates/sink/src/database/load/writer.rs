@@ -1,5 +1,5 @@
 //! Rows on their way from the engine to the connections of a load: encoded, gathered into groups, sent. It owns what
-//! becomes of rows that the table does not take; the search for them is `bisect.rs`'s.
+//! becomes of rows that the table refuses; the search for them is `bisect.rs`'s.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
