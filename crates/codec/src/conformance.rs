@@ -192,7 +192,7 @@ pub(crate) fn every_missing_end_is_found(entry: &CodecEntry, compress: Compress)
         }
     }
     let error = decode(entry, &data[..data.len() - 1], usize::MAX, 4096).expect_err("it is cut");
-    assert!(error.what().starts_with(&format!("{} ends before its end: ", entry.name)), "{error}");
+    assert!(error.what().starts_with(&format!("{} is truncated: ", entry.name)), "{error}");
 }
 
 pub(crate) fn every_flipped_bit_is_found_or_harmless(entry: &CodecEntry, compress: Compress) {

@@ -177,7 +177,7 @@ impl Decoder for Framed {
             let stuck = progress.used == 0 && output.len() == before;
             if stuck && used < input.len() {
                 return Err(
-                    Error::internal(format!("the {} decoder stands still", self.framing.name)).byte(self.position)
+                    Error::internal(format!("the {} decoder makes no progress", self.framing.name)).byte(self.position)
                 );
             }
             if used == input.len() {
@@ -214,7 +214,7 @@ impl Decoder for Framed {
 
 /// The unit ends at `byte`, but its data does not.
 pub(crate) fn cut(name: &str, missing: &str, byte: u64) -> Error {
-    Error::data(format!("{name} ends before its end: {missing}"))
+    Error::data(format!("{name} is truncated: {missing}"))
         .byte(byte)
         .hint("the file was cut short, or is still being written; get it again")
 }
@@ -235,5 +235,5 @@ fn garbage(framing: &Framing, shown: &[u8], byte: u64) -> Error {
 }
 
 fn uneven_padding(framing: &Framing, zeros: u64, byte: u64) -> Error {
-    corrupt(format!("{} padding of {zeros} bytes, which is no multiple of four", framing.name), byte)
+    corrupt(format!("{} padding of {zeros} bytes, which is not a multiple of four", framing.name), byte)
 }

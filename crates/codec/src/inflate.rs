@@ -244,6 +244,6 @@ impl Frame for Inflate {
     }
 
     fn missing(&self) -> String {
-        "the compressed data breaks off".to_owned()
+        "the compressed data is cut off".to_owned()
     }
 }

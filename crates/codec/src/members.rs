@@ -52,7 +52,7 @@ pub(crate) fn check(globs: &[String]) -> Vec<Fault> {
     let fault = |(index, glob): (usize, &String)| {
         let cause = build(glob).err()?;
         Some(
-            Fault::new(&index.to_string(), format!("`{glob}` is no valid glob: {}", cause.kind()))
+            Fault::new(&index.to_string(), format!("`{glob}` is not a valid glob: {}", cause.kind()))
                 .hint("`*` is any text inside a folder, `**` any folders, `?` one character, `{a,b}` a choice"),
         )
     };
@@ -81,7 +81,7 @@ pub(crate) fn none_wanted<'a>(kind: &str, names: impl Iterator<Item = &'a str>, 
 pub(crate) fn too_many(most: u64, at: u64) -> Error {
     Error::refused(format!("the archive has more than {most} members"))
         .byte(at)
-        .hint("raise `limits: {members: …}` of the source if the data is honest")
+        .hint("raise `limits: {members: …}` of the source if you trust the data")
 }
 
 /// Refuses a wanted member whose name holds a NUL.

@@ -15,5 +15,5 @@ pub(crate) fn check_ratio(ratio: u64, text: u64, bytes: u64, position: u64) -> R
     }
     Err(Error::refused(format!("the data unpacks to more than {ratio} times its size: it may be a bomb"))
         .byte(position)
-        .hint("raise `limits: {ratio: …}` of the source if the data is honest"))
+        .hint("raise `limits: {ratio: …}` of the source if you trust the data"))
 }

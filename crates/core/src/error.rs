@@ -130,8 +130,7 @@ impl Error {
 
     /// A mistake in Millstream itself.
     pub fn internal(what: impl Into<String>) -> Self {
-        Error::new(ErrorKind::Internal, what)
-            .hint("this is a mistake in Millstream; please report it with the job file")
+        Error::new(ErrorKind::Internal, what).hint("this is a bug in Millstream; please report it with the job file")
     }
 
     /// Stored data (`what` names it: `the state folder /x`) has the version `found`, and this program knows versions
@@ -154,7 +153,7 @@ impl Error {
         let error = Error::new(kind, what).cause(system_words(cause));
         match cause.kind() {
             Io::StorageFull | Io::QuotaExceeded => error.hint("free some space, or write to another disk"),
-            Io::PermissionDenied => error.hint("check the rights of the file and of its folder"),
+            Io::PermissionDenied => error.hint("check the permissions of the file and of its folder"),
             Io::ReadOnlyFilesystem => error.hint("write to a folder on a disk that can be written to"),
             _ => error,
         }

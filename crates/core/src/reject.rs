@@ -186,7 +186,7 @@ impl FromStr for MaxRejects {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fault = || format!("`{text}` is no number of records: write a whole number, or a share such as `1%`");
+        let fault = || format!("`{text}` is not a number of records: write a whole number, or a share such as `1%`");
         match text.strip_suffix('%') {
             None => text.parse().map(MaxRejects::Count).map_err(|_| fault()),
             Some(percent) => match percent.trim_end().parse::<f64>() {

@@ -350,7 +350,7 @@ impl Refused {
             (many, true) => format!("{many} rows or more"),
         };
         let mut rows = self.rows.into_iter();
-        let Some(first) = rows.next() else { return Error::internal("a row was refused, and nobody knows which") };
+        let Some(first) = rows.next() else { return Error::internal("a row was refused, and it is not known which") };
         let mut cause = first.reason;
         let mut hints: Vec<String> = first.hint.into_iter().collect();
         for other in rows.take(SHOWN_BAD_ROWS - 1) {
@@ -359,7 +359,7 @@ impl Refused {
         }
         let error = Error::data(format!("{place} refuses {count}")).text(first.shown).cause(cause).reject(first.kind);
         let error = first.column.into_iter().fold(error, |error, column| error.column(column));
-        error.hint(if hints.is_empty() { "mend such rows, or filter them out".to_owned() } else { hints.join("\n") })
+        error.hint(if hints.is_empty() { "fix such rows, or filter them out".to_owned() } else { hints.join("\n") })
     }
 }
 

@@ -186,7 +186,7 @@ impl TryFrom<String> for Duration {
 
     fn try_from(text: String) -> Result<Self, String> {
         let fault =
-            || format!("`{text}` is no length of time: write a number and a unit, such as 500ms, 30s, 5m or 2h");
+            || format!("`{text}` is not a length of time: write a number and a unit, such as 500ms, 30s, 5m or 2h");
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(fault)?;
         let (number, unit) = text.split_at(digits);
         let (_, seconds) = DURATION_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(fault)?;
@@ -238,7 +238,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fault = || format!("`{text}` is no size: write a whole number of bytes, or `64MB`, `1GiB`");
+        let fault = || format!("`{text}` is not a size: write a whole number of bytes, or `64MB`, `1GiB`");
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
         let factor: u64 = match unit.strip_prefix(' ').unwrap_or(unit).to_ascii_lowercase().as_str() {

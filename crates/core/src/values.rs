@@ -22,7 +22,10 @@ pub fn check(batch: &RecordBatch) -> Result<()> {
     for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
         if let Some(error) = fault(column, 0..column.len()) {
             let hint = match error.what() == NOT_WITHIN_A_DAY {
-                true => "times go from 00:00:00 to before 24:00:00: leave out rows with others, or make text of them",
+                true => {
+                    "times range from 00:00:00 to before 24:00:00: filter out rows with other values, or convert them \
+                     to text"
+                }
                 false => "CAST the column to a type that holds it: decimal(38, 2), float64, utf8",
             };
             // It is too late to leave the row out.
@@ -183,7 +186,8 @@ mod tests {
         let batch = |column: ArrayRef| RecordBatch::try_from_iter([("t", column)]).expect("a batch");
         let hint = |column| check(&batch(column)).expect_err("refused").hint_text().unwrap_or_default().to_owned();
         assert!(
-            hint(Arc::new(Time32SecondArray::from(vec![-1]))).starts_with("times go from 00:00:00 to before 24:00:00")
+            hint(Arc::new(Time32SecondArray::from(vec![-1])))
+                .starts_with("times range from 00:00:00 to before 24:00:00")
         );
         let decimals = Decimal128Array::from(vec![1000]).with_precision_and_scale(2, 0).expect("a type");
         assert!(hint(Arc::new(decimals)).starts_with("CAST the column"));

@@ -148,7 +148,7 @@ mod tests {
         let hint = |error: Error| without_job(error).hint_text().map(str::to_owned);
         let empty = crate::read::no_match(&["x".to_owned()]);
         assert_eq!(hint(empty).as_deref(), Some("check the pattern"));
-        let bomb = Error::data("too much").hint("raise `limits: {ratio: …}` of the source if the data is honest");
+        let bomb = Error::data("too much").hint("raise `limits: {ratio: …}` of the source if you trust the data");
         assert!(hint(bomb).is_some_and(|hint| hint.contains("; that is a setting of a job file")));
         assert_eq!(hint(Error::data("bad")), None);
     }

@@ -136,7 +136,7 @@ pub fn unreadable(what: &str, path: &str, cause: &io::Error, absent: &str) -> Er
     match cause.kind() {
         io::ErrorKind::NotFound => error.cause("there is no such file").hint(absent),
         io::ErrorKind::IsADirectory => error.cause("it is a folder"),
-        io::ErrorKind::PermissionDenied => error.cause("you have no rights to read it"),
+        io::ErrorKind::PermissionDenied => error.cause("you have no permission to read it"),
         _ => error.cause(cause),
     }
 }

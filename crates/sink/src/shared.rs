@@ -116,7 +116,9 @@ fn no_files(wanted: &Path, existing: &Path, error: &io::Error) -> Error {
     };
     let told = match error.kind() {
         // "No such file or directory" is not so: the folder is there.
-        io::ErrorKind::NotFound => Error::refused(what).cause("its file system takes none, though the rights allow it"),
+        io::ErrorKind::NotFound => {
+            Error::refused(what).cause("its file system allows none, although the permissions do")
+        }
         _ => Error::io(what, error),
     };
     told.hint("write to another folder")
@@ -204,7 +206,7 @@ mod tests {
         let missing = io::Error::from(io::ErrorKind::NotFound);
         let told = no_files(Path::new("/proc/deep"), Path::new("/proc"), &missing);
         assert_eq!(told.what(), "no files can be made in /proc, so not in /proc/deep");
-        assert_eq!(told.cause_text(), Some("its file system takes none, though the rights allow it"));
+        assert_eq!(told.cause_text(), Some("its file system allows none, although the permissions do"));
         assert_eq!(told.hint_text(), Some("write to another folder"));
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let told = no_files(Path::new("/data"), Path::new("/data"), &full);

@@ -292,7 +292,7 @@ fn a_zip_behind_a_text_is_neither_read_nor_passed_on_as_text() {
         lab.file(name, [front, &archive].concat());
         for arguments in [["cat", name], ["count", name]] {
             let ran = lab.run(&arguments);
-            ran.ended(1).tells(&[&format!("a zip archive begins at byte {}, behind other data", front.len()), "unzip"]);
+            ran.ended(1).tells(&[&format!("a zip archive begins at byte {}, after other data", front.len()), "unzip"]);
             assert_eq!(ran.stdout, "", "nothing of it is passed on");
         }
     }

@@ -275,7 +275,7 @@ fn a_tar_may_hold_links_and_absolute_paths() {
     assert_eq!(sorted(csv_rows(&lab.read("out.csv"))), expected);
     // Cut between two members, it is no short archive.
     lab.file("a.tar.gz", gzip(&archive[..1024]));
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["tar ends before its end", "a.tar.gz"]);
+    lab.run(&["run", "job.yaml"]).ended(1).tells(&["tar is truncated", "a.tar.gz"]);
 }
 
 #[test]

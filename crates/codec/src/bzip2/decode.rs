@@ -46,7 +46,7 @@ impl Frame for Bzip2Stream {
                 Ok(Progress { used, ended: true })
             }
             Ok(Status::MemNeeded) => {
-                Err(Error::new(ErrorKind::Memory, "bzip2 cannot get its memory").byte(self.position))
+                Err(Error::new(ErrorKind::Memory, "bzip2 cannot allocate its memory").byte(self.position))
             }
             Ok(_) => Ok(Progress { used, ended: false }),
             Err(Fault::DataMagic) if self.position < self.begin + 10 => {
@@ -58,6 +58,6 @@ impl Frame for Bzip2Stream {
     }
 
     fn missing(&self) -> String {
-        "the compressed data breaks off".to_owned()
+        "the compressed data is cut off".to_owned()
     }
 }

@@ -58,13 +58,13 @@ impl std::fmt::Display for Fault {
             Fault::BlockType => "there is no such type of block",
             Fault::StoredLength => "the two lengths of a stored block differ",
             Fault::TooManySymbols => "a code has too many symbols",
-            Fault::LengthCode => "the code of the lengths is none",
+            Fault::LengthCode => "the code of the lengths is not valid",
             Fault::Repeat => "a length is repeated too often, or before there is one",
             Fault::NoEnd => "a block has no code for its end",
-            Fault::LiteralCode => "the code of literals and lengths is none",
-            Fault::DistanceCode => "the code of distances is none",
-            Fault::Literal => "bits that are no literal or length",
-            Fault::Distance => "bits that are no distance",
+            Fault::LiteralCode => "the code of literals and lengths is not valid",
+            Fault::DistanceCode => "the code of distances is not valid",
+            Fault::Literal => "bits that are not a literal or length",
+            Fault::Distance => "bits that are not a distance",
             Fault::TooFar => "a copy from before the beginning",
         })
     }

@@ -308,7 +308,7 @@ impl Frame for Member {
                 let left = TRAILER - self.gathered.len();
                 format!("{left} of the {TRAILER} bytes of the trailer are missing")
             }
-            _ => "the header breaks off".to_owned(),
+            _ => "the header is cut off".to_owned(),
         }
     }
 }

@@ -74,5 +74,5 @@ impl Encoder for GzipEncoder {
 }
 
 fn broken(error: flate2::CompressError) -> Error {
-    Error::internal("deflate cannot go on").cause(error)
+    Error::internal("deflate cannot continue").cause(error)
 }

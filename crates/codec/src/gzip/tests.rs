@@ -78,10 +78,10 @@ fn faults_name_their_byte() {
     assert_eq!(byte, length - 4);
     assert_eq!(
         told(&good[..good.len() - 3]),
-        ("gzip ends before its end: 3 of the 8 bytes of the trailer are missing".to_owned(), length - 3)
+        ("gzip is truncated: 3 of the 8 bytes of the trailer are missing".to_owned(), length - 3)
     );
-    assert_eq!(told(&good[..50]), ("gzip ends before its end: the compressed data breaks off".to_owned(), 50));
-    assert_eq!(told(&good[..7]), ("gzip ends before its end: the header breaks off".to_owned(), 7));
+    assert_eq!(told(&good[..50]), ("gzip is truncated: the compressed data is cut off".to_owned(), 50));
+    assert_eq!(told(&good[..7]), ("gzip is truncated: the header is cut off".to_owned(), 7));
     // A fault in the second member counts from the unit's beginning.
     let mut two = [good.as_slice(), &good].concat();
     two[good.len() + 3] = 0xe0;

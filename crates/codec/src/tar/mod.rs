@@ -149,7 +149,7 @@ impl Walk {
         };
         if is_zero(block) {
             if self.is_told() {
-                return Err(corrupt("a tar header tells of the next member, but there is none", at));
+                return Err(corrupt("a tar header describes the next member, but there is none", at));
             }
             self.state = State::End;
             return Ok(None);
@@ -171,8 +171,10 @@ impl Walk {
     /// A header whose data tells more of what follows.
     fn tells(&mut self, header: &Header, at: u64) -> Result<()> {
         if header.size > MOST_TOLD {
-            let what =
-                format!("a tar header tells {} bytes of the next member, and {MOST_TOLD} are too many", header.size);
+            let what = format!(
+                "a tar header has {} bytes about the next member, more than the {MOST_TOLD} allowed",
+                header.size
+            );
             return Err(Error::refused(what).byte(at).hint("pack the archive again without extended attributes"));
         }
         self.state = State::Told { kind: header.kind, size: header.size };
@@ -185,7 +187,7 @@ impl Walk {
         let (size, all) = (size as usize, size as usize + padding(size) as usize);
         if input.available() < all {
             if input.ended() {
-                return Err(cut("tar", "what it tells of the next member breaks off", at + input.available() as u64));
+                return Err(cut("tar", "its description of the next member is cut off", at + input.available() as u64));
             }
             return Ok(Some(Piece::Hungry));
         }
@@ -292,7 +294,7 @@ impl Walk {
         Err(Error::refused("the member is a hard link to another that `members` leaves out")
             .byte(at)
             .text(to)
-            .hint("the data stands in the archive under that name: name it in `members`"))
+            .hint("the data is in the archive under that name: add it to `members`"))
     }
 
     fn data(&mut self, input: &mut Input, left: u64, padding: u64) -> Result<Piece> {
@@ -341,7 +343,7 @@ impl Walk {
         if input.available() < BLOCK {
             if input.ended() {
                 let byte = input.position() + input.available() as u64;
-                return Err(cut("tar", "the map of a sparse member breaks off", byte));
+                return Err(cut("tar", "the map of a sparse member is cut off", byte));
             }
             return Ok(Some(Piece::Hungry));
         }
@@ -394,7 +396,7 @@ fn short(name: &str) -> &str {
 fn no_end(input: &mut Input) -> Error {
     let byte = input.position() + input.available() as u64;
     if !is_zero(input.head(BLOCK)) {
-        return cut("tar", "the header of a member breaks off", byte);
+        return cut("tar", "the header of a member is cut off", byte);
     }
     cut("tar", "the zeros at its end are missing", byte).hint(
         "the file was cut short, or is still being written; if its writer just left the end out, and nothing is \

@@ -187,14 +187,14 @@ fn a_cut_archive_is_never_a_short_one() {
         // The gzip is whole, but what was packed was cut.
         for length in [10, 300, 600, end, least - BLOCK] {
             let error = unpack(&gzip(&archive[..length]), usize::MAX, expecting("tar.gz")).expect_err("a cut tar");
-            assert!(error.what().starts_with("tar ends before its end: "), "{name} cut at {length}: {error}");
+            assert!(error.what().starts_with("tar is truncated: "), "{name} cut at {length}: {error}");
         }
     }
     let error = fault(&Archive::default().file("a", TEXT).0);
-    assert_eq!(error.to_string(), "byte 1536: tar ends before its end: the zeros at its end are missing");
+    assert_eq!(error.to_string(), "byte 1536: tar is truncated: the zeros at its end are missing");
     assert!(error.hint_text().expect("a hint").contains("head -c 1024"), "{error:?}");
     let error = fault(&Archive::default().file("a", TEXT).0[..1100]);
-    assert_eq!(error.to_string(), "member a, byte 1100: tar ends before its end: 105 bytes of a member are missing");
+    assert_eq!(error.to_string(), "member a, byte 1100: tar is truncated: 105 bytes of a member are missing");
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn sizes_are_of_any_kind() {
     for (field, what) in [
         (huge(0xff), "the size in the header of a tar member is not possible"),
         (huge(0x80), "the size in the header of a tar member is not possible"),
-        (largest, "tar ends before its end: 9151314442816845824 bytes of a member are missing"),
+        (largest, "tar is truncated: 9151314442816845824 bytes of a member are missing"),
     ] {
         let archive = Archive::default().file("first", TEXT).0;
         let error = fault(&[archive, with(field)].concat());
@@ -405,10 +405,10 @@ fn what_is_told_of_members_counts_once_or_for_all() {
     assert_eq!(names, ["for one", "for all", "three", "four, and long", "five"]);
 
     let orphan = archive.kind("././@LongLink", b'L', b"of nothing\0").finish();
-    assert_eq!(fault(&orphan).what(), "a tar header tells of the next member, but there is none");
+    assert_eq!(fault(&orphan).what(), "a tar header describes the next member, but there is none");
     let too_much = Archive::default().kind("x", b'x', &vec![b'x'; (1 << 20) + 1]).file("a", b"").finish();
     let error = fault(&too_much);
-    assert_eq!(error.what(), "a tar header tells 1048577 bytes of the next member, and 1048576 are too many");
+    assert_eq!(error.what(), "a tar header has 1048577 bytes about the next member, more than the 1048576 allowed");
     let malformed = Archive::default().kind("x", b'x', b"99 path=a\n").file("a", b"").finish();
     let error = fault(&malformed);
     assert_eq!((error.what(), error.place().byte), ("a record of a pax header is malformed", Some(512)));
@@ -495,7 +495,7 @@ fn what_is_no_tar_is_text() {
     for (data, expected) in [(no_tar.clone(), "tar"), (gzip(&no_tar), "tar.gz")] {
         for chunk in [1, usize::MAX] {
             let error = unpack(&data, chunk, expecting(expected)).expect_err("no tar");
-            assert_eq!(error.what(), format!("the data is not {expected}, as its name promises, and no text either"));
+            assert_eq!(error.what(), format!("the data is not {expected}, as its name promises, nor is it text"));
         }
     }
     // Text is taken as it is, also under such a name.
@@ -545,7 +545,7 @@ fn members_are_decoded() {
     }
     let packed = gzip(TEXT);
     let error = fault(&Archive::default().file("a.gz", &packed[..packed.len() - 5]).finish());
-    assert_eq!(error.what(), "gzip ends before its end: 5 of the 8 bytes of the trailer are missing");
+    assert_eq!(error.what(), "gzip is truncated: 5 of the 8 bytes of the trailer are missing");
     assert_eq!(error.place().member.as_deref(), Some("a.gz"));
     assert_eq!(error.place().byte, Some((512 + packed.len() - 5) as u64), "the unit's byte, not the member's");
 

@@ -234,7 +234,7 @@ impl Content {
         // A line may be data under an odd name; the beginning of a member's name is none.
         let is_text = looks_like_text(&self.head) && self.head.contains(&b'\n');
         if has_magic(&self.head) || (promised && !is_text) {
-            return Err(cut("tar", "its first header breaks off", used));
+            return Err(cut("tar", "its first header is cut off", used));
         }
         Ok(false)
     }
@@ -352,7 +352,7 @@ impl Content {
         if let Some(name) = unsupported(head) {
             return Err(Error::refused(format!("the data is {name}, which is not supported"))
                 .text(head)
-                .hint("supported are plain text, gzip, zstd, bzip2, xz, zip and tar; unpack it first"));
+                .hint("supported: plain text, gzip, zstd, bzip2, xz, zip and tar; unpack it first"));
         }
         if let Some(codec) = self.cut_in_its_head(head)? {
             self.codec = codec.0;
@@ -403,7 +403,7 @@ impl Content {
 
     fn not_as_promised(&self, head: &[u8]) -> Error {
         let expected = self.expected.unwrap_or("what it was");
-        corrupt(format!("the data is not {expected}, as its name promises, and no text either"), 0).text(head)
+        corrupt(format!("the data is not {expected}, as its name promises, nor is it text"), 0).text(head)
     }
 }
 

@@ -75,13 +75,12 @@ impl HiddenZip {
 
 /// An archive begins at byte `at`, which is not the first.
 pub(super) fn begins_at(at: u64) -> Error {
-    refused(&format!("a zip archive begins at byte {at}, behind other data")).byte(at)
+    refused(&format!("a zip archive begins at byte {at}, after other data")).byte(at)
 }
 
 fn refused(what: &str) -> Error {
     Error::refused(what).hint(
-        "a zip archive is read from its first byte on: cut off what stands before it, or unpack it first \
-         (`unzip` does)",
+        "a zip archive is read from its first byte on: cut off what precedes it, or unpack it first (`unzip` does)",
     )
 }
 

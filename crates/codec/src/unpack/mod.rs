@@ -413,7 +413,7 @@ impl Unpack {
         {
             return Err(Error::refused(format!("the unit unpacks to more than {} bytes", most.0))
                 .byte(position)
-                .hint("raise `limits: {bytes: …}` of the source if the data is honest"));
+                .hint("raise `limits: {bytes: …}` of the source if you trust the data"));
         }
         check_ratio(limits.ratio, self.unit_text, position, position)?;
         if let Some(part) = &self.part {

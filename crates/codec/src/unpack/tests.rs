@@ -102,7 +102,7 @@ fn an_error_stays() {
     unpack.end();
     let first = (0..5).find_map(|_| unpack.next().err()).expect("it is cut");
     assert_eq!(first.to_string(), unpack.next().expect_err("again").to_string());
-    assert_eq!(first.to_string(), "byte 40: gzip ends before its end: the compressed data breaks off");
+    assert_eq!(first.to_string(), "byte 40: gzip is truncated: the compressed data is cut off");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_name_breaks_ties() {
     damaged[0] ^= 0x40;
     assert!(unpack(&damaged, 9, UnpackOptions::default()).is_ok());
     let error = unpack(&damaged, 9, expecting("gzip")).expect_err("its name promises gzip");
-    assert_eq!(error.what(), "the data is not gzip, as its name promises, and no text either");
+    assert_eq!(error.what(), "the data is not gzip, as its name promises, nor is it text");
     assert_eq!(error.place().byte, Some(0));
     // Servers decompress without being asked, and names lie.
     assert_eq!(unpack(TEXT, 9, expecting("gzip")).expect("text")[0].1, TEXT);
@@ -194,7 +194,7 @@ fn the_bytes_of_a_unit_can_be_limited() {
 fn globs_are_checked() {
     let faults = check_members(&["*.csv".to_owned(), "[".to_owned(), "{a".to_owned()]);
     assert_eq!(faults.iter().map(|fault| fault.path.join(".")).collect::<Vec<_>>(), ["1", "2"]);
-    assert!(faults[0].what.starts_with("`[` is no valid glob"), "{}", faults[0].what);
+    assert!(faults[0].what.starts_with("`[` is not a valid glob"), "{}", faults[0].what);
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn a_zip_behind_a_text_is_refused_wherever_it_begins_and_however_it_comes() {
                 let options = UnpackOptions { expected, ..UnpackOptions::default() };
                 let error = unpack(&data, chunk, options).expect_err("no text");
                 assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
-                let near = format!("a zip archive begins at byte {front}, behind other data");
+                let near = format!("a zip archive begins at byte {front}, after other data");
                 let far = "the data ends as a zip archive does, and does not begin as one";
                 assert_eq!(error.what(), if front < 64 << 10 { near.as_str() } else { far });
                 assert!(error.hint_text().is_some_and(|hint| hint.contains("unzip")));

@@ -30,7 +30,7 @@ impl XzStream {
                     .byte(self.position)
                     .hint("compress it again with a dictionary of at most 128 MiB: any of `xz -0` to `xz -9`")
             }
-            Fault::Mem => Error::new(ErrorKind::Memory, "xz cannot get its memory").byte(self.position),
+            Fault::Mem => Error::new(ErrorKind::Memory, "xz cannot allocate its memory").byte(self.position),
             Fault::UnsupportedCheck => {
                 Error::refused("an xz stream has a kind of checksum that cannot be checked").byte(self.position)
             }
@@ -81,6 +81,6 @@ impl Frame for XzStream {
     }
 
     fn missing(&self) -> String {
-        "the compressed data breaks off".to_owned()
+        "the compressed data is cut off".to_owned()
     }
 }

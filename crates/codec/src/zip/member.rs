@@ -144,8 +144,8 @@ impl Member {
                     ))
                     .map_err(|error| {
                         error.hint(
-                            "supported are stored, deflate, bzip2, zstd and xz; pack the archive again, or \
-                                        leave the member out by `members`",
+                            "supported: stored, deflate, bzip2, zstd and xz; pack the archive again, or leave the \
+                             member out by `members`",
                         )
                     });
                 }
@@ -248,7 +248,7 @@ impl Member {
         let mut output = Vec::with_capacity(room);
         let progress = frame.decode(&input.first()[..part], &mut output, room)?;
         if progress.used == 0 && output.is_empty() && !progress.ended && part > 0 {
-            return Err(Error::internal("a decoder of zip members stands still").byte(input.position()));
+            return Err(Error::internal("a decoder of zip members makes no progress").byte(input.position()));
         }
         *more = output.len() == room;
         input.used(progress.used);
@@ -317,7 +317,7 @@ impl Member {
     fn no_descriptor(&self, bytes: &[u8], facts: Facts, position: u64) -> Error {
         let fields = bytes.strip_prefix(&record::DESCRIPTOR).unwrap_or(bytes);
         if fields.len() < 12 {
-            return cut("zip", "the descriptor after a member breaks off", position + bytes.len() as u64);
+            return cut("zip", "the descriptor after a member is cut off", position + bytes.len() as u64);
         }
         let said = record::u32_at(fields, 0);
         match self.compare(facts, said, facts.size.unwrap_or(0), position) {

@@ -256,7 +256,7 @@ impl Walk {
 
     fn local_header(&mut self, input: &mut Input) -> Result<Option<Piece>> {
         let at = input.position();
-        let Some(bytes) = whole(input, record::LOCAL_SIZE, Header::local_size, "a member's header breaks off")? else {
+        let Some(bytes) = whole(input, record::LOCAL_SIZE, Header::local_size, "a member's header is cut off")? else {
             return Ok(Some(Piece::Hungry));
         };
         let header = Header::local(bytes);
@@ -306,7 +306,7 @@ impl Walk {
 /// Reads an entry of the directory; `false` if it has not come yet.
 fn entry(directory: &mut Directory, wanted: &Wanted, input: &mut Input) -> Result<bool> {
     let at = input.position();
-    let missing = "an entry of its directory breaks off";
+    let missing = "an entry of its directory is cut off";
     let Some(bytes) = whole(input, record::ENTRY_SIZE, Header::entry_size, missing)? else {
         return Ok(false);
     };
@@ -323,7 +323,7 @@ fn entry(directory: &mut Directory, wanted: &Wanted, input: &mut Input) -> Resul
 /// As [`entry`], the zip64 end.
 fn wide_end(directory: &mut Directory, input: &mut Input) -> Result<bool> {
     let at = input.position();
-    let missing = "the zip64 end of its directory breaks off";
+    let missing = "the zip64 end of its directory is cut off";
     let size = |fixed: &[u8]| {
         let rest = record::u64_at(fixed, 4).max((record::WIDE_END_SIZE - 12) as u64);
         usize::try_from(rest).unwrap_or(usize::MAX).saturating_add(12)
@@ -348,7 +348,7 @@ fn wide_end(directory: &mut Directory, input: &mut Input) -> Result<bool> {
 fn end(directory: &mut Directory, input: &mut Input) -> Result<bool> {
     let at = input.position();
     let size = |fixed: &[u8]| record::END_SIZE + usize::from(record::u16_at(fixed, 20));
-    let Some(bytes) = whole(input, record::END_SIZE, size, "the end of its directory breaks off")? else {
+    let Some(bytes) = whole(input, record::END_SIZE, size, "the end of its directory is cut off")? else {
         return Ok(false);
     };
     let size = bytes.len();
@@ -387,11 +387,11 @@ fn whole<'a>(
 /// A signature of the directory: length and data, which nobody checks.
 fn skip_signature(input: &mut Input) -> Result<bool> {
     let size = |fixed: &[u8]| 6 + usize::from(record::u16_at(fixed, 4));
-    skip(input, 6, size, "the signature of its directory breaks off")
+    skip(input, 6, size, "the signature of its directory is cut off")
 }
 
 fn skip_locator(input: &mut Input) -> Result<bool> {
-    skip(input, record::WIDE_LOCATOR_SIZE, |_| record::WIDE_LOCATOR_SIZE, "the zip64 locator breaks off")
+    skip(input, record::WIDE_LOCATOR_SIZE, |_| record::WIDE_LOCATOR_SIZE, "the zip64 locator is cut off")
 }
 
 fn skip(input: &mut Input, fixed: usize, size: impl Fn(&[u8]) -> usize, missing: &str) -> Result<bool> {

@@ -83,6 +83,6 @@ impl Listed {
 
     /// What is read goes on behind the end of the part; it has come to byte `at`.
     pub(super) fn overrun(&self, at: u64) -> Error {
-        corrupt("a member of the zip runs into what the directory lists behind it", at)
+        corrupt("a member of the zip overlaps the next one in the directory", at)
     }
 }

@@ -331,7 +331,7 @@ fn a_second_codec_is_decoded() {
     }
     let cut = Archive::default().stored("a.gz", &gzip[..gzip.len() - 5]).finish();
     let error = fault(&cut);
-    assert_eq!(error.what(), "gzip ends before its end: 5 of the 8 bytes of the trailer are missing");
+    assert_eq!(error.what(), "gzip is truncated: 5 of the 8 bytes of the trailer are missing");
     assert_eq!(error.place().member.as_deref(), Some("a.gz"));
     assert_eq!(error.place().byte, Some((34 + gzip.len() - 5) as u64), "the unit's byte, not the member's");
 
@@ -500,9 +500,9 @@ fn the_end_must_agree_with_the_directory() {
     }
     let mut bad = good.clone();
     bad[end + 20] = 1;
-    assert_eq!(fault(&bad).what(), "zip ends before its end: the end of its directory breaks off");
+    assert_eq!(fault(&bad).what(), "zip is truncated: the end of its directory is cut off");
     let error = fault(&good[..end]);
-    assert_eq!(error.what(), "zip ends before its end: the directory at its end is missing");
+    assert_eq!(error.what(), "zip is truncated: the directory at its end is missing");
     assert_eq!(error.place().byte, Some(end as u64));
 }
 
@@ -554,7 +554,7 @@ fn records_must_follow_each_other() {
     let prefixed = fault(&[b"#!/bin/sh\n".as_slice(), &good].concat());
     assert_eq!(
         (prefixed.kind(), prefixed.what()),
-        (ErrorKind::Refused, "a zip archive begins at byte 10, behind other data")
+        (ErrorKind::Refused, "a zip archive begins at byte 10, after other data")
     );
 }
 

@@ -338,7 +338,7 @@ fn a_directory_that_disagrees_is_the_same_error() {
     let error = fault(&moved(50), ZipCuts::default());
     assert_eq!(error.what(), "the zip directory lists a member where the archive has none");
     let error = fault(&moved(50), EACH);
-    assert_eq!(error.what(), "a member of the zip runs into what the directory lists behind it");
+    assert_eq!(error.what(), "a member of the zip overlaps the next one in the directory");
     assert!(by_directory(&moved(length + 40), &all(), EACH, 9).is_err());
 }
 
@@ -384,7 +384,7 @@ fn faults_of_a_member_have_the_same_message_and_byte() {
         bad[size + at] ^= to;
         let in_passing = unpack(&bad, usize::MAX, all()).expect_err("a fault");
         let error = fault(&bad, EACH);
-        if error.what() != "a member of the zip runs into what the directory lists behind it" {
+        if error.what() != "a member of the zip overlaps the next one in the directory" {
             assert_eq!(error.to_string(), in_passing.to_string(), "byte {at}");
             assert_eq!(error.hint_text(), in_passing.hint_text());
         }

@@ -78,7 +78,7 @@ impl ZstdFrame {
         let context = match spare {
             Some(context) => context,
             None => Context::new()
-                .map_err(|cause| Error::new(ErrorKind::Memory, "zstd cannot get its memory").cause(cause))?,
+                .map_err(|cause| Error::new(ErrorKind::Memory, "zstd cannot allocate its memory").cause(cause))?,
         };
         let mut frame = ZstdFrame {
             context: Some(context),
@@ -255,9 +255,9 @@ impl Frame for ZstdFrame {
 
     fn missing(&self) -> String {
         match &self.state {
-            State::Header(_) => "the header of a frame breaks off".to_owned(),
+            State::Header(_) => "the header of a frame is cut off".to_owned(),
             State::Skip { left } => format!("{left} bytes of a skippable frame are missing"),
-            State::Blocks { .. } | State::Jump(_) => "the compressed data breaks off".to_owned(),
+            State::Blocks { .. } | State::Jump(_) => "the compressed data is cut off".to_owned(),
         }
     }
 
@@ -357,7 +357,7 @@ pub(super) fn read_header(bytes: &[u8], at: u64) -> Result<Header> {
     }
     let dictionary = number(&bytes[dictionary_at..content_at]);
     if dictionary != 0 {
-        return Err(Error::refused(format!("a zstd frame needs dictionary {dictionary}, which is not at hand"))
+        return Err(Error::refused(format!("a zstd frame needs dictionary {dictionary}, which is not available"))
             .byte(at)
             .hint("compress it again without a dictionary"));
     }

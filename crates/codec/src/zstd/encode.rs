@@ -69,5 +69,5 @@ impl Encoder for ZstdEncoder {
 }
 
 fn broken(cause: std::io::Error) -> Error {
-    Error::internal("zstd cannot go on").cause(cause)
+    Error::internal("zstd cannot continue").cause(cause)
 }

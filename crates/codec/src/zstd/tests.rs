@@ -31,7 +31,7 @@ fn skippable_frames_are_skipped_wherever_they_are() {
     }
     assert_eq!(unpack_one(&data).expect("recognised by its skippable frame"), text);
     let error = decode(&ENTRY, &data[..data.len() - 2], 7, 64).expect_err("it is cut");
-    assert_eq!(error.what(), "zstd ends before its end: 2 bytes of a skippable frame are missing");
+    assert_eq!(error.what(), "zstd is truncated: 2 bytes of a skippable frame are missing");
     assert_eq!(error.place().byte, Some(data.len() as u64 - 2));
 }
 
@@ -73,7 +73,7 @@ fn a_dictionary_is_refused_by_its_number() {
     data[4] |= 1;
     data.insert(if data[4] & 0x20 != 0 { 5 } else { 6 }, 77);
     let error = decode(&ENTRY, &data, usize::MAX, 64).expect_err("a dictionary");
-    assert_eq!(error.what(), "a zstd frame needs dictionary 77, which is not at hand");
+    assert_eq!(error.what(), "a zstd frame needs dictionary 77, which is not available");
 }
 
 #[test]

@@ -151,7 +151,7 @@ impl Meter {
             && state.unpacked > most.0
         {
             return Err(Error::refused(format!("the file unpacks to more than {} bytes, with {what}", most.0))
-                .hint("raise `limits: {bytes: …}` of the source if the data is honest"));
+                .hint("raise `limits: {bytes: …}` of the source if you trust the data"));
         }
         let ratio = self.limits.ratio;
         if unpacked > RATIO_APPLIES_FROM && unpacked / stored.max(1) > ratio {
@@ -159,7 +159,7 @@ impl Meter {
             return Err(Error::refused(format!(
                 "{what} unpacks from {stored} to {unpacked}, more than {ratio} times its size: it may be a bomb"
             ))
-            .hint("raise `limits: {ratio: …}` of the source if the data is honest"));
+            .hint("raise `limits: {ratio: …}` of the source if you trust the data"));
         }
         Ok(())
     }

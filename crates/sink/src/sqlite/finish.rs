@@ -40,7 +40,7 @@ fn publish(connection: &Connection, loading: &mut Loading, shown: &str) -> Resul
         match is_refusal(&error) {
             true if told.reject_kind() == RejectKind::Duplicate => moved_together(told),
             true if loading.tried => told,
-            true => told.hint("mend such rows, or filter them out; `max_rejects` at the sink finds them one by one"),
+            true => told.hint("fix such rows, or filter them out; `max_rejects` at the sink finds them one by one"),
             false => told,
         }
     };

@@ -30,10 +30,10 @@ pub(super) fn sqlite_error(what: &str, shown: &str, spec: &SqliteSpec, error: &r
             .hint("free some space, or write to another disk"),
         Some(ErrorCode::ReadOnly) => Error::refused(format!("cannot {what} {shown}"))
             .cause(cause)
-            .hint("check the rights of the file and of its folder: SQLite writes a journal beside it"),
+            .hint("check the permissions of the file and of its folder: SQLite writes a journal beside it"),
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => Error::refused(format!("cannot {what} {shown}"))
             .cause(cause)
-            .hint("check that the folder exists and the rights of both"),
+            .hint("check that the folder exists, and the permissions of both"),
         Some(ErrorCode::OutOfMemory) => Error::new(ErrorKind::Memory, format!("cannot {what} {shown}")).cause(cause),
         Some(ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig) => {
             refused_row(shown, spec, error)
@@ -57,7 +57,7 @@ fn refused_row(shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error
             told.reject(RejectKind::Value).hint("the table is STRICT: CAST the value to its type")
         }
         Some(ffi::SQLITE_TOOBIG) => told.reject(RejectKind::TooLong).hint("shorten the value, or filter such rows out"),
-        _ => told.reject(RejectKind::Constraint).hint("mend such rows, or filter them out"),
+        _ => told.reject(RejectKind::Constraint).hint("fix such rows, or filter them out"),
     }
 }
 

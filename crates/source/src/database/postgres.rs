@@ -292,7 +292,7 @@ impl BinaryRows {
     /// The rows that are left, once all bytes have come.
     fn finish(&mut self) -> Result<Option<Rows>> {
         if !self.ended {
-            return Err(Error::refused("the server's answer breaks off"));
+            return Err(Error::refused("the server's answer is cut off"));
         }
         self.rows.finish()
     }

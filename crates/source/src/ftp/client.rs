@@ -485,7 +485,7 @@ fn no_port(answer: &Response) -> Failure {
 
 /// A listing that came without the folder's names.
 fn not_listed(said: Option<String>) -> Failure {
-    let fault = Fault::permanent("the server does not list the folder").hint("check the rights of the folder");
+    let fault = Fault::permanent("the server does not list the folder").hint("check the permissions of the folder");
     Failure { absent: Absence::Perhaps, intact: true, ..Fault { text: said, ..fault }.into() }
 }
 

@@ -72,8 +72,8 @@ fn hint(code: u16) -> Option<&'static str> {
         430 | 530 | 532 => "set `user` and `password` in the source's `ftp` block, or check the secret that it names",
         431 | 500 | 502 | 504 | 534 => "the server may not speak TLS at this port: check the URL's scheme",
         550 => {
-            "check the path, and the rights of the file; a path begins in the folder of the login, \
-             or with two slashes at the server's root"
+            "check the path, and the permissions of the file; a path begins in the folder of the login, or with two \
+             slashes at the server's root"
         }
         _ => return None,
     })

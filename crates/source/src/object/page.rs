@@ -56,7 +56,7 @@ pub(crate) fn page(xml: &Bytes) -> Result<Page, String> {
         match (parent, name) {
             ("Contents", "Key") | ("Blob", "Name") => object.key = text,
             ("Contents", "Size") | ("Properties", "Content-Length") => {
-                object.size = Some(text.trim().parse().map_err(|_| format!("`{text}` is no size"))?);
+                object.size = Some(text.trim().parse().map_err(|_| format!("`{text}` is not a size"))?);
             }
             ("Contents", "ETag") | ("Properties", "Etag") => object.etag = quoted(text.trim()),
             ("Contents", "LastModified") => object.modified = date(&text),
@@ -221,7 +221,7 @@ mod tests {
             ("<html></html>", "it is no listing"),
             ("", "it is no listing"),
             ("<ListBucketResult>", "it is cut short"),
-            ("<ListBucketResult><Contents><Size>x</Size></Contents></ListBucketResult>", "`x` is no size"),
+            ("<ListBucketResult><Contents><Size>x</Size></Contents></ListBucketResult>", "`x` is not a size"),
             ("<ListBucketResult>&x;</ListBucketResult>", "`&x;` is unknown"),
         ] {
             assert_eq!(page(&Bytes::from_static(xml.as_bytes())), Err(what.to_owned()), "{xml}");

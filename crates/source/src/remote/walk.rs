@@ -180,6 +180,6 @@ impl<P: Protocol> Walker<'_, P> {
         error = fault.text.into_iter().fold(error, Error::text);
         error
             .in_unit(&self.target.uri(folder), None)
-            .hint("check the rights of the folder, or write a narrower pattern")
+            .hint("check the permissions of the folder, or write a narrower pattern")
     }
 }

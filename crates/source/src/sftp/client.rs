@@ -451,7 +451,7 @@ fn refusal(code: u32, text: String) -> Failure {
             "no such file",
             Some("check the path: it begins at the server's root, and with /~/ in the folder of the login"),
         ),
-        3 => (false, "permission denied", Some("check the rights of the file and of the folders above it")),
+        3 => (false, "permission denied", Some("check the permissions of the file and of the folders above it")),
         4 => (true, "failure", None),
         5 => (false, "bad message", None),
         6 => (true, "no connection", None),
