@@ -285,7 +285,7 @@ pub trait Ledger: Send + Sync {
     }
 
     /// Forgets a load: it is complete, or nobody will go on with it. Whoever has it still is kept from writing to it. A
-    /// ledger that has no other goes with it. An error also says that the empty ledger could not be taken away.
+    /// ledger that has no other goes with it. An error also says that the empty ledger could not be dropped.
     async fn forget(&self, load: &str) -> Result<()>;
 
     /// Forgets a load if nothing of it is written; whether it did.

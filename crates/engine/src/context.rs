@@ -111,7 +111,7 @@ impl Engine {
                 context.runtimes.workers().block_on(async {
                     tokio::select! {
                         biased;
-                        () = answer.closed() => Err(Error::internal("nobody waits for the answer").into()),
+                        () = answer.closed() => Err(Error::internal("no task waits for the answer").into()),
                         done = work(&context) => done,
                     }
                 })

@@ -107,7 +107,7 @@ impl WrittenPlan {
         if let Some(version) = json["version"].as_u64().filter(|version| *version > VERSION.into()) {
             return Err(Error::newer("the plan", version, VERSION));
         }
-        Self::deserialize(json).map_err(|cause| Error::job("this is no plan of a job").cause(cause))
+        Self::deserialize(json).map_err(|cause| Error::job("this is not a plan of a job").cause(cause))
     }
 
     /// The plan, of `job`, which was parsed from its text.

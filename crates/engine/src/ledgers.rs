@@ -151,13 +151,13 @@ impl Place {
             if is_gone.map_err(|error| error.in_step(&sink.name.value))? {
                 let target = sink.sink.target();
                 let lost = match sink.settings.get("table") {
-                    Some(_) => format!("its table in {target} is gone since"),
-                    None => format!("the list of its files beside {target} is gone since"),
+                    Some(_) => format!("its table in {target} no longer exists"),
+                    None => format!("the list of its files beside {target} no longer exists"),
                 };
-                let what = format!("the last run of this job has loaded everything, and {lost}");
+                let what = format!("the last run of this job loaded everything, but {lost}");
                 return Err(Error::refused(what)
                     .in_step(&sink.name.value)
-                    .hint(format!("bring it back; or load everything anew: `millstream run {}`", job.path())));
+                    .hint(format!("restore it, or load everything again: `millstream run {}`", job.path())));
             }
         }
         let what = match (is_another, files(&done.predicted) != files(&predicted)) {
@@ -165,8 +165,8 @@ impl Place {
             (true, _) => "the job has changed",
             (false, true) => "its files have changed",
         };
-        Err(Error::refused(format!("the last run of this job has loaded everything, and {what} since"))
-            .cause("to load it once more would add rows beside those that are there")
+        Err(Error::refused(format!("the last run of this job loaded everything, and {what} since"))
+            .cause("loading it again would duplicate the rows")
             .hint(format!(
                 "with `incremental: true` at its sources a job loads only files that are new; `millstream run {}` \
                  loads \
@@ -232,17 +232,15 @@ impl Place {
             return Ok(());
         }
         Err(Error::refused(
-            "what the run that this one would go on with has loaded is not noted in its target any more",
+            "the target has no record of what the run to be resumed has loaded",
         )
         .cause(format!(
-            "run {logical} has loaded {rows} rows; since then another run, of another machine or state folder, has \
-                 brought \
-                 the load to its end, or the table `_millstream_ledger` was dropped, or the server has lost what it \
-                 had committed"
+            "run {logical} has loaded {rows} rows; since then a run on another machine or with another state folder \
+             has completed the load, or the table `_millstream_ledger` was dropped, or the server has lost what it had \
+             committed"
         ))
         .hint(
-            "look whether all rows are there; `millstream run` without `--resume` loads all of them beside those \
-                   that are",
+            "check whether all rows are there; without `--resume` they are all loaded again, in addition to those",
         ))
     }
 
@@ -435,10 +433,10 @@ impl Place {
                 Ok(Left { load: Some(other.load.clone()), stale })
             }
             [other, ..] if !other.connections.is_empty() => Err(is_loading(other)),
-            [other, ..] => Err(Error::refused("an earlier run of this job has stopped before its end")
+            [other, ..] => Err(Error::refused("an earlier run of this job is unfinished")
                 .cause(format!("{} chunks of its rows are in {}", other.chunks, sink.sink.target()))
                 .hint(format!(
-                    "{} loads the rest; `--restart` begins anew, and leaves the rows that it has loaded where they are",
+                    "{} loads the rest; `--restart` starts again and keeps the rows already loaded",
                     self.resume_command()
                 ))),
         }
@@ -502,39 +500,35 @@ fn accepted(compared: Compared) -> Result<()> {
 fn is_newer() -> Error {
     Error::refused("the last run of this job was made by a newer version of Millstream")
         .cause("this version cannot find out whether the job has changed since then")
-        .hint("upgrade Millstream; `--restart` would load all rows again, beside those that are there")
+        .hint("upgrade Millstream; `--restart` would load all rows a second time")
 }
 
 /// The rows of the run that this one would go on with were others.
 fn has_changed() -> Error {
-    Error::refused("the job has changed since the run that it would go on with")
-        .cause("its sources, their columns, its steps, or its targets are others, and so may be its rows")
-        .hint("take the change back, or begin anew: `--restart`")
+    Error::refused("the job has changed since the run to be resumed")
+        .cause("its sources, columns, steps or targets differ, so its rows may differ")
+        .hint("undo the change, or start again with `--restart`")
 }
 
 /// A load that has all of its rows in the target, of a run that has not come to its end.
 fn is_there(target: &str, resume: &str) -> Error {
-    Error::refused("an earlier run of this job has loaded all of its rows, and has stopped before its end")
-        .cause(format!("a note of that is in {target}"))
-        .hint(format!(
-            "{resume} brings it to its end, and adds no row twice; `--restart` loads all rows once more, beside those \
-             that \
-             are there"
-        ))
+    Error::refused("an earlier run of this job has loaded all of its rows, but is unfinished")
+        .cause(format!("{target} has its commit marker"))
+        .hint(format!("{resume} completes it and adds no row twice; `--restart` loads all rows a second time"))
 }
 
 /// A load whose run has connections.
 fn is_loading(other: &KnownLoad) -> Error {
     Error::refused("another run of this job is loading now")
         .cause(other.connections.join(", "))
-        .hint("wait until it has ended; if it never will, `--resume` ends its connections and goes on with it")
+        .hint("wait until it has ended; if it never ends, `--resume` ends its connections and resumes the load")
 }
 
 /// The ways to each sink, where it is loaded chunk by chunk; otherwise why it is not.
 pub fn ways(job: &Job, physical: &Physical) -> Result<Vec<Result<Vec<Leg>, String>>> {
     let way = |(sink, root): (&SinkStep, &crate::plan::shared::Root)| match sink.sink.may_keep_ledger() {
         true => legs(&root.plan),
-        false => Err("its target or its settings want it so".to_owned()),
+        false => Err("its target or its settings require it".to_owned()),
     };
     let mut ways: Vec<_> = job.sinks.iter().zip(&physical.roots).map(way).collect();
     // A target in which a transaction is open until the end may not take others meanwhile.
@@ -595,7 +589,7 @@ pub fn lints(job: &Job) -> Vec<Lint> {
             } else if source.read.iter().any(|read| read.value == "-") {
                 "standard input has no files, and cannot be read again; leave out `incremental`".to_owned()
             } else if !sink.sink.may_keep_ledger() {
-                format!("this target takes all rows at once, or its settings ask for that; {INCREMENTAL_HINT}")
+                format!("this target takes all rows at once, or its settings require it; {INCREMENTAL_HINT}")
             } else {
                 continue;
             };
@@ -635,7 +629,7 @@ pub async fn stopped(place: &Place, error: Error, ledgers: &[OpenLedger]) -> Err
     // Those of earlier attempts stay.
     let rows = if place.resumes.is_some() { format!("{rows} more") } else { rows.to_string() };
     if error.kind() == ErrorKind::Interrupted {
-        let what = format!("the run was interrupted; {rows} rows are loaded, and the rest was taken back");
+        let what = format!("the run was interrupted; {rows} rows are loaded, and the rest was rolled back");
         return Error::new(ErrorKind::Interrupted, what).hint(go_on);
     }
     match error.hint_text().map(str::to_owned) {

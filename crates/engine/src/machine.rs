@@ -219,7 +219,7 @@ fn faults(file: &MachineFile) -> Vec<Lint> {
         }
         if let Err(error) = check_scratch(folder.as_ref()) {
             let what = [Some(error.what()), error.cause_text()].into_iter().flatten().collect::<Vec<_>>().join(": ");
-            lints.push(file.text.error(span, what).hint("make the folder, or name another one"));
+            lints.push(file.text.error(span, what).hint("create the folder, or name another one"));
         }
     }
     lints

@@ -55,7 +55,7 @@ pub fn lints(job: &Job) -> Vec<Lint> {
                     job.text.error(sink.write.span, what).hint(hint)
                 }
                 Meeting::Possible(read) => {
-                    let what = format!("`{writer}` may come to write {read}, which `{reader}` reads");
+                    let what = format!("`{writer}` may write {read}, which `{reader}` reads");
                     let hint = "it does so if a row has that value: write to another folder";
                     job.text.warning(sink.write.span, what).hint(hint)
                 }
@@ -247,7 +247,7 @@ mod tests {
     fn what_a_job_would_read_of_itself() {
         let sure =
             |name: &str| vec![format!("7: `o` writes {name}, which `c` reads: the next run would read its own result")];
-        let possible = |name: &str| vec![format!("7: `o` may come to write {name}, which `c` reads")];
+        let possible = |name: &str| vec![format!("7: `o` may write {name}, which `c` reads")];
         let here = std::env::current_dir().expect("a folder");
         let absolute = format!("{}/csv/x.csv", here.display());
         for (read, write, expected) in [

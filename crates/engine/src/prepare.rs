@@ -494,8 +494,8 @@ fn no_columns_warning(job: &Job, source: &SourceStep, reader: &Reader, columns: 
     let nothing = columns.fields().is_empty() && reader.format.declared().is_none();
     let span = source.read.first()?.span;
     nothing.then(|| {
-        let what = format!("nothing is there to read, so `{}` has no columns", source.name.value);
-        job.text.warning(span, what).hint("declare `columns`: then they are there without files, too")
+        let what = format!("there is nothing to read, so `{}` has no columns", source.name.value);
+        job.text.warning(span, what).hint("declare `columns`: then they are known without files, too")
     })
 }
 
@@ -600,7 +600,7 @@ fn check_order(job: &Job, sorted_by: &[SortKey], columns: &SchemaRef) -> Vec<Lin
     let names: Vec<&str> = columns.fields().iter().map(|field| field.name().as_str()).collect();
     let unknown = sorted_by.iter().filter(|key| !names.contains(&key.expression.value.as_str()));
     let lint = |key: &SortKey| {
-        let what = format!("there is no column `{}` to be sorted by", key.expression.value);
+        let what = format!("there is no column `{}` to sort by", key.expression.value);
         let hint = millstream_core::hint::did_you_mean(&key.expression.value, "columns", &names);
         job.text.error(key.expression.span, what).hint(hint)
     };

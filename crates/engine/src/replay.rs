@@ -98,7 +98,7 @@ fn replay(
         }
         *replayed
             .impossible
-            .entry(format!("`{name}` takes no rows by themselves, since {why}: run the job again"))
+            .entry(format!("`{name}` cannot take single rows, because {why}: run the job again"))
             .or_default() += count;
     }
     let marks = Marks::read(&folder)?;
@@ -114,10 +114,8 @@ fn replay(
 /// The text of a unit with the record; otherwise why there can be none.
 fn text(job: &Job, kept: &Kept) -> Result<Bytes, String> {
     let RejectLine { rejected, head, .. } = &kept.line;
-    let source = rejected
-        .source
-        .as_deref()
-        .ok_or("their records are not known: they come from a step that puts rows together")?;
+    let source =
+        rejected.source.as_deref().ok_or("their records are not known: they come from a step that combines rows")?;
     let raw = rejected.raw.as_ref().ok_or("their records were not kept, only their rows")?;
     if raw.cut_from.is_some() {
         return Err("their records are longer than what is kept".to_owned());

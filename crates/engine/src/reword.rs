@@ -40,12 +40,12 @@ const RENAME: &str = "give one of them another name with AS";
 const TYPES: &str = "types are, for example, bigint, double, text, boolean, date, timestamp and decimal(10, 2)";
 
 /// What is told of an aggregate function in WHERE.
-pub const AGGREGATE_IN_WHERE: &str = "an aggregate function cannot stand in WHERE";
+pub const AGGREGATE_IN_WHERE: &str = "an aggregate function is not allowed in WHERE";
 
 const RULES: &[Rule] = &[
     Rule {
         pattern: r"^(?P<word>TOP)$",
-        what: "TOP is not known here",
+        what: "TOP is not supported",
         hint: "put LIMIT and the number at the end of the query: LIMIT 3",
     },
     Rule {
@@ -74,11 +74,11 @@ const RULES: &[Rule] = &[
     Rule {
         pattern: r"^Aggregate functions are not allowed in the WHERE clause",
         what: AGGREGATE_IN_WHERE,
-        hint: "conditions on aggregates stand in HAVING",
+        hint: "put conditions on aggregates in HAVING",
     },
     Rule {
         pattern: r"^Aggregate function calls cannot be nested",
-        what: "an aggregate function cannot stand inside another",
+        what: "an aggregate function is not allowed inside another",
         hint: "compute the inner one in an entry of its own",
     },
     Rule {
@@ -125,19 +125,19 @@ const RULES: &[Rule] = &[
     },
     Rule {
         pattern: r"^Too many columns! The subquery should only return one column",
-        what: "a subquery in this place gives one column, not several",
+        what: "a subquery here must return one column, not several",
         hint: "",
     },
     Rule { pattern: r"^Unsupported SQL type (?P<word>\S+)", what: "there is no type `{word}`", hint: TYPES },
     Rule { pattern: r"^Unsupported type '(?P<word>[^']+)'", what: "there is no type `{word}`", hint: TYPES },
     Rule {
         pattern: r"^Unsupported compound identifier '(?P<word>[^']+)'",
-        what: "`{word}` names no entry",
-        hint: "an entry is named by one word",
+        what: "`{word}` is not an entry",
+        hint: "the name of an entry is one word",
     },
     Rule {
         pattern: r"^Physical plan does not support logical expression WindowFunction",
-        what: "a window function cannot stand in WHERE",
+        what: "a window function is not allowed in WHERE",
         hint: "compute it in an entry of its own, and filter by its column",
     },
     Rule {
@@ -177,7 +177,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         pattern: r"^Scalar subquery returned more than one row",
-        what: "a subquery that stands for one value gives several rows",
+        what: "a subquery used as a value returns several rows",
         hint: "add LIMIT 1, or take one value, such as max(…)",
     },
     Rule {

@@ -270,7 +270,7 @@ impl RunBook {
     /// Enters a run of `job`; `logical` is the run that it goes on with, or its own name.
     pub fn begin(self: &Arc<Self>, run: &str, logical: &str, job: &JobKey) -> Result<LiveRun> {
         let lock = self.lock_file(run);
-        let failed = |cause: std::io::Error| Error::io("the lock of the run cannot be made", &cause);
+        let failed = |cause: std::io::Error| Error::io("the lock of the run cannot be created", &cause);
         let file = File::create(&lock).map_err(failed)?;
         file.lock().map_err(failed)?;
         self.remove_old_locks();
@@ -348,7 +348,7 @@ impl RunBook {
     /// Makes sure that no other run of `job` loads chunk by chunk.
     pub fn only_run(&self, job: &JobKey) -> Result<OnlyRun> {
         let path = self.folder.join("jobs").join(format!("{:016x}.lock", stable::hash(&job.text())));
-        let failed = |cause: std::io::Error| Error::io("the lock of the job cannot be made", &cause);
+        let failed = |cause: std::io::Error| Error::io("the lock of the job cannot be created", &cause);
         let file = File::create(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(OnlyRun(file)),
@@ -578,7 +578,7 @@ fn is_newer(folder: &Path, found: i64) -> Error {
 }
 
 fn fault(folder: &Path, error: &rusqlite::Error) -> Error {
-    Error::refused(format!("the book of runs in {} cannot be used", folder.display()))
+    Error::refused(format!("the run history in {} cannot be used", folder.display()))
         .cause(error)
         .hint("name another folder with `--state` or MILLSTREAM_STATE")
 }

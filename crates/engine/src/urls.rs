@@ -150,7 +150,7 @@ impl Counter {
 const PARQUET: &[u8] = b"PAR1\x15";
 
 fn no_lines() -> Error {
-    Error::refused("a Parquet file has rows and no lines")
+    Error::refused("a Parquet file has rows, not lines")
         .hint("count its rows in a job: `millstream guess FILE > job.yaml` writes one, and SELECT count(*) counts")
 }
 

@@ -156,7 +156,7 @@ fn a_parquet_file_has_no_lines() {
     place.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: rows.parquet");
     assert_eq!(place.run(&["run", "--quiet", "job.yaml"]).code, Some(0));
     let ended = place.fails(1, &["count", "rows.parquet"]);
-    assert!(ended.stderr.contains("a Parquet file has rows and no lines"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("a Parquet file has rows, not lines"), "{}", ended.stderr);
     place.tree.file("text.txt", "PAR1\n");
     assert_eq!(place.run(&["count", "text.txt"]).stdout, "1\n", "a text may begin so");
 }

@@ -57,7 +57,7 @@ fn a_preview_leaves_out_what_a_run_would() {
     let shown = by_parser.run(&["preview", "job.yaml"]);
     shown
         .ended(3)
-        .tells(&["2 records were rejected, and `max_rejects` of `s` allows 1", "hint: mend the data or the job"]);
+        .tells(&["2 records were rejected, and `max_rejects` of `s` allows 1", "hint: fix the data or the job"]);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn what_cannot_be_loaded_file_by_file_is_said_before_the_run() {
         ("read: 'sqlite:in.db', sqlite: {table: t}", "", into("s", table), 2, "a database has no files"),
         ("read: '-', csv: {columns: {id: utf8}}", "", into("s", table), 2, "standard input has no files"),
         (FILES, "", two, 2, "a step with several consumers runs once"),
-        (FILES, join, into("j", table), 2, "a join puts rows together"),
+        (FILES, join, into("j", table), 2, "a join combines rows"),
     ] {
         let lab = job(source, transforms, &sinks);
         both_refuse(&lab, code, &["`s` is incremental, and `o` cannot be loaded file by file", why]);

@@ -384,7 +384,7 @@ fn appended_files_stand_beside_those_of_earlier_runs() {
         place.run(&[]).ended(1).tells(&["a sink without `mode`", "lists 3 files", "`mode: append` adds files"]);
         place.job("a.csv", ", mode: append");
         fs_err::remove_file(place.out().join(".a.csv.millstream.json")).expect("the list");
-        place.run(&["--resume"]).ended(1).tells(&["the list of its files beside", "is gone since"]);
+        place.run(&["--resume"]).ended(1).tells(&["the list of its files beside", "no longer exists"]);
         place.rows(&[(TWO, 8..9)]);
         place.run(&[]).ok();
         assert_eq!(place.names().len(), 4, "files that are not listed stay");

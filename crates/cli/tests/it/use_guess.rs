@@ -343,7 +343,7 @@ fn an_empty_file_alone_is_said_to_be_empty() {
     let lab = Lab::with_job("sources:\n  s: {read: a.csv}\nsinks:\n  o: {from: s, write: out.csv}\n");
     lab.file("a.csv", "");
     let hint = "declare `columns` and set `empty_files: allow`";
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["no columns can be made out: the file is empty", "at a.csv", hint]);
+    lab.run(&["run", "job.yaml"]).ended(1).tells(&["columns cannot be inferred: the file is empty", "at a.csv", hint]);
     lab.file("job.yaml", lab.read("job.yaml").replace("a.csv", "a.parquet"));
     lab.file("a.parquet", "");
     lab.run(&["run", "job.yaml"]).ended(1).tells(&["it is empty", "at a.parquet", "set `empty_files: allow`"]);

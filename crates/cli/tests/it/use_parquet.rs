@@ -112,7 +112,7 @@ fn a_value_that_its_type_excludes_is_refused_whatever_is_written() {
             ", column d",
             "text `-44315.38`",
             "cause in row group 0",
-            "hint: to go on without such records: `max_rejects: 100` (or `1%`) at `s`",
+            "hint: to continue without such records: `max_rejects: 100` (or `1%`) at `s`",
         ]);
         let left_out = lab("decimals", ", max_rejects: 1", &format!("sinks:\n  o: {{from: s, {sink}}}\n"));
         let ran = run(&left_out, &[]);

@@ -768,9 +768,7 @@ fn what_cannot_be_loaded_again_is_told() {
          s, by: \
          id}}\nsinks:\n  o: {from: t, write: 'sqlite:o.db', table: t}\n",
     );
-    lab.run(&["rejects", "--replay"])
-        .ended(1)
-        .tells(&["rejects cannot be loaded into `o` by themselves", "a sort needs all rows"]);
+    lab.run(&["rejects", "--replay"]).ended(1).tells(&["rejects cannot be replayed into `o`", "a sort needs all rows"]);
     // Another sink, which takes them, is not kept from it.
     let job = lab.read("job.yaml");
     lab.file("job.yaml", job + "  p: {from: s, write: 'sqlite:p.db', table: t}\n");
@@ -784,7 +782,7 @@ fn what_cannot_be_loaded_again_is_told() {
     let ran = lab.run(&["rejects", "--replay"]);
     ran.ok();
     assert!(ran.stdout.starts_with("1 reject of run "), "{}", ran.stdout);
-    assert!(ran.stdout.contains("`o` takes no rows by themselves, since a sort needs all rows"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("`o` cannot take single rows, because a sort needs all rows"), "{}", ran.stdout);
     assert_eq!(sqlite(&lab.path("p.db"), "SELECT id FROM t"), [["x"]]);
     assert!(!lab.path("o.db").exists());
     fs_err::remove_file(lab.path("job.yaml")).expect("it is there");

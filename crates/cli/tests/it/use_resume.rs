@@ -568,7 +568,7 @@ fn who_goes_on_after_another_has_brought_it_to_its_end_adds_nothing() {
         assert_complete(&target);
         for _ in 0..2 {
             let ran = run(&lab, &["--resume"]);
-            ran.ended(1).tells(&["is not noted in its target any more", "look whether all rows are there"]);
+            ran.ended(1).tells(&["the target has no record of what", "check whether all rows are there"]);
             assert_complete(&target);
         }
     }
@@ -590,8 +590,11 @@ fn who_wakes_up_when_another_has_gone_on_does_no_harm() {
             run(&lab, &[]).ended(1).tells(&["this job is running already"]);
             // …and on another, which knows nothing of it, the target tells.
             let known = matches!(target, Target::Server(_));
-            let told =
-                if known { "another run of this job is loading now" } else { "an earlier run of this job has stopped" };
+            let told = if known {
+                "another run of this job is loading now"
+            } else {
+                "an earlier run of this job is unfinished"
+            };
             run(&lab, &ELSEWHERE).ended(1).tells(&[told, "--resume"]);
             let begun = Instant::now();
             run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ok();
@@ -648,7 +651,7 @@ fn what_has_changed_since_is_told() {
     let as_it_was = lab.read("job.yaml");
     lab.file("job.yaml", as_it_was.replace("id > 5", "id > 6"));
     run(&lab, &["--resume"]).ended(1).tells(&["the job has changed", "`--restart`"]);
-    run(&lab, &[]).ended(1).tells(&["an earlier run of this job has stopped before its end", "`--restart`"]);
+    run(&lab, &[]).ended(1).tells(&["an earlier run of this job is unfinished", "`--restart`"]);
     // The target knows that too, where the book does not.
     run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ended(1).tells(&["the job has changed", "`--restart`"]);
     // A comment is no change, and neither is a limit.
@@ -725,12 +728,12 @@ fn only_what_goes_row_by_row_is_loaded_chunk_by_chunk() {
         line.expect("it is told").trim().to_owned()
     };
     for (transform, told) in [
-        ("{filter: {from: s, where: id > 3}}", "chunk by chunk, each of them once"),
-        ("{sql: 'SELECT id FROM s UNION ALL SELECT id FROM s'}", "a step with several users"),
-        ("{sql: 'SELECT count(*) AS n FROM s'}", "an aggregate puts rows together"),
+        ("{filter: {from: s, where: id > 3}}", "chunk by chunk, each exactly once"),
+        ("{sql: 'SELECT id FROM s UNION ALL SELECT id FROM s'}", "a step with several consumers"),
+        ("{sql: 'SELECT count(*) AS n FROM s'}", "an aggregate combines rows"),
         ("{sort: {from: s, by: id}}", "a sort needs all rows"),
         ("{sql: 'SELECT id FROM s LIMIT 5'}", "a limit counts all rows"),
-        ("{sql: 'SELECT id, random() AS r FROM s'}", "a function gives another value each time"),
+        ("{sql: 'SELECT id, random() AS r FROM s'}", "a function is volatile"),
         ("{sql: 'SELECT id, row_number() OVER (ORDER BY id) AS r FROM s'}", "all at once"),
     ] {
         let line = explained(transform, "");
@@ -738,7 +741,7 @@ fn only_what_goes_row_by_row_is_loaded_chunk_by_chunk() {
     }
     assert!(
         explained("{filter: {from: s, where: id > 3}}", ", mode: replace")
-            .contains("its target or its settings want it so")
+            .contains("its target or its settings require it")
     );
     lab.file("job.yaml", lab.read("job.yaml").replace("half: int64}}", "half: int64}}, incremental: true"));
     lab.run(&["run", "job.yaml"]).ended(2).tells(&["`s` is incremental", "cannot be loaded file by file"]);
@@ -748,7 +751,7 @@ fn only_what_goes_row_by_row_is_loaded_chunk_by_chunk() {
 fn a_file_that_is_listed_twice_is_told() {
     let (lab, _) = lab(in_sqlite);
     lab.file("job.yaml", lab.read("job.yaml").replace("'in/*'", "['in/*', 'in/0*']"));
-    run(&lab, &[]).ended(1).tells(&["a file is listed twice", "in/0.jsonl", "name it once"]);
+    run(&lab, &[]).ended(1).tells(&["a file is listed twice", "in/0.jsonl", "matches the file once"]);
 }
 
 #[test]
@@ -949,13 +952,13 @@ fn what_has_changed_since_all_was_done_is_not_passed_over() {
                 lab.file("job.yaml", &text);
                 lab.file("in/more.jsonl", "{\"id\": 1000000, \"name\": \"more\", \"half\": 0}\n");
             }
-            run(&lab, &["--resume"]).ended(1).tells(&["has loaded everything", what, "incremental: true"]);
+            run(&lab, &["--resume"]).ended(1).tells(&["loaded everything", what, "incremental: true"]);
             assert_complete(&target);
         }
         fs_err::remove_file(lab.path("in/more.jsonl")).expect("it is there");
         run(&lab, &["--resume"]).ok().tells(&["nothing new"]);
         target.query("DROP TABLE t");
-        run(&lab, &["--resume"]).ended(1).tells(&["its table in", "is gone since", "bring it back"]);
+        run(&lab, &["--resume"]).ended(1).tells(&["its table in", "no longer exists", "restore it"]);
         assert_eq!(target.tables(), Vec::<String>::new());
         // What replaces what was there is made again, whatever has become of it.
         lab.file("job.yaml", text.replace("table: t}", "table: t, mode: replace}"));

@@ -278,11 +278,7 @@ fn an_order_that_rows_do_not_have_is_told_with_its_place() {
     let ran = lab.run(&["run", "job.yaml", "--cores", "2"]);
     ran.ended(1).tells(&["in/2.csv.gz", "line 2", "day=0", "day=179"]);
     lab.file("job.yaml", lab.read("job.yaml").replace("sorted_by: [day]", "sorted_by: [dya desc]"));
-    lab.run(&["check", "job.yaml"]).ended(2).tells(&[
-        "there is no column `dya` to be sorted by",
-        "job.yaml:4:17",
-        "`day`",
-    ]);
+    lab.run(&["check", "job.yaml"]).ended(2).tells(&["there is no column `dya` to sort by", "job.yaml:4:17", "`day`"]);
 }
 
 #[test]
@@ -306,7 +302,7 @@ fn a_transform_says_the_order_of_its_rows() {
     let told = ["`sorted_by` says", "even", "the row before it has"];
     lab.run(&["run", "job.yaml", "--cores", "2"]).ended(1).tells(&told);
     lab.file("job.yaml", job.replace("sorted_by: day}", "sorted_by: dya}"));
-    lab.run(&["check", "job.yaml"]).ended(2).tells(&["there is no column `dya` to be sorted by", "`day`"]);
+    lab.run(&["check", "job.yaml"]).ended(2).tells(&["there is no column `dya` to sort by", "`day`"]);
 }
 
 #[test]

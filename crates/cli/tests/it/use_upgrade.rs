@@ -383,7 +383,7 @@ fn a_job_that_has_changed_since_an_earlier_version_is_refused() {
         let job = scene.lab.read("job.yaml");
         scene.lab.file("job.yaml", job.replace("id > 5", "id > 6"));
         for arguments in [&["--resume"][..], &["--resume", "--state", "elsewhere"]] {
-            scene.run(arguments).ended(1).tells(&["the job has changed since the run that it would go on with"]);
+            scene.run(arguments).ended(1).tells(&["the job has changed since the run to be resumed"]);
         }
         // A change that does not matter.
         scene.lab.file("job.yaml", job.replace("half = 0 OR id > 5", "half=0  or ID>5 /* all but some */"));
@@ -580,7 +580,7 @@ fn make_chunks(scene: &Scene) {
 }
 
 fn resume_chunks(scene: &Scene) {
-    scene.run(&[]).ended(1).tells(&["an earlier run of this job has stopped before its end"]);
+    scene.run(&[]).ended(1).tells(&["an earlier run of this job is unfinished"]);
     scene.run(&["--resume"]).ok().tells(&["resumed run"]);
     assert_rows(scene, &expected(0..FILES * RECORDS));
     assert_eq!(scene.tables(), ["t"]);

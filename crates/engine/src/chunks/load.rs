@@ -227,7 +227,7 @@ impl ChunkLoad {
             taken.map_err(|error| {
                 error
                     .in_step(&loading.load.name)
-                    .hint("it has lost rows that it had committed: begin anew with `--restart`")
+                    .hint("it has lost rows that it had committed: start again with `--restart`")
             })?;
         }
         loaded
@@ -332,7 +332,7 @@ impl Loading {
         while let Some((uri, piece)) = pieces.try_next().await? {
             tokio::task::yield_now().await;
             for full in assembler.take(&uri, piece)? {
-                groups.send(full).await.map_err(|_| Error::internal("nobody takes the rows"))?;
+                groups.send(full).await.map_err(|_| Error::internal("the receiver of the rows is gone"))?;
             }
         }
         Ok(assembler.rest())
@@ -392,8 +392,7 @@ impl Loading {
             .cause(format!("{noted} parts of the load were committed, and {found} of them are there"))
             .hint(
                 "was the server killed, or replaced by another, while it loaded? `--resume` loads what is missing; \
-                 look at \
-                 `innodb_flush_log_at_trx_commit`, `synchronous_commit`, or how replicas take over",
+                 check `innodb_flush_log_at_trx_commit`, `synchronous_commit`, or how replicas take over",
             )
             .in_step(&self.load.name))
     }
@@ -548,9 +547,7 @@ fn changed_units(changed: Vec<String>) -> Error {
         count => format!("{count} files have changed since they were loaded"),
     };
     Error::refused(what).text(format!("{}{more}", shown.join(", "))).hint(
-        "everything else is loaded; `--accept-changed` loads them as they are now, beside the rows that were loaded of \
-         them \
-         before",
+        "everything else is loaded; `--accept-changed` loads them as they are now, in addition to their earlier rows",
     )
 }
 

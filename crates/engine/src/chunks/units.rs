@@ -82,10 +82,10 @@ impl Units {
         let version = version(unit);
         let mut state = self.lock();
         if !state.listed.insert(hash(&place)) {
-            return Err(Error::refused("a file is listed twice, and its rows would come twice")
+            return Err(Error::refused("a file is listed twice, so its rows would be loaded twice")
                 .in_unit(&unit.uri, None)
                 .in_step(&self.source)
-                .hint("let the patterns of `read` name it once"));
+                .hint("change `read` so that it matches the file once"));
         }
         let known = self.written.of_unit(&place);
         let first_version = known.partition_point(|number| *number < VERSION);
@@ -159,7 +159,7 @@ impl UnitNotes {
         }
         Err(Error::data("the archive has two members of this name")
             .in_unit(&self.name, Some(name))
-            .hint("rename one of them: nobody could tell which of them is loaded already"))
+            .hint("rename one of them: Millstream cannot tell which one is already loaded"))
     }
 
     /// A group has its first rows of this unit; what it notes beside their chunks. The version is noted with whichever

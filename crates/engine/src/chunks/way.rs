@@ -43,7 +43,7 @@ pub fn legs(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Leg>, String> {
             return Err(format!("`{}` reads standard input, which cannot be read again", read.source()));
         }
         if matches!(read.reader().format.reading(), Reading::Rows) {
-            return Err(format!("`{}` reads a database, whose rows have no place of their own", read.source()));
+            return Err(format!("`{}` reads a database, whose rows have no stable position", read.source()));
         }
     }
     Ok(found)
@@ -153,7 +153,7 @@ fn check(node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
         Ok(TreeNodeRecursion::Continue)
     });
     match looked {
-        Ok(_) if volatile => Err("a function gives another value each time".to_owned()),
+        Ok(_) if volatile => Err("a function is volatile".to_owned()),
         Ok(_) => Ok(()),
         Err(error) => Err(error.strip_backtrace()),
     }
@@ -161,13 +161,13 @@ fn check(node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
 
 fn why_not(name: &str) -> String {
     let kinds = [
-        ("Aggregate", "an aggregate puts rows together"),
+        ("Aggregate", "an aggregate combines rows"),
         ("Sort", "a sort needs all rows"),
         ("TopK", "a sort needs all rows"),
         ("Window", "a window looks at other rows"),
         ("Limit", "a limit counts all rows"),
-        ("Join", "a join puts rows together"),
-        ("Tee", "a step with several users runs once for all of them"),
+        ("Join", "a join combines rows"),
+        ("Tee", "a step with several consumers runs once for all of them"),
         ("Unnest", "one record becomes several rows"),
         ("Transform", "a component may make any rows of those it reads"),
     ];

@@ -230,7 +230,7 @@ impl Tee {
         }
         let file = tempfile::Builder::new().prefix("millstream-").tempfile_in(&self.scratch).map_err(|cause| {
             fault::carry(
-                Error::io(format!("no scratch file can be made in {}", self.scratch.display()), &cause)
+                Error::io(format!("no scratch file can be created in {}", self.scratch.display()), &cause)
                     .in_step(&self.name),
             )
         })?;

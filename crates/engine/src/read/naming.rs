@@ -78,7 +78,7 @@ fn by_units(registry: &Registry, units: &[Unit]) -> Result<Option<Suggested>> {
         None => Ok(Some(found)),
         Some((other, _)) => Err(Error::job("the files have different formats, by their names")
             .text(format!("{}, {}", first.name(), other.name()))
-            .hint("read them by different sources, or say by a format block how all of them are to be read")),
+            .hint("read them with different sources, or add a format block for all of them")),
     }
 }
 

@@ -71,7 +71,7 @@ impl OrderCheck {
             let error = Error::data("the rows are not in the order that `sorted_by` says")
                 .text(self.shown(&columns, row)?)
                 .cause(format!("the row before it has {before}"))
-                .hint("say the order that the rows have, or leave out `sorted_by`: then they are sorted");
+                .hint("declare the order that the rows have, or leave out `sorted_by`: then they are sorted");
             return Err(line.into_iter().fold(error, Error::line));
         }
         state.last = Some((rows.row(last).owned(), self.shown(&columns, last)?));

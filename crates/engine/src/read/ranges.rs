@@ -56,7 +56,7 @@ impl ReadAt for Ranged {
         let start = Instant::now();
         let bytes = self.source.read_range(context, &self.unit, range).await;
         self.reader.steps.decode.add_waiting_input(start.elapsed());
-        let bytes = bytes?.ok_or_else(|| Error::refused("the place no longer answers with ranges"))?;
+        let bytes = bytes?.ok_or_else(|| Error::refused("the server no longer answers range requests"))?;
         self.reader.steps.fetch.add_bytes(bytes.len() as u64);
         if let Some(pace) = &self.pace {
             pace.add_bytes(bytes.len() as u64);

@@ -91,7 +91,7 @@ async fn stream_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resu
     while let Some(unit) = units.next().await.transpose()? {
         let uri = unit.name();
         // A few samples always fit. All of them, however many files there are, may not.
-        let holder = "the beginnings of all files, to make out their columns,";
+        let holder = "the beginnings of all files, to infer their columns,";
         let charged = (samples.len() >= SAMPLE_UNITS).then_some(holder);
         let head = match read_head(reader, unit, SAMPLE_BYTES, charged).await {
             Ok(head) => head,
@@ -164,8 +164,8 @@ pub async fn check_first(reader: &Arc<Reader>, columns: &SchemaRef) -> Result<()
 fn unknown_columns(reader: &Reader, error: Error) -> Error {
     match reader.unopened.skips() {
         true => error.hint(
-            "it is skipped, as are all others that were looked at, so the columns are not known: declare `columns`, or \
-             correct what `read` names",
+            "it is skipped, as are all other files that were tried, so the columns are not known: declare `columns`, \
+             or correct what `read` names",
         ),
         false => error,
     }
@@ -200,8 +200,8 @@ async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resul
         return Err(unknown_columns(reader, error));
     }
     if found.is_empty() {
-        return Err(Error::data("no columns can be made out: all files are empty").hint(
-            "get files that are not empty, or leave the empty ones out of `read`: a parquet file says its columns \
+        return Err(Error::data("columns cannot be inferred: all files are empty").hint(
+            "provide files that are not empty, or leave the empty ones out of `read`: a parquet file says its columns \
              itself",
         ));
     }

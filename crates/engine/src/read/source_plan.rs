@@ -142,7 +142,7 @@ impl SourcePlan {
         source.map(|source| &source.source).ok_or_else(|| {
             let known = self.registry.sources.iter().flat_map(|entry| entry.schemes);
             let known: Vec<&str> = known.copied().filter(|scheme| scheme.len() > 1).collect();
-            Error::refused("nothing reads this kind of URL")
+            Error::refused("no source reads URLs of this kind")
                 .text(millstream_core::redact::url(url))
                 .hint(format!("schemes: {}, or a path", known.join(", ")))
         })

@@ -375,7 +375,7 @@ impl Rejects {
             error = place.uri.iter().fold(error, |error, uri| error.in_unit(uri, place.member.as_deref()));
             error = place.line.into_iter().fold(error, Error::line);
         }
-        let hint = format!("mend the data or the job, or raise `max_rejects` of {entry}");
+        let hint = format!("fix the data or the job, or raise `max_rejects` of {entry}");
         error.hint(match self.run.get() {
             Some(run) => format!("`millstream rejects {run}` shows all of them; {hint}"),
             None => hint,
@@ -407,7 +407,7 @@ pub fn place_of(rejected: &Rejected) -> String {
 
 /// `error`, for which a run ends, with the way to let it go on.
 pub fn allowing(error: Error, entry: &Entry) -> Error {
-    let way = format!("to go on without such records: `max_rejects: 100` (or `1%`) at {}", entry.shown());
+    let way = format!("to continue without such records: `max_rejects: 100` (or `1%`) at {}", entry.shown());
     let hint = error.hint_text().map_or_else(|| way.clone(), |hint| format!("{hint}; {way}"));
     error.hint(hint)
 }

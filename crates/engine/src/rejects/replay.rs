@@ -125,7 +125,7 @@ impl Replay {
     /// Rows cannot go into the sink one by one, in words that end a sentence.
     pub fn refuse(&self, why: &str) -> Error {
         let _ = self.why_not.set(why.to_owned());
-        Error::refused(format!("rejects cannot be loaded into `{}` by themselves", self.sink))
+        Error::refused(format!("rejects cannot be replayed into `{}`", self.sink))
             .cause(why)
             .hint("run the job again: it reads everything")
     }

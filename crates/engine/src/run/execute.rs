@@ -144,7 +144,7 @@ pub(crate) fn execute(
     for (sink, error) in run.runtimes.workers().block_on(forget(&done)) {
         for result in report.results.iter_mut().filter(|result| result.sink == sink) {
             let cause = error.cause_text().map_or(String::new(), |cause| format!(": {cause}"));
-            result.summary.push_str(&format!(", but {}{cause}; the next run does it", error.what()));
+            result.summary.push_str(&format!(", but {}{cause}; the next run tries again", error.what()));
         }
     }
     if !done.nothing_new {
@@ -187,7 +187,7 @@ async fn forget(done: &Done) -> Vec<(String, Error)> {
 }
 
 fn interruption() -> Error {
-    Error::new(ErrorKind::Interrupted, "the run was interrupted; what it had written was taken back")
+    Error::new(ErrorKind::Interrupted, "the run was interrupted; what it had written was rolled back")
         .hint("start it again with the same command")
 }
 
@@ -255,8 +255,8 @@ fn unfinished(job: &Job, error: Error) -> Error {
     if error.kind() != ErrorKind::OutputClosed || only_output {
         return error;
     }
-    let plain = Error::refused(format!("{}: nobody reads it any more", error.what()))
-        .hint("what the other sinks had written was taken back; read standard output to its end, or write to a file");
+    let plain = Error::refused(format!("{}: its reader has closed it", error.what()))
+        .hint("what the other sinks had written was rolled back; read standard output to its end, or write to a file");
     error.step_name().into_iter().fold(plain, Error::in_step)
 }
 

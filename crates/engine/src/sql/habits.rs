@@ -109,7 +109,7 @@ pub fn word_hint(sql: &str, line: usize, column: usize) -> Option<String> {
     let is_name = RESERVED_FOR_COLUMN_ALIAS.contains(&here.keyword)
         && !STRUCTURE.contains(&here.keyword)
         && next != Some(Keyword::BY);
-    is_name.then(|| format!("`{0}` is a word of SQL: as a column it stands in double quotes, \"{0}\"", here.value))
+    is_name.then(|| format!("`{0}` is a SQL keyword: as a column, write it in double quotes, \"{0}\"", here.value))
 }
 
 /// What to do about a column that is not there, if its name stands in double quotes as a text would elsewhere.
@@ -117,7 +117,7 @@ pub fn text_hint(sql: &str, line: usize, column: usize) -> Option<String> {
     let tokens = tokens(sql);
     let here = word(tokens.get(index_at(&tokens, line, column)?))?;
     (here.quote_style == Some('"'))
-        .then(|| format!("texts stand in single quotes: '{}'", here.value.replace('\'', "''")))
+        .then(|| format!("text is written in single quotes: '{}'", here.value.replace('\'', "''")))
 }
 
 /// Words behind the condition of WHERE.
@@ -190,7 +190,7 @@ pub fn dot_fault(sql: &str, message: &str) -> Option<PlanFault> {
     match &before.token {
         Token::RBracket | Token::RParen => {
             let behind = if before.token == Token::RBracket { "an index" } else { "parentheses" };
-            let what = format!("behind {behind} a field is not named by a dot");
+            let what = format!("a dot cannot follow {behind}");
             let base = &sql[bytes(sql, expression_before(&tokens[..index - 1]))?];
             let field = field.replace('\'', "''");
             let hint = match base.contains('\n') || base.len() > SHOWN {
@@ -202,13 +202,13 @@ pub fn dot_fault(sql: &str, message: &str) -> Option<PlanFault> {
         // A function that is called without parentheses, such as `user`.
         Token::Word(name) if !expression.starts_with("Function") && name.quote_style.is_none() => fault(
             before,
-            format!("`{}` is a word of SQL", name.value),
-            format!("as a column it stands in double quotes: \"{}\".{field}", name.value),
+            format!("`{}` is a SQL keyword", name.value),
+            format!("as a column, write it in double quotes: \"{}\".{field}", name.value),
         ),
         _ => fault(
             &tokens[index],
-            format!("`{field}` is a word of SQL"),
-            format!("as a field it stands in double quotes: {}.\"{field}\"", before.token),
+            format!("`{field}` is a SQL keyword"),
+            format!("as a field, write it in double quotes: {}.\"{field}\"", before.token),
         ),
     }
 }
@@ -270,7 +270,7 @@ mod tests {
         let hint = |sql: &str, column| word_hint(sql, 1, column);
         assert_eq!(
             hint("SELECT id, group FROM t", 12).as_deref(),
-            Some("`group` is a word of SQL: as a column it stands in double quotes, \"group\"")
+            Some("`group` is a SQL keyword: as a column, write it in double quotes, \"group\"")
         );
         assert_eq!(hint("SELECT id, FROM t", 12), None, "the comma is wrong");
         assert_eq!(hint("SELECT id FROM t, GROUP BY id", 19), None);

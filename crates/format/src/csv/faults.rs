@@ -333,9 +333,9 @@ pub(crate) fn no_header(no_text: bool, skip_lines: u64) -> Error {
 /// Files of which none has a record, so that nothing says their columns; `no_text` says that they have no text at all.
 pub(crate) fn no_columns(no_text: bool, files: usize) -> Error {
     let what = match (no_text, files) {
-        (true, 1) => "no columns can be made out: the file is empty",
-        (true, _) => "no columns can be made out: the files are empty",
-        (false, _) => "no columns can be made out: there is no record",
+        (true, 1) => "columns cannot be inferred: the file is empty",
+        (true, _) => "columns cannot be inferred: the files are empty",
+        (false, _) => "columns cannot be inferred: there is no record",
     };
     Error::data(what).hint(
         "a file that was cut short looks like this: get it again; if it may be empty, declare `columns` and set \

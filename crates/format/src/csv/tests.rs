@@ -475,9 +475,9 @@ fn types_come_from_samples() {
     let comment = json!({"comment": "#", "skip_lines": 1});
     assert_eq!(infer(comment, &["x\n#y\n\na,b\n1,2\n1,2,3\n"], OnDrift::Fail).unwrap(), "a int64, b int64");
     for (samples, what) in [
-        (&["", "\n\n"][..], "no columns can be made out: there is no record"),
-        (&["", "\u{feff}"], "no columns can be made out: the files are empty"),
-        (&[""], "no columns can be made out: the file is empty"),
+        (&["", "\n\n"][..], "columns cannot be inferred: there is no record"),
+        (&["", "\u{feff}"], "columns cannot be inferred: the files are empty"),
+        (&[""], "columns cannot be inferred: the file is empty"),
     ] {
         let error = infer(json!({}), samples, OnDrift::Fail).unwrap_err();
         assert_eq!(error.what(), what);

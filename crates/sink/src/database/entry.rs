@@ -160,9 +160,9 @@ impl Entry {
     fn kept_by(&self, by: &[SeenSession], take_over: bool, refused: Option<Failure>) -> Error {
         let by = list(by);
         if !take_over {
-            return Error::refused(format!("another run is loading into {}", self.place))
-                .cause(by)
-                .hint("wait until it has ended; if it never will, `--resume` ends its connections and goes on");
+            return Error::refused(format!("another run is loading into {}", self.place)).cause(by).hint(
+                "wait until it has ended; if it never ends, `--resume` ends its connections and resumes the load",
+            );
         }
         let why = refused.map(|failure| failure.into_error().cause_text().unwrap_or_default().to_owned());
         let why = why.map_or(String::new(), |why| format!(": {why}"));
@@ -300,9 +300,9 @@ impl Entry {
             let is_another_users = cause.contains("denied") || cause.contains("must be owner");
             // An empty one does no harm, and its owner's next load takes it away.
             if !is_another_users && self.has_ledger(connection).await.map_err(Failure::into_error)? {
-                let what = format!("the empty table {TABLE} beside {} could not be taken away", self.place);
+                let what = format!("the empty table {TABLE} beside {} could not be dropped", self.place);
                 let cause = error.cause_text().unwrap_or(error.what());
-                return Err(Error::refused(what).cause(cause).hint("the next load does it"));
+                return Err(Error::refused(what).cause(cause).hint("the next load tries again"));
             }
         }
         let waiting = self.server.dialect().wait_for_locks(self.spec.lock_timeout.0);

@@ -23,7 +23,7 @@ pub(crate) struct Changes {
 pub(crate) fn is_gone(place: &str) -> Error {
     Error::refused(format!("{place} is not there, and parts of this load were in it"))
         .cause("the table was dropped or renamed, and the ledger still says that they are loaded")
-        .hint("bring the table back; or load everything anew: `--restart`")
+        .hint("restore it, or load everything again: `--restart`")
 }
 
 /// What is wrong with the rows' columns, whatever the table is like.
