@@ -16,7 +16,7 @@ pub async fn on_io<T: Send + 'static>(
     task.spawn_on(work, io);
     match task.join_next().await {
         Some(Ok(done)) => done,
-        Some(Err(cause)) => Err(Error::internal(format!("{what} broke off")).cause(cause)),
+        Some(Err(cause)) => Err(Error::internal(format!("{what} failed")).cause(cause)),
         None => Err(Error::internal(format!("{what} was lost"))),
     }
 }
@@ -35,7 +35,7 @@ mod tests {
         let io = Handle::current();
         let error = on_io::<()>(&io, "reading a database", async { panic!("a bug") }).await;
         let error = error.expect_err("it broke off");
-        assert_eq!(error.what(), "reading a database broke off");
+        assert_eq!(error.what(), "reading a database failed");
     }
 
     #[tokio::test]

@@ -63,10 +63,10 @@ impl Place {
             // A scheme that the URL library does not know keeps the brackets and the escapes of its host.
             Some(Host::Ipv6(address)) => address.to_string(),
             Some(host) => host.to_string(),
-            None => return Err(fault("the URL names no host")),
+            None => return Err(fault("the URL has no host")),
         };
         if host.is_empty() {
-            return Err(fault("the URL names no host"));
+            return Err(fault("the URL has no host"));
         }
         let decoded = |text: &str, what: &str| {
             let text = percent_decode_str(text).decode_utf8().map_err(|_| fault(&format!("{what} is not UTF-8")))?;
@@ -74,10 +74,10 @@ impl Place {
         };
         let database = decoded(url.path().trim_start_matches('/'), "the database's name")?;
         if database.is_empty() || database.contains('/') {
-            return Err(fault("the URL names no database"));
+            return Err(fault("the URL has no database"));
         }
         let user = match (url.username(), &access.user) {
-            ("", None) => return Err(fault("the URL names no user").hint(format!("{hint}, or `user`"))),
+            ("", None) => return Err(fault("the URL has no user").hint(format!("{hint}, or `user`"))),
             ("", Some(user)) => user.clone(),
             (user, _) => TextOrSecret::Text(decoded(user, "the user's name")?),
         };
@@ -131,14 +131,14 @@ fn url_tls(url: &Url, key: &str) -> Result<Option<Tls>, Fault> {
     let mut tls = None;
     for (name, value) in url.query_pairs() {
         if !["sslmode", "ssl-mode"].contains(&name.to_ascii_lowercase().as_str()) {
-            let what = format!("the URL has the parameter `{name}`, which means nothing here");
-            return Err(Fault::new(key, what).hint("known: sslmode; all else are settings"));
+            let what = format!("the URL has the parameter `{name}`, which is unknown here");
+            return Err(Fault::new(key, what).hint("known: sslmode; everything else is a setting"));
         }
         tls = Some(match value.to_ascii_lowercase().as_str() {
             "disable" | "disabled" => Tls::Off,
             "require" | "required" | "verify-ca" | "verify_ca" | "verify-full" | "verify_identity" => Tls::Verify,
             other => {
-                let what = format!("`{name}={other}` would let whoever is on the way decide whether to encrypt");
+                let what = format!("`{name}={other}` would let an attacker on the network decide whether to encrypt");
                 return Err(Fault::new(key, what).hint("write sslmode=verify-full or sslmode=disable"));
             }
         });
@@ -170,10 +170,10 @@ mod tests {
         assert_eq!((place.host.as_str(), place.port, place.tls), ("::1", 77, Tls::Off));
         assert_eq!(parse("mysql://u@h/d", None).expect("a place").tls, Tls::Verify);
         for (target, what) in [
-            ("mysql://u@h", "the URL names no database"),
-            ("mysql://u@h/a/b", "the URL names no database"),
-            ("mysql:///d", "the URL names no host"),
-            ("mysql://h/d", "the URL names no user"),
+            ("mysql://u@h", "the URL has no database"),
+            ("mysql://u@h/a/b", "the URL has no database"),
+            ("mysql:///d", "the URL has no host"),
+            ("mysql://h/d", "the URL has no user"),
             ("mysql://u@h/d?sslmode=prefer", "`sslmode=prefer` would let"),
             ("mysql://u@h/d?x=1", "the URL has the parameter `x`"),
             ("mysql://u@h:port/d", "this is no URL"),

@@ -15,9 +15,9 @@ pub(crate) fn authorities(place: &Place) -> Result<Vec<CertificateDer<'static>>>
     let Some(path) = &place.ca else { return Ok(trusted) };
     let hint = "`ca` names a file of certificates in PEM";
     let pem = fs_err::read(path)
-        .map_err(|cause| Error::io(format!("the file of authorities {path} cannot be read"), &cause).hint(hint))?;
+        .map_err(|cause| Error::io(format!("the CA file {path} cannot be read"), &cause).hint(hint))?;
     let own: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let own = own.map_err(|cause| Error::refused(format!("{path} is no PEM")).cause(cause).hint(hint))?;
+    let own = own.map_err(|cause| Error::refused(format!("{path} is not in PEM format")).cause(cause).hint(hint))?;
     if own.is_empty() {
         return Err(Error::refused(format!("{path} has no certificate")).hint(hint));
     }
@@ -45,9 +45,9 @@ pub(crate) fn refused(place: &Place, cause: impl std::fmt::Display) -> Error {
     } else if cause.to_lowercase().contains("not valid for") {
         "the server's certificate is for another name: check the host in the URL"
     } else if cause.to_lowercase().contains("expired") {
-        "the server's certificate has run out: ask whoever runs it, and check this machine's clock"
+        "the server's certificate has expired: ask the server's administrator, and check this machine's clock"
     } else {
-        "if the server speaks no TLS and nobody can listen on the way, write `tls: off`"
+        "if the server has no TLS and the network is trusted, write `tls: off`"
     };
-    Error::refused(format!("the encrypted connection to {} cannot be made", place.shown)).cause(cause).hint(hint)
+    Error::refused(format!("the encrypted connection to {} cannot be established", place.shown)).cause(cause).hint(hint)
 }

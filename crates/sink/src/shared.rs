@@ -75,7 +75,7 @@ pub(crate) fn path_error(what: &str, path: &Path, error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::InvalidFilename => told.hint("a file's name has at most 255 bytes on most disks"),
         io::ErrorKind::IsADirectory => told.hint("name a file in that folder"),
-        io::ErrorKind::NotADirectory => told.hint("a part of the path is a file, where a folder is needed"),
+        io::ErrorKind::NotADirectory => told.hint("a part of the path is a file, but a folder is needed"),
         _ => told,
     }
 }
@@ -95,7 +95,7 @@ pub(crate) fn folder_fault(folder: &Path) -> Option<Error> {
     match existing.metadata() {
         Err(error) => Some(path_error("look at", existing, &error)),
         Ok(metadata) if !metadata.is_dir() => Some(
-            Error::refused(format!("{} is a file, where a folder is needed", existing.display()))
+            Error::refused(format!("{} is a file, but a folder is needed", existing.display()))
                 .hint("write to another folder, or move the file away"),
         ),
         Ok(_) => {
@@ -111,8 +111,8 @@ pub(crate) fn folder_fault(folder: &Path) -> Option<Error> {
 /// The error of a folder in which no file can be made although the rights allow it, on the way to the folder `wanted`.
 fn no_files(wanted: &Path, existing: &Path, error: &io::Error) -> Error {
     let what = match wanted == existing {
-        true => format!("no files can be made in {}", existing.display()),
-        false => format!("no files can be made in {}, so not in {}", existing.display(), wanted.display()),
+        true => format!("files cannot be created in {}", existing.display()),
+        false => format!("files cannot be created in {}, so not in {}", existing.display(), wanted.display()),
     };
     let told = match error.kind() {
         // "No such file or directory" is not so: the folder is there.
@@ -147,7 +147,7 @@ pub(crate) fn create_folders(folder: &Path, created: &mut Vec<std::path::PathBuf
             Ok(()) => created.push(ancestor.to_owned()),
             // Another run was quicker, or the path says `a/../a`.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(path_error("make the folder", ancestor, &error)),
+            Err(error) => return Err(path_error("create the folder", ancestor, &error)),
         }
     }
     Ok(())
@@ -205,11 +205,11 @@ mod tests {
     fn a_folder_that_takes_no_files_is_not_said_to_be_missing() {
         let missing = io::Error::from(io::ErrorKind::NotFound);
         let told = no_files(Path::new("/proc/deep"), Path::new("/proc"), &missing);
-        assert_eq!(told.what(), "no files can be made in /proc, so not in /proc/deep");
+        assert_eq!(told.what(), "files cannot be created in /proc, so not in /proc/deep");
         assert_eq!(told.cause_text(), Some("its file system allows none, although the permissions do"));
         assert_eq!(told.hint_text(), Some("write to another folder"));
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let told = no_files(Path::new("/data"), Path::new("/data"), &full);
-        assert_eq!((told.what(), told.cause_text()), ("no files can be made in /data", Some("no storage space")));
+        assert_eq!((told.what(), told.cause_text()), ("files cannot be created in /data", Some("no storage space")));
     }
 }

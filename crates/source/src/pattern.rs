@@ -42,7 +42,7 @@ pub fn check_url(pattern: &str) -> Result<(), Fault> {
     let has_host = !first.split_once("://").is_some_and(|(_, rest)| rest.starts_with('/'));
     let what = match Url::parse(&first) {
         Ok(url) if has_host && url.has_host() => return Ok(()),
-        Ok(_) => "the URL names no host".to_owned(),
+        Ok(_) => "the URL has no host".to_owned(),
         Err(cause) => format!("this is no valid URL: {cause}"),
     };
     let scheme = first.split("://").next().unwrap_or_default();
@@ -461,7 +461,7 @@ mod tests {
             assert_eq!(check_url(good), Ok(()), "{good}");
         }
         for (bad, what, hint) in [
-            ("https:///a.csv", "the URL names no host", "write https://HOST/PATH"),
+            ("https:///a.csv", "the URL has no host", "write https://HOST/PATH"),
             ("ftp://{a b,c}/x", "this is no valid URL: invalid international domain name", "write ftp://HOST/PATH"),
             ("https://host:99999/a", "this is no valid URL: invalid port number", "write https://HOST/PATH"),
         ] {

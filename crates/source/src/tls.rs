@@ -36,12 +36,11 @@ fn system_roots() -> &'static rustls::RootCertStore {
 
 fn add_authorities(roots: &mut rustls::RootCertStore, path: &str) -> Result<()> {
     let fault = |what: String| Error::refused(what).hint("`ca` names a file of certificates in PEM");
-    let pem = fs_err::read(path).map_err(|cause| {
-        crate::file::io_error("the file of authorities (`ca`) cannot be read", Path::new(path), &cause)
-    })?;
+    let pem = fs_err::read(path)
+        .map_err(|cause| crate::file::io_error("the CA file (`ca`) cannot be read", Path::new(path), &cause))?;
     let mut found = false;
     for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|cause| fault(format!("{path} is no PEM")).cause(cause))?;
+        let certificate = certificate.map_err(|cause| fault(format!("{path} is not in PEM format")).cause(cause))?;
         roots.add(certificate).map_err(|cause| fault(format!("{path} has a bad certificate")).cause(cause))?;
         found = true;
     }
@@ -52,11 +51,11 @@ fn add_authorities(roots: &mut rustls::RootCertStore, path: &str) -> Result<()> 
 /// the scheme without encryption.
 pub(crate) fn fault(error: &rustls::Error, block: &str, plain: &str) -> Fault {
     use rustls::{CertificateError as Bad, Error as Tls};
-    let fault = Fault::permanent("the encrypted connection cannot be made").cause(error.to_string());
+    let fault = Fault::permanent("the encrypted connection cannot be established").cause(error.to_string());
     match error {
-        Tls::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
-            fault.hint("the server's certificate has run out: ask whoever runs it, and check this machine's clock")
-        }
+        Tls::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => fault.hint(
+            "the server's certificate has expired: ask the server's administrator, and check this machine's clock",
+        ),
         Tls::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
             fault.hint("the server's certificate is for another name: check the host in the URL")
         }

@@ -204,7 +204,7 @@ fn partitions_replace_the_values_of_the_run_and_keep_the_others() {
         assert_eq!(place.seen(), expected(&[(ONE, 10..13), (TWO, 5..8)]));
         // Split by something else, nothing says which files these rows would replace.
         place.job("day={value}/a.csv", ", split: id, mode: partitions");
-        place.run(&[]).ended(1).tells(&["are no partitions of this one", "split by `day`, and not by `id`"]);
+        place.run(&[]).ended(1).tells(&["are not partitions of this one", "split by `day`, and not by `id`"]);
         place.job("day={value}/a.csv", ", split: day, mode: replace");
         place.rows(&[(TWO, 1..2)]);
         let report = place.run(&["--json"]).ok().json();
@@ -306,7 +306,7 @@ fn a_commit_that_was_cut_short_is_finished_though_the_run_is_refused() {
             assert!(place.kill(kill), "{kill}");
             let before = place.names();
             let plan = format!(".{key}.tmp/plan.json");
-            let told = ["waits to be finished by the next run", &plan, "`millstream run` finishes the commit first"];
+            let told = ["the next run has to finish it", &plan, "`millstream run` finishes the commit first"];
             place.ran(&["check", "job.yaml"], None).ended(1).tells(&told);
             assert_eq!(place.names(), before, "a check changes nothing");
             place.run(arguments).ended(1).tells(&["`mode: replace`"]);

@@ -62,8 +62,11 @@ async fn unanswered(place: &Place, timeout: Duration) -> Error {
     let reached = tokio::time::timeout(REACHING, tokio::net::TcpStream::connect(address)).await;
     if matches!(reached, Ok(Ok(_))) {
         return Error::refused(format!("{} does not answer", place.shown))
-            .cause(format!("something listens there, and has not greeted within {timeout}, as MySQL does"))
-            .hint(format!("check the port {}: is it that of a MySQL or MariaDB server, and is it busy?", place.port));
+            .cause(format!("the port is open, but no MySQL greeting came within {timeout}"))
+            .hint(format!(
+                "check the port {}: does a MySQL or MariaDB server listen there, and is it busy?",
+                place.port
+            ));
     }
     place.unreachable(format!("no connection within {timeout}"))
 }
@@ -74,7 +77,7 @@ async fn encryption(place: &Place) -> Result<Option<SslOpts>> {
     }
     let reading = place.clone();
     let authorities = tokio::task::spawn_blocking(move || tls::authorities(&reading)).await;
-    let authorities = authorities.map_err(|cause| Error::internal("reading certificates broke off").cause(cause))??;
+    let authorities = authorities.map_err(|cause| Error::internal("reading certificates failed").cause(cause))??;
     let roots = authorities.into_iter().map(|certificate| certificate.to_vec().into()).collect();
     Ok(Some(SslOpts::default().with_root_certs(roots).with_disable_built_in_roots(true)))
 }
@@ -91,8 +94,9 @@ fn cannot_connect(place: &Place, fault: Fault) -> Error {
         Fault::Io(IoError::Io(cause)) => place.unreachable(cause),
         Fault::Driver(cause @ DriverError::NoClientSslFlagFromServer) => tls::refused(place, cause),
         Fault::Driver(cause @ DriverError::ConnectionClosed) => place.unreachable(cause),
-        other => Error::refused(format!("{} cannot be connected to", place.shown))
-            .cause(place.without_secrets(other.to_string())),
+        other => {
+            Error::refused(format!("cannot connect to {}", place.shown)).cause(place.without_secrets(other.to_string()))
+        }
     }
 }
 
@@ -109,11 +113,11 @@ fn refused_login(place: &Place, fault: &ServerError) -> Error {
             refused("there is no such database").hint("check the name in the URL, or CREATE DATABASE")
         }
         number if code::HOST_NOT_ALLOWED.contains(&number) => {
-            refused("this machine may not connect").hint("the server lets users in by the machine they come from")
+            refused("this machine may not connect").hint("the server allows users by the host that they connect from")
         }
         number if code::BUSY.contains(&number) => Error::transient(format!("{} has no connection left", place.shown))
             .cause(cause)
-            .hint("try again later, load by fewer `connections`, or raise the server's max_connections"),
+            .hint("try again later, load with fewer `connections`, or raise the server's max_connections"),
         _ => refused("the connection is refused"),
     }
 }

@@ -71,8 +71,7 @@ fn configuration(place: &Place, timeout: Duration) -> Result<Config> {
 async fn encryption(place: &Place) -> Result<Encryption> {
     let reading = place.clone();
     let configuration = tokio::task::spawn_blocking(move || tls::configuration(&reading)).await;
-    let configuration =
-        configuration.map_err(|cause| Error::internal("reading certificates broke off").cause(cause))?;
+    let configuration = configuration.map_err(|cause| Error::internal("reading certificates failed").cause(cause))?;
     Ok(Encryption(Arc::new(configuration?)))
 }
 
@@ -111,7 +110,7 @@ fn refused_login(place: &Place, told: &DbError) -> Error {
     if [SqlState::TOO_MANY_CONNECTIONS, SqlState::CANNOT_CONNECT_NOW].contains(code) {
         return Error::transient(format!("{} takes no connection now", place.shown))
             .cause(cause)
-            .hint("try again later, load by fewer `connections`, or raise the server's max_connections");
+            .hint("try again later, load with fewer `connections`, or raise the server's max_connections");
     }
     refused("the connection is refused")
 }

@@ -93,7 +93,7 @@ impl CommandLine {
             }
             std::thread::sleep(LOOK);
         }
-        Err(self.failed(when).cause("it was ended, since the load was given up"))
+        Err(self.failed(when).cause("it was killed, because the load was aborted"))
     }
 
     fn failed(&self, when: &str) -> Error {

@@ -47,7 +47,7 @@ const REPLACED: Reason = Reason {
 };
 
 const DIGITS: Reason = Reason {
-    what: "the time has more digits behind the second than the column keeps",
+    what: "the time has more fractional digits than the column keeps",
     hint: "cut them off: date_trunc('second', x); or widen the column: TIME(6)",
 };
 

@@ -109,7 +109,8 @@ impl Entry {
             }
             pause(tries).await;
         }
-        Err(Error::transient(format!("{}: others are at its ledger all the time", self.place)).hint("try again later"))
+        Err(Error::transient(format!("{}: its ledger is constantly in use by other runs", self.place))
+            .hint("try again later"))
     }
 
     async fn try_enter(&self, connection: &mut dyn Connection, take_over: bool) -> Result<bool, Failure> {
@@ -166,9 +167,9 @@ impl Entry {
         }
         let why = refused.map(|failure| failure.into_error().cause_text().unwrap_or_default().to_owned());
         let why = why.map_or(String::new(), |why| format!(": {why}"));
-        Error::refused(format!("the run that was loading into {} so far cannot be ended", self.place))
+        Error::refused(format!("the run that has been loading into {} cannot be ended", self.place))
             .cause(format!("{by}{why}"))
-            .hint("end it, or its connections at the server, and go on with `--resume`")
+            .hint("end it, or its connections on the server, and run again with `--resume`")
     }
 
     /// Keeps the entry as it is until the transaction ends. Once a load is another's, or forgotten, its notes may keep
@@ -193,7 +194,7 @@ impl Entry {
         let what = match owner {
             Some(owner) if owner == self.owner => return Ok(()),
             Some(_) => format!("another run has taken over this load into {}", self.place),
-            None => format!("another run has completed this load into {}, or has given it up", self.place),
+            None => format!("another run has completed this load into {}, or has abandoned it", self.place),
         };
         Err(Failure::Other(Error::refused(what).hint("look at `millstream runs`; nothing was written twice")))
     }
@@ -363,8 +364,8 @@ fn of_another_user(error: Error) -> Error {
         return error;
     }
     error.hint(format!(
-        "the table {TABLE}, in which is noted what was loaded, is another user's: GRANT SELECT, INSERT, UPDATE, DELETE \
-         ON {TABLE} TO this one"
+        "the table {TABLE}, which records what was loaded, belongs to another user: GRANT SELECT, INSERT, UPDATE, \
+         DELETE ON {TABLE} TO this one"
     ))
 }
 

@@ -44,7 +44,7 @@ impl Waiting {
         }
         if !self.entry.make_ledger(connection).await? {
             return Err(Error::refused("the definitions of indexes cannot be kept while they wait for the rows")
-                .cause("the user may not make a table for them")
+                .cause("the user may not create a table for them")
                 .hint("GRANT CREATE, or leave out `defer_indexes`"));
         }
         for index in &indexes {

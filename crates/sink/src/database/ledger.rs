@@ -264,7 +264,7 @@ impl Book {
                 let what = format!("the connection was lost while {} was committed", self.shared.place);
                 return Err(Error::refused(what)
                     .cause(unknown.cause_text().unwrap_or(unknown.what()))
-                    .hint("the ledger knows whether the rows are there: go on when the server is back"));
+                    .hint("the ledger knows whether the rows are there: resume when the server is back"));
             }
             pause(tries).await;
             tries += 1;
@@ -516,7 +516,7 @@ impl Delivery for TableDelivery {
                 "the connection was lost before {} was committed",
                 self.book.shared.place
             ))
-            .hint("look at the server's log; nothing of the rows is there, and they can be sent again")),
+            .hint("look at the server's log; none of the rows is there, and they can be sent again")),
         }
     }
 }

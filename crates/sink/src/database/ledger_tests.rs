@@ -370,7 +370,7 @@ async fn who_holds_a_lock_is_named(kind: Kind) {
     let holder = database.transaction(lock).await;
     let begun = std::time::Instant::now();
     let Err(error) = try_ledger(&sink, true).await else { panic!("it is locked") };
-    assert!(error.what().ends_with("a lock was not given in time"), "{error:?}");
+    assert!(error.what().ends_with("a lock was not granted in time"), "{error:?}");
     assert!(
         error.cause_text().is_some_and(|cause| cause.contains("held by") && cause.contains("127.0.0.1")),
         "{error:?}"

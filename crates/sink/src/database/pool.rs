@@ -58,7 +58,7 @@ impl Pool {
     /// Waits until a connection may be used.
     pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
-        permit.map_err(|_| Error::refused("the load was given up"))
+        permit.map_err(|_| Error::refused("the load was aborted"))
     }
 
     /// A connection; to be called with a permit.

@@ -160,15 +160,16 @@ impl DatabaseSpec {
             if self.mode == Mode::Merge { "merge" } else { "ignore" },
         ));
         if self.defer_key && (self.key.is_empty() || self.mode.needs_key()) {
-            faults
-                .push(Fault::new("defer_key", "`defer_key` without a key that can wait").hint(
-                    "name a `key`; `mode: merge` and `mode: ignore` go by it, so there it is kept while loading",
-                ));
+            faults.push(
+                Fault::new("defer_key", "`defer_key` without a key to defer")
+                    .hint("name a `key`; `mode: merge` and `mode: ignore` use it, so they keep it while loading"),
+            );
         }
         if self.defer_indexes && self.mode == Mode::Replace {
             faults.push(
-                Fault::new("defer_indexes", "`defer_indexes` with a table that is replaced")
-                    .hint("the new table has no indexes but its key; `mode: truncate` keeps the table as it is made"),
+                Fault::new("defer_indexes", "`defer_indexes` with a table that is replaced").hint(
+                    "the new table has no indexes but its key; `mode: truncate` keeps the table as it is defined",
+                ),
             );
         }
         faults.extend(order_faults(&self.order_by, self.mode));
@@ -219,14 +220,14 @@ pub(crate) fn order_faults(order_by: &[String], mode: Mode) -> Vec<Fault> {
     let mut faults = Vec::new();
     if !order_by.is_empty() && !mode.needs_key() {
         faults.push(
-            Fault::new("order_by", "`order_by` without a mode that goes by a key")
+            Fault::new("order_by", "`order_by` without a mode that uses a key")
                 .hint("it says which of several rows with one key stays, for `mode: merge` and `mode: ignore`"),
         );
     }
     for (index, text) in order_by.iter().enumerate() {
         if let Err(what) = Order::parse(text) {
             faults.push(
-                Fault::new(&format!("order_by.{index}"), what).hint("write a column, and `desc` behind it if so"),
+                Fault::new(&format!("order_by.{index}"), what).hint("write a column, followed by `desc` if needed"),
             );
         }
     }
@@ -239,7 +240,7 @@ pub(crate) fn key_faults(key: &[String], needed: bool, mode: &str) -> Vec<Fault>
     if needed && key.is_empty() {
         faults.push(
             Fault::new("key", format!("`mode: {mode}` without a key"))
-                .hint("name the columns that tell one row from another: `key: [id]`"),
+                .hint("name the columns that identify a row: `key: [id]`"),
         );
     }
     for (index, column) in key.iter().enumerate() {

@@ -55,7 +55,7 @@ pub(crate) fn schema_faults(
                 let told = format!("the {what} column `{column}` is not among the columns that are loaded");
                 let directed = column.rsplit_once(' ').filter(|(name, _)| names.contains(name));
                 let hint = match directed {
-                    Some((name, word)) => format!("`{word}` is no direction: `{name} desc` or `{name} asc`"),
+                    Some((name, word)) => format!("`{word}` is not a direction: `{name} desc` or `{name} asc`"),
                     None => did_you_mean(column, "columns", &names),
                 };
                 faults.push(Error::job(told).text(column).hint(hint));
@@ -88,7 +88,7 @@ pub(crate) fn compare(
         return if faults.is_empty() { Ok(Changes::default()) } else { Err(faults) };
     }
     if let Some(cause) = &facts.unsafe_engine {
-        let what = format!("a load into {place} could not be taken back");
+        let what = format!("a load into {place} could not be rolled back");
         faults.push(Error::refused(what).cause(cause).hint("ALTER TABLE … ENGINE=InnoDB, or load into another table"));
     }
     let mut changes = Changes::default();
@@ -108,7 +108,7 @@ pub(crate) fn compare(
     if spec.mode.needs_key() && spec.key.iter().all(has_key) && !facts.has_unique_key(&spec.key) {
         faults.push(
             Error::refused(format!("{place} has no unique key of exactly the columns {}", spec.key.join(", ")))
-                .cause("rows are told from each other by a primary key or a unique index")
+                .cause("rows are identified by a primary key or a unique index")
                 .hint(unique_index()),
         );
     }
@@ -132,7 +132,7 @@ fn column_fault(
             return;
         }
         let known: Vec<&str> = facts.columns.iter().map(|column| column.name.as_str()).collect();
-        let hint = format!("{}; or let it be added: `schema: evolve`", did_you_mean(name, "its columns", &known));
+        let hint = format!("{}; or add it with `schema: evolve`", did_you_mean(name, "its columns", &known));
         faults.push(Error::refused(format!("{place} has no column `{name}`")).column(name).hint(hint));
         return;
     };
@@ -157,12 +157,13 @@ fn column_fault(
             changes.widened.push((column.clone(), FieldRef::clone(field)));
         }
         Fit::Narrow if evolves => {
-            faults.push(Error::refused(what("no type of both kinds of values holds all of them")).column(name).hint(
-                "CAST it to the column's type, which tells the rows that do not fit; or change the column by hand",
+            faults.push(Error::refused(what("no type holds all values of both kinds")).column(name).hint(
+                "CAST it to the column's type, which reports the rows that do not fit; or change the column by hand",
             ))
         }
         Fit::Narrow => faults.push(Error::refused(what("some values would not fit")).column(name).hint(
-            "CAST it to the column's type, which tells the rows that do not fit; or widen the column: `schema: evolve`",
+            "CAST it to the column's type, which reports the rows that do not fit; or widen the column: `schema: \
+             evolve`",
         )),
         Fit::None => faults
             .push(Error::refused(what("another kind of value")).column(name).hint("CAST it to the type of the column")),

@@ -31,16 +31,16 @@ pub(crate) const NULL: &[u8] = b"\\N";
 
 const NO_NUL: Reason = Reason {
     what: "PostgreSQL's text cannot hold a NUL byte",
-    hint: "take it out: replace(x, chr(0), ''), or load the column as binary",
+    hint: "remove it: replace(x, chr(0), ''), or load the column as binary",
 };
 const NOT_FINITE: Reason =
-    Reason { what: "MySQL has neither NaN nor infinity", hint: "say so yourself: nullif(x, 'NaN'::double)" };
+    Reason { what: "MySQL has neither NaN nor infinity", hint: "convert it yourself: nullif(x, 'NaN'::double)" };
 pub(crate) const NANOSECONDS: Reason = Reason {
     what: "the time has nanoseconds, and the database keeps microseconds",
     hint: "cut them off: date_trunc('microsecond', x)",
 };
 pub(crate) const YEARS: Reason = Reason {
-    what: "the date is outside of the years that the database knows",
+    what: "the date is outside the range of the database",
     hint: "filter such rows out, or load the column as text: CAST(x AS VARCHAR)",
 };
 const UNREADABLE: Reason =

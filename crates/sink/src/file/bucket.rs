@@ -256,7 +256,7 @@ impl Far {
 
     /// Another run has been quicker.
     fn is_written(&self) -> Error {
-        Error::refused(format!("another run has written {} meanwhile", self.target.shown()))
+        Error::refused(format!("another run has written {} in the meantime", self.target.shown()))
             .hint("let one run end before the next begins, and start this one again")
     }
 
@@ -351,7 +351,7 @@ impl Far {
             let far = self.clone();
             async move {
                 if !far.complete_once(&brought).await? {
-                    return Err(Error::refused("the store has thrown the object away before it was complete")
+                    return Err(Error::refused("the store discarded the object before it was complete")
                         .in_unit(&brought.uri, None));
                 }
                 fail_point::pass("files.renamed");
@@ -600,8 +600,8 @@ impl Staging for InBucket {
         };
         removed.extend(published.await.map_err(|error| {
             error.hint(
-                "the run is committed, and some of its objects can be seen: once the fault has passed, run any job \
-                 with this target again, which does the rest first",
+                "the run is committed, and some of its objects are visible: when the fault is gone, run any job with \
+                 this target again, which finishes the commit first",
             )
         })?);
         Ok(removed)

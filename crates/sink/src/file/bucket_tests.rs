@@ -391,7 +391,7 @@ async fn of_two_runs_at_once_one_is_told() {
     write(&sink, &load, 1, 100, 10).await.expect("it writes");
     run(&sink, 1, 70, 10).await.expect("another is quicker");
     let error = load.prepare().await.expect_err("its list is there");
-    assert_eq!(error.what(), "another run has written s3://bucket/a-{value}.csv meanwhile");
+    assert_eq!(error.what(), "another run has written s3://bucket/a-{value}.csv in the meantime");
     load.abort().await;
     assert_eq!((bench.rows(), bench.uploads()), (expected(70), 0));
 }
@@ -475,7 +475,7 @@ async fn of_two_runs_that_commit_at_once_one_is_refused() {
             one.commit().await.expect("the first");
             let rows = bench.rows();
             let error = two.commit().await.expect_err("the list is another");
-            assert_eq!(error.what(), format!("another run has written {} meanwhile", sink.target()));
+            assert_eq!(error.what(), format!("another run has written {} in the meantime", sink.target()));
             two.abort().await;
             assert_eq!((bench.rows(), bench.uploads()), (rows, 0), "{mode}");
         }

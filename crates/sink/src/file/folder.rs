@@ -405,7 +405,7 @@ impl Temporary {
         // Whatever it was: this is what must be known.
         self.publish().map_err(|error| {
             error.hint(
-                "the run is committed: remove what stands in the way, and run any job with this target again, which \
+                "the run is committed: remove what is in the way, and run any job with this target again, which \
                  finishes the renames first",
             )
         })
@@ -599,7 +599,7 @@ fn kind_fault(path: &Path) -> Result<()> {
     // A link is replaced, not followed, but what it leads to tells what the user meant.
     let Ok(kind) = path.metadata() else { return Ok(()) };
     if kind.is_dir() {
-        return Err(Error::refused(format!("{} is a folder, where the result would be", path.display()))
+        return Err(Error::refused(format!("{} is a folder, not a file", path.display()))
             .hint(format!("name a file in it, such as {}", path.join("result.csv").display())));
     }
     if !kind.is_file() || is_among_devices(path) {
@@ -622,7 +622,7 @@ fn lock(temporary: &Path, target: &Target, run: &str, created: &mut Vec<PathBuf>
                 continue;
             }
             Err(error) if error.kind() != Io::AlreadyExists => {
-                return Err(path_error("make the folder", temporary, &error));
+                return Err(path_error("create the folder", temporary, &error));
             }
             _ => {}
         }
@@ -658,7 +658,7 @@ fn lock(temporary: &Path, target: &Target, run: &str, created: &mut Vec<PathBuf>
     }
     // A folder that is a link to nothing, or runs that come and go all the time.
     let cause = vanished.unwrap_or_else(|| Io::NotFound.into());
-    Err(path_error("make the folder", temporary, &cause))
+    Err(path_error("create the folder", temporary, &cause))
 }
 
 fn write_plan(path: &Path, plan: &Plan) -> Result<()> {

@@ -276,7 +276,7 @@ impl Shared {
         let path = self.target.path(route, state.parts.len())?;
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         if number >= self.max_files {
-            return Err(Error::refused(format!("the sink would make more than {} files", self.max_files))
+            return Err(Error::refused(format!("the sink would create more than {} files", self.max_files))
                 .text(&path)
                 .hint("split by an expression with fewer values, or raise `max_files`"));
         }

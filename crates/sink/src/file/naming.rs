@@ -90,7 +90,7 @@ impl Target {
         let (folder, rest) = text.split_at(cut);
         if in_store && folder.ends_with("://") && text.contains('{') {
             let fault = Fault::new("write", "a placeholder in the name of the bucket");
-            faults.push(fault.hint("write the bucket's name, and the placeholder behind a slash"));
+            faults.push(fault.hint("write the bucket's name, and the placeholder after a slash"));
         }
         let written = match segments(rest) {
             Ok(pattern) => pattern,
@@ -101,7 +101,7 @@ impl Target {
         };
         let mut pattern = written.clone();
         if rest.contains('{') && rest.split('/').any(|name| matches!(name, "." | "..")) {
-            faults.push(Fault::new("write", "`.` or `..` behind a placeholder").hint("write the folder without them"));
+            faults.push(Fault::new("write", "`.` or `..` after a placeholder").hint("write the folder without them"));
         }
         let uses = [
             (Segment::Shard, spec.shards.is_some(), "{shard}", "shards"),
@@ -193,7 +193,7 @@ impl Target {
             let key = base.splitn(4, '/').nth(3).map_or(0, str::len) + path.len();
             return match key > KEY_LIMIT {
                 true => Err(Error::refused(format!(
-                    "the name of an object is too long: {key} bytes, and the most is {KEY_LIMIT}"
+                    "the name of an object is too long: {key} bytes, and at most {KEY_LIMIT} are allowed"
                 ))
                 .text(path)
                 .hint("write to a shorter path")),
@@ -202,7 +202,7 @@ impl Target {
         }
         match path.split('/').find(|name| name.len() > NAME_LIMIT) {
             Some(name) => Err(Error::refused(format!(
-                "the name of a file is too long: {} bytes, and the most is {NAME_LIMIT}",
+                "the name of a file is too long: {} bytes, and at most {NAME_LIMIT} are allowed",
                 name.len()
             ))
             .text(name)
@@ -557,7 +557,7 @@ mod tests {
         assert!(long.is_err(), "a folder");
         let long = Target::new(&format!("s3://b/{}n", "n/".repeat(512)), &FileSpec::default(), true).expect("a name");
         let error = long.path(&Route::Only, 0).expect_err("1025 bytes");
-        assert_eq!(error.what(), "the name of an object is too long: 1025 bytes, and the most is 1024");
+        assert_eq!(error.what(), "the name of an object is too long: 1025 bytes, and at most 1024 are allowed");
     }
 
     #[test]

@@ -125,8 +125,8 @@ pub(crate) fn existing_fault(shown: &str, mode: FileMode) -> Error {
     let error = Error::refused(format!("{shown} exists already"));
     match mode {
         FileMode::Append => error
-            .cause("a file of this run's name is there, and the list of the files does not have it")
-            .hint("if it holds the rows of this run, begin anew with --restart; or move it away"),
+            .cause("a file with this run's name exists, but the list of files does not have it")
+            .hint("if it holds the rows of this run, start again with --restart; or move it away"),
         _ => error.hint("move it away, or write `mode: replace` to replace it"),
     }
 }

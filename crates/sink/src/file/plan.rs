@@ -115,7 +115,7 @@ impl Plan {
         let damaged = |cause: String| {
             Error::refused(format!("the list of an earlier result, {place}, is damaged"))
                 .cause(cause)
-                .hint("remove it, and the files of that result that shall not stay beside the new ones")
+                .hint("remove it, and the files of that result that should not stay beside the new ones")
         };
         let Version { version } = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         if version > PLAN_VERSION {
@@ -236,14 +236,13 @@ impl Wanted {
     pub(crate) fn waiting(&self, plan: &Plan, place: &str) -> Error {
         let count = crate::shared::counted(plan.files.len() as u64, "file");
         Error::refused(format!(
-            "the commit of an earlier run to {} was cut short, and waits to be finished by the next run",
+            "the commit of an earlier run to {} was interrupted, and the next run has to finish it",
             self.target.shown()
         ))
         .cause(format!("{place} is the list of what run {} has committed: {count}", plan.run))
         .hint(
-            "`millstream run` finishes the commit first, and is then refused, as those files stay; with `--resume`, \
-             the job \
-             that was writing them goes on with its last run",
+            "`millstream run` finishes the commit first, and is then refused, because those files stay; with \
+             `--resume`, the job that was writing them resumes its last run",
         )
     }
 
@@ -258,9 +257,9 @@ impl Wanted {
         };
         Error::refused(format!("the files{of_value} in {shown} are not complete"))
             .cause(format!(
-                "the commit of an earlier run was cut short, and the store has lost what was left to do ({list})"
+                "the commit of an earlier run was interrupted, and the store has lost what remained to be done ({list})"
             ))
-            .hint("first run the job again that was writing them; or `mode: replace`")
+            .hint("first run the job that was writing them again; or use `mode: replace`")
     }
 
     /// The files of earlier runs may be wanted, and nothing says so.
@@ -285,7 +284,7 @@ impl Wanted {
 
     fn no_partitions(&self, list: &str, what: String) -> Error {
         let shown = self.target.shown();
-        Error::refused(format!("the files of earlier runs in {shown} are no partitions of this one"))
+        Error::refused(format!("the files of earlier runs in {shown} are not partitions of this one"))
             .cause(format!("{list}: {what}"))
     }
 
@@ -344,7 +343,7 @@ impl Wanted {
         for file in before.into_iter().filter(stays) {
             if paths.contains(file.path.as_str()) {
                 return Err(Error::refused(format!(
-                    "the name of a new file is that of another one which stays, {}",
+                    "a new file would have the name of a file that stays, {}",
                     file.path
                 ))
                 .hint("write to a path in which `{value}` is a folder of its own"));

@@ -270,7 +270,7 @@ async fn too_many_files_are_told() {
     for settings in [json!({"split": "name", "max_files": 3}), json!({"roll": {"rows": 5}, "max_files": 3})] {
         let sink = csv_sink(&folder.path().join("a.csv"), settings);
         let error = run(&sink, 1, 100, 10).await.expect_err("more than three files");
-        assert_eq!(error.what(), "the sink would make more than 3 files");
+        assert_eq!(error.what(), "the sink would create more than 3 files");
     }
     assert_eq!(listing(folder.path()).len(), 0, "nothing stays");
 }
@@ -402,8 +402,8 @@ async fn what_stands_in_the_way_is_told_and_stays() {
     fs_err::write(at("there.csv"), "mine").expect("a file");
     let path = |name: &str| at(name).display().to_string();
     let cases = [
-        (at("folder.csv"), json!({}), format!("{} is a folder, where the result would be", path("folder.csv"))),
-        (at("file/a.csv"), json!({}), format!("{} is a file, where a folder is needed", path("file"))),
+        (at("folder.csv"), json!({}), format!("{} is a folder, not a file", path("folder.csv"))),
+        (at("file/a.csv"), json!({}), format!("{} is a file, but a folder is needed", path("file"))),
         (at("there.csv"), json!({"overwrite": false}), format!("{} exists already", path("there.csv"))),
         (PathBuf::from("/dev/full"), json!({}), "/dev/full is a device or a pipe, not a file".to_owned()),
         // It leads to a file if that is where the tests' output goes.
@@ -421,10 +421,10 @@ async fn what_stands_in_the_way_is_told_and_stays() {
     }
     fs_err::os::unix::fs::symlink("nowhere", at("link")).expect("a link to nothing");
     let error = run(&csv_sink(&at("link/a.csv"), json!({})), 1, 10, 10).await.expect_err("a link to nothing");
-    assert!(error.what().starts_with("cannot make the folder "), "{error}");
+    assert!(error.what().starts_with("cannot create the folder "), "{error}");
     assert_eq!(fs_err::read_to_string(at("there.csv")).expect("a file"), "mine");
     let long = csv_sink(&at(&format!("{}.csv", "n".repeat(252))), json!({}));
-    assert_eq!(checked(&long).await, ["the name of a file is too long: 256 bytes, and the most is 255"]);
+    assert_eq!(checked(&long).await, ["the name of a file is too long: 256 bytes, and at most 255 are allowed"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -565,7 +565,7 @@ async fn a_folder_that_becomes_a_file_is_told_and_stays() {
         };
         load.abort().await;
         assert!(error.what().contains(&out.display().to_string()), "{error}");
-        assert_eq!(error.hint_text(), Some("a part of the path is a file, where a folder is needed"), "{prepared}");
+        assert_eq!(error.hint_text(), Some("a part of the path is a file, but a folder is needed"), "{prepared}");
         assert_eq!(fs_err::read_to_string(&out).expect("a file"), "mine");
         assert_eq!(names(&folder.path().join("moved")), Vec::<String>::new(), "nothing has a final name");
         fs_err::remove_file(&out).expect("it goes");
@@ -596,7 +596,7 @@ async fn a_read_only_disk_is_told() {
         let what = format!("cannot write to the folder {}", disk.path().display());
         assert_eq!(checked(&sink).await, [what]);
         let error = run(&sink, 1, 10, 10).await.expect_err("read-only");
-        assert!(error.what().starts_with("cannot make the folder "), "{error}");
+        assert!(error.what().starts_with("cannot create the folder "), "{error}");
         assert_eq!(error.hint_text(), Some("write to a folder on a disk that can be written to"));
     }
 }

@@ -44,13 +44,16 @@ fn server_failure(place: &Place, fault: &ServerError) -> Failure {
         return Failure::Lost(place.lost(cause));
     }
     if code::DEADLOCK.contains(&number) {
-        let error = again("others change the same rows", "load by fewer `connections`, or when nobody else writes");
+        let error = again(
+            "other sessions change the same rows",
+            "load with fewer `connections`, or when no other session writes",
+        );
         return Failure::Again { error, undone: true, waited: false };
     }
     if number == code::LOCK_TIMEOUT {
         let error = again(
-            "a lock was not given in time",
-            "wait for whoever holds it, or end their connection: KILL CONNECTION number; or raise `lock_timeout`",
+            "a lock was not granted in time",
+            "wait for the session that holds it, or end it: KILL CONNECTION number; or raise `lock_timeout`",
         );
         return Failure::Again { error, undone: false, waited: true };
     }
@@ -123,7 +126,7 @@ fn kind(number: u16) -> RejectKind {
 fn hint(number: u16) -> Option<&'static str> {
     match number {
         number if code::DUPLICATE.contains(&number) => {
-            Some("the key is there already: `mode: merge` changes such rows, `mode: ignore` leaves them out")
+            Some("the key already exists: `mode: merge` changes such rows, `mode: ignore` leaves them out")
         }
         number if code::NULL.contains(&number) => Some("filter such rows out, or give them a value: coalesce(x, …)"),
         number if code::TOO_LONG.contains(&number) => {

@@ -25,7 +25,7 @@ pub(super) const TAIL: &[u8] = &[0xff, 0xff];
 
 const NO_NUL: Reason = Reason {
     what: "PostgreSQL's text cannot hold a NUL byte",
-    hint: "take it out: replace(x, chr(0), ''), or load the column as binary",
+    hint: "remove it: replace(x, chr(0), ''), or load the column as binary",
 };
 const TOO_LARGE: Reason =
     Reason { what: "the number is too large for the column", hint: "widen the column, or filter such rows out" };

@@ -91,13 +91,13 @@ async fn place_for(connection: &mut dyn Connection, table: &str) -> Result<(), F
     let mut cells = found.into_iter().flatten().flatten();
     let error = match (parts(table).0, cells.next(), cells.next().as_deref()) {
         (_, Some(_), Some("t")) => return Ok(()),
-        (_, Some(schema), _) => Error::refused(format!("there is no table {table}, and the user may not make it"))
+        (_, Some(schema), _) => Error::refused(format!("there is no table {table}, and the user may not create it"))
             .cause(format!("permission denied for schema {schema}"))
-            .hint(format!("load into a table that is there; or GRANT CREATE ON SCHEMA {schema} TO the user")),
+            .hint(format!("load into an existing table; or GRANT CREATE ON SCHEMA {schema} TO the user")),
         (Some(schema), None, _) => Error::refused(format!("there is no schema {schema} for the table {table}"))
             .hint(format!("check its name; or CREATE SCHEMA {}", PostgresDialect.quoted(schema))),
         (None, None, _) => Error::refused(format!("there is no schema for the table {table}"))
-            .cause("the search path of the user names none that is there")
+            .cause("no schema in the user's search path exists")
             .hint("name one: `table: schema.name`"),
     };
     Err(Failure::Other(error))

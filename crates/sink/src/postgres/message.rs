@@ -29,12 +29,14 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
     };
     // Classes of SQLSTATE: "PostgreSQL Error Codes", appendix A of its manual.
     match (code, &code[..2.min(code.len())]) {
-        ("40P01" | "40001", _) => {
-            again("others change the same rows", "load by fewer `connections`, or when nobody else writes", false)
-        }
+        ("40P01" | "40001", _) => again(
+            "other sessions change the same rows",
+            "load with fewer `connections`, or when no other session writes",
+            false,
+        ),
         ("55P03", _) => again(
-            "a lock was not given in time",
-            "wait for whoever holds it, or end their connection: SELECT pg_terminate_backend(number); or raise \
+            "a lock was not granted in time",
+            "wait for the session that holds it, or end it: SELECT pg_terminate_backend(number); or raise \
              `lock_timeout`",
             true,
         ),
@@ -90,7 +92,7 @@ fn kind(code: &str) -> RejectKind {
 fn hint(code: &str) -> Option<&'static str> {
     match code {
         "54000" => Some("shorten the value, or filter such rows out; an index of its hash, md5(x), takes any length"),
-        "23505" => Some("the key is there already: `mode: merge` changes such rows, `mode: ignore` leaves them out"),
+        "23505" => Some("the key already exists: `mode: merge` changes such rows, `mode: ignore` leaves them out"),
         "23502" => Some("filter such rows out, or give them a value: coalesce(x, …)"),
         "22001" | "22003" => Some("widen the column, or shorten the value: left(x, n); filter such rows out"),
         _ => None,

@@ -151,7 +151,7 @@ async fn values_that_do_not_fit_are_refused_with_their_row() {
         (
             "v TIME(0)",
             column("v", Arc::new(Time64MicrosecondArray::from(vec![1_000_000, 1_000_001]))),
-            "the time has more digits behind the second than the column keeps",
+            "the time has more fractional digits than the column keeps",
         ),
         (
             "v DATE",

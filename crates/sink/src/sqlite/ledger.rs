@@ -322,7 +322,7 @@ impl Book {
     ) -> Result<Delivered> {
         fail_point::pass("ledger.before");
         if !self.enter(connection)? {
-            let what = format!("another run has completed this load into {}, or has given it up", self.shown);
+            let what = format!("another run has completed this load into {}, or has abandoned it", self.shown);
             return Err(Error::refused(what).hint("look at `millstream runs`; nothing was written twice"));
         }
         match self.note(connection, chunks) {
@@ -370,7 +370,7 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T> {
     let book = Arc::clone(book);
     let done = tokio::task::spawn_blocking(move || work(&book)).await;
-    done.unwrap_or_else(|cause| Err(Error::internal("a task of the load broke off").cause(cause)))
+    done.unwrap_or_else(|cause| Err(Error::internal("a task of the load failed").cause(cause)))
 }
 
 #[async_trait]

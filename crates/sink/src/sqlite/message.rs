@@ -49,7 +49,7 @@ fn refused_row(shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error
     match error.sqlite_error().map(|error| error.extended_code) {
         Some(ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY | ffi::SQLITE_CONSTRAINT_ROWID) => told
             .reject(RejectKind::Duplicate)
-            .hint("the key is there already: `mode: merge` changes such rows, `mode: ignore` leaves them out"),
+            .hint("the key already exists: `mode: merge` changes such rows, `mode: ignore` leaves them out"),
         Some(ffi::SQLITE_CONSTRAINT_NOTNULL) => {
             told.reject(RejectKind::Null).hint("filter such rows out, or give them a value: coalesce(x, …)")
         }

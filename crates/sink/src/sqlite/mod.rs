@@ -71,7 +71,7 @@ fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
 fn database_path(target: &str) -> Result<PathBuf, Fault> {
     let what = match path_of(target) {
         "" => "the target names no database",
-        ":memory:" => "a database in memory would be gone with the run",
+        ":memory:" => "a database in memory would be lost at the end of the run",
         folder if folder.ends_with('/') => "the target is a folder",
         nul if nul.contains('\0') => "the path holds a NUL byte",
         path => return Ok(PathBuf::from(path)),
@@ -105,7 +105,7 @@ impl Sink for SqliteSink {
         match looked {
             Ok(faults) if faults.is_empty() => Ok(()),
             Ok(faults) => Err(faults),
-            Err(cause) => Err(vec![Error::internal("the look at the database broke off").cause(cause)]),
+            Err(cause) => Err(vec![Error::internal("looking at the database failed").cause(cause)]),
         }
     }
 
@@ -137,19 +137,19 @@ impl Sink for SqliteSink {
     async fn is_gone(&self, _: &SourceContext) -> Result<bool> {
         let sink = self.clone();
         let found = tokio::task::spawn_blocking(move || sink.has_no_table()).await;
-        found.map_err(|cause| Error::internal("looking for a table broke off").cause(cause))?
+        found.map_err(|cause| Error::internal("looking for a table failed").cause(cause))?
     }
 
     async fn known_loads(&self, _: LoadContext) -> Result<Vec<KnownLoad>> {
         let sink = self.clone();
         let found = tokio::task::spawn_blocking(move || ledger::look_for_loads(&sink.path, &sink.spec)).await;
-        found.map_err(|cause| Error::internal("looking for loads broke off").cause(cause))?
+        found.map_err(|cause| Error::internal("looking for loads failed").cause(cause))?
     }
 
     async fn unmark(&self, mark: &str, _: LoadContext, unwritten: bool) -> Result<()> {
         let (sink, mark) = (self.clone(), mark.to_owned());
         let done = tokio::task::spawn_blocking(move || ledger::unmark(&sink.path, &sink.spec, &mark, unwritten)).await;
-        done.map_err(|cause| Error::internal("forgetting a load broke off").cause(cause))?
+        done.map_err(|cause| Error::internal("forgetting a load failed").cause(cause))?
     }
 
     fn may_keep_ledger(&self) -> bool {
@@ -163,7 +163,7 @@ impl Sink for SqliteSink {
         }
         let (sink, load) = (self.clone(), load.to_owned());
         let opened = tokio::task::spawn_blocking(move || ledger::open(&sink.path, &sink.spec, &load, context)).await;
-        let opened = opened.map_err(|cause| Error::internal("opening the ledger broke off").cause(cause))??;
+        let opened = opened.map_err(|cause| Error::internal("opening the ledger failed").cause(cause))??;
         Ok(Some(Arc::new(opened)))
     }
 }

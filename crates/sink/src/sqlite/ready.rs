@@ -34,7 +34,7 @@ pub(super) fn make_ready(
     let statements = statements(connection, loading, shown)?;
     for statement in statements {
         let done = connection.execute_batch(&statement);
-        done.map_err(|error| sqlite_error("make the table in", shown, &loading.spec, &error))?;
+        done.map_err(|error| sqlite_error("create the table in", shown, &loading.spec, &error))?;
     }
     loading.watch(connection).map_err(|error| sqlite_error("look into", shown, &loading.spec, &error))
 }

@@ -85,8 +85,9 @@ key: [country]
         faults.extend(action::faults(&self.before, &self.after));
         if self.defer_indexes && self.mode == Mode::Replace {
             faults.push(
-                Fault::new("defer_indexes", "`defer_indexes` with a table that is replaced")
-                    .hint("the new table has no indexes but its key; `mode: truncate` keeps the table as it is made"),
+                Fault::new("defer_indexes", "`defer_indexes` with a table that is replaced").hint(
+                    "the new table has no indexes but its key; `mode: truncate` keeps the table as it is defined",
+                ),
             );
         }
         faults

@@ -279,7 +279,7 @@ pub(super) fn table_faults(
         let key = spec.key.join(", ");
         faults.push(
             Error::refused(format!("{place} has no unique key of exactly the columns {key}"))
-                .cause("rows are told from each other by a primary key or a unique index")
+                .cause("rows are identified by a primary key or a unique index")
                 .hint(format!(
                     "CREATE UNIQUE INDEX {} ON {} ({})",
                     SqliteDialect.quoted(&format!("{}_key", spec.table)),
@@ -343,7 +343,7 @@ fn column_faults(columns: &[Column], place: &str, spec: &SqliteSpec, schema: &Sc
             None if spec.schema == SchemaChange::Evolve => {}
             None => {
                 let known = did_you_mean(name, "its columns", &known);
-                let hint = format!("{known}; or let it be added: `schema: evolve`");
+                let hint = format!("{known}; or add it with `schema: evolve`");
                 faults.push(Error::refused(format!("{place} has no column `{name}`")).column(name).hint(hint));
             }
             Some(column) if column.generated => faults.push(
@@ -358,7 +358,7 @@ fn column_faults(columns: &[Column], place: &str, spec: &SqliteSpec, schema: &Sc
                     let what = format!("the column `{name}` of {place} is {declared}, and the rows have {have}: {why}");
                     Error::refused(what)
                         .column(name)
-                        .hint("CAST it to the type of the column, or declare the column otherwise")
+                        .hint("CAST it to the type of the column, or declare the column differently")
                 }))
             }
         }

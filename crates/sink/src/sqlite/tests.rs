@@ -428,7 +428,7 @@ async fn values_that_sqlite_would_change_are_refused() {
     assert_eq!((error.kind(), error.place().column.as_deref()), (ErrorKind::Data, Some("n")));
     let nan: ArrayRef = Arc::new(Float64Array::from(vec![1.0, f64::NAN]));
     let error = load(&sink, &[RecordBatch::try_from_iter([("x", nan)]).expect("a batch")]).await.expect_err("NaN");
-    assert_eq!(error.cause_text(), Some("SQLite has no NaN, it would make it NULL"));
+    assert_eq!(error.cause_text(), Some("SQLite has no NaN and would store NULL"));
     assert_eq!(listing(folder.path()).len(), 0, "the database that was made is gone again");
 }
 
@@ -452,7 +452,7 @@ async fn all_that_does_not_fit_the_table_is_told_at_once() {
             format!("{place} has no unique key of exactly the columns id"),
         ]
     );
-    let known = "did you mean `nmae`? its columns: nmae, must, may, n, id; or let it be added: `schema: evolve`";
+    let known = "did you mean `nmae`? its columns: nmae, must, may, n, id; or add it with `schema: evolve`";
     assert_eq!(errors[1].hint_text(), Some(known));
     assert_eq!(errors[3].hint_text(), Some("CREATE UNIQUE INDEX \"t_key\" ON \"t\" (\"id\")"));
     for mode in ["append", "replace", "truncate"] {
@@ -670,7 +670,7 @@ async fn nobody_has_to_wait_for_a_lock_to_the_end() {
     assert!(!preparing.is_finished(), "it waits for the reader");
     load.abort().await;
     let error = preparing.await.expect("no panic").expect_err("it was given up");
-    assert_eq!(error.what(), "the load was given up");
+    assert_eq!(error.what(), "the load was aborted");
     assert!(start.elapsed() < Duration::from_secs(60), "an hour was never waited for");
     drop(other);
     assert_eq!(count(&path), ["Integer(0)"]);
@@ -728,7 +728,7 @@ async fn what_is_no_database_is_told_and_stays() {
     let cases = [
         ("text.db", "is not a SQLite database"),
         ("folder.db", "is a folder, not a database"),
-        ("text.db/x.db", "is a file, where a folder is needed"),
+        ("text.db/x.db", "is a file, but a folder is needed"),
     ];
     let before = listing(folder.path());
     for (name, what) in cases {
@@ -790,7 +790,7 @@ fn targets_and_settings_are_checked_at_once() {
         [
             "table: `sqlite_x` is a name that SQLite keeps for itself",
             "key: `mode: merge` without a key",
-            "write: a database in memory would be gone with the run",
+            "write: a database in memory would be lost at the end of the run",
         ]
     );
     assert_eq!(

@@ -24,7 +24,7 @@ pub(super) fn run(connection: &Connection, actions: &[Action], when: &str, lock_
         })?;
         if connection.is_autocommit() {
             return Err(failed("it has ended the transaction".to_owned())
-                .hint("take it out: the load's own transaction is open, and what was in it may have been committed"));
+                .hint("remove it: the load's own transaction is open, and what was in it may have been committed"));
         }
     }
     Ok(())

@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
 
 /// A text that the column would make a number of.
 pub(super) fn becomes_another(text: &str, column: &str) -> Error {
-    Error::data("SQLite would make a number of this text that is written in another way")
+    Error::data("SQLite would convert this text to a number that is written differently")
         .column(column)
         .text(text)
         .hint("declare the column as TEXT, or CAST the value to a number")
@@ -316,10 +316,10 @@ fn signed(value: u64, column: &str) -> Result<i64> {
 
 fn number(value: f64, column: &str) -> Result<f64> {
     if value.is_nan() {
-        return Err(Error::data("SQLite has no NaN, it would make it NULL")
+        return Err(Error::data("SQLite has no NaN and would store NULL")
             .column(column)
             .text("NaN")
-            .hint("say so yourself: nullif(x, 'NaN'::double)"));
+            .hint("convert it yourself: nullif(x, 'NaN'::double)"));
     }
     Ok(value)
 }

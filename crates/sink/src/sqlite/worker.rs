@@ -66,7 +66,7 @@ pub(super) struct Worker {
 
 /// The end of a load that is wanted no more.
 fn given_up() -> Error {
-    Error::refused("the load was given up")
+    Error::refused("the load was aborted")
 }
 
 impl Worker {

@@ -161,7 +161,7 @@ impl Database for Sqlite {
     async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef> {
         let (spec, path, query) = (self.spec.clone(), path_of(url).to_owned(), query.clone());
         let looked = tokio::task::spawn_blocking(move || columns(&spec, &path, &query)).await;
-        looked.map_err(|cause| Error::internal("looking at a database broke off").cause(cause))?
+        looked.map_err(|cause| Error::internal("looking at a database failed").cause(cause))?
     }
 
     async fn parts(&self, _: &str, _: &Query) -> Result<Vec<String>> {

@@ -30,7 +30,9 @@ pub(super) fn failure(error: FtpError, secrets: &[String]) -> Failure {
     match error {
         FtpError::UnexpectedResponse(reply) => refusal(&reply, secrets),
         FtpError::ConnectionError(cause) => broken(&cause).into(),
-        FtpError::SecureError(cause) => Fault::permanent("the encrypted connection cannot be made").cause(cause).into(),
+        FtpError::SecureError(cause) => {
+            Fault::permanent("the encrypted connection cannot be established").cause(cause).into()
+        }
         FtpError::BadResponse | FtpError::InvalidAddress(_) => {
             Fault::transient("the server's answer cannot be understood").into()
         }

@@ -421,7 +421,7 @@ fn certificates_are_checked() {
 
     let (quick, _secret) = spec(serde_json::json!({}));
     let error = read(&quick, Unit::new(server.url("a"))).expect_err("an unknown authority");
-    assert_eq!((what(&error), error.kind()), ("the encrypted connection cannot be made", ErrorKind::Refused));
+    assert_eq!((what(&error), error.kind()), ("the encrypted connection cannot be established", ErrorKind::Refused));
     assert!(error.what().contains("(1 try, "), "{error}");
     assert!(error.cause_text().is_some_and(|cause| cause.contains("UnknownIssuer")), "{error}");
     assert!(error.hint_text().is_some_and(|hint| hint.contains("`ftp` block")), "{error:?}");

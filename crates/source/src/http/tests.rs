@@ -381,7 +381,7 @@ fn certificates_are_checked() {
 
     let error = read(quick(), &server.url("a")).expect_err("an unknown authority");
     assert_eq!(error.kind(), ErrorKind::Refused);
-    assert_eq!(what(&error), "the encrypted connection cannot be made");
+    assert_eq!(what(&error), "the encrypted connection cannot be established");
     assert!(error.what().contains("(1 try, "), "{error}");
     assert!(error.cause_text().is_some_and(|cause| cause.contains("UnknownIssuer")), "{error}");
     assert!(error.hint_text().is_some_and(|hint| hint.contains("`ca`")), "{error:?}");
@@ -425,7 +425,7 @@ fn a_file_of_authorities_must_hold_some() {
     for (name, content, told) in [
         ("empty.pem", "", "has no certificate"),
         ("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "has a bad certificate"),
-        ("cut.pem", "-----BEGIN CERTIFICATE-----\nAAAA", "is no PEM"),
+        ("cut.pem", "-----BEGIN CERTIFICATE-----\nAAAA", "is not in PEM format"),
     ] {
         let ca = tree.file(name, content).display().to_string();
         let error = read(spec(serde_json::json!({"ca": ca})), "https://localhost:1/").expect_err(told);

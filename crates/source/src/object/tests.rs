@@ -534,7 +534,7 @@ fn certificates_are_checked() {
     assert!(error.hint_text().is_some_and(|hint| hint.contains("`ca` of the source's `s3` block")), "{error:?}");
     let expired = Nginx::start_secure(tree.root(), &authority.certificate("localhost", Validity::Expired));
     let error = read_with(&source(&expired, Some(&ca)), unit()).expect_err("it has run out");
-    assert_eq!((what(&error), error.kind()), ("the encrypted connection cannot be made", ErrorKind::Refused));
+    assert_eq!((what(&error), error.kind()), ("the encrypted connection cannot be established", ErrorKind::Refused));
     assert!(error.hint_text().is_some_and(|hint| hint.contains("run out")), "{error:?}");
 }
 

@@ -418,7 +418,7 @@ impl Upload for Writing {
         if let Some(ticket) = self.ticket()? {
             let replaced = self.place.length().await?;
             if !self.place.complete(ticket, self.written, replaced).await? {
-                return Err(Error::refused("the store has thrown the object's parts away before it was complete")
+                return Err(Error::refused("the store discarded the object's parts before it was complete")
                     .in_unit(&self.place.uri, None));
             }
             self.release();

@@ -26,7 +26,7 @@ impl Use<'_> {
 }
 
 fn none_left() -> Error {
-    Error::internal("the load has no connection left to publish by")
+    Error::internal("the load has no connection left to publish with")
 }
 
 impl Control {

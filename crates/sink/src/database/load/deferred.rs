@@ -48,6 +48,6 @@ pub(super) async fn build_behind(around: Option<&Waiting>, connection: &mut dyn 
     let Some(around) = around else { return Ok(()) };
     around.build_all(connection).await.map_err(|error| {
         let hint = error.hint_text().unwrap_or_default().to_owned();
-        error.hint(format!("the rows were committed before; {hint}"))
+        error.hint(format!("the rows are already committed; {hint}"))
     })
 }

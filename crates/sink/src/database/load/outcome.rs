@@ -108,7 +108,7 @@ async fn seen_through(
     }
     Err(Error::refused(format!("the connection was lost while {} was committed", shared.place))
         .cause(cause)
-        .hint("nobody can tell from here whether the rows are there: look before the job is started again"))
+        .hint("it is unknown whether the rows are there: check before you start the job again"))
 }
 
 /// Whether no table has the name of the new one any more, while the connection that renames it may still be at it.

@@ -100,7 +100,7 @@ pub(crate) async fn ready_target(
         Some(facts) => Ok(facts),
         None => Err(match made {
             Err(failure) => cannot_make(failure.into_error(), spec),
-            Ok(_) => Error::transient(format!("{} was dropped while it was made", target_of(server, spec))),
+            Ok(_) => Error::transient(format!("{} was dropped while it was created", target_of(server, spec))),
         }),
     }
 }
@@ -124,7 +124,7 @@ async fn change(
     Ok(true)
 }
 
-/// Where the user may not make tables, some things still work.
+/// Where the user may not create tables, some things still work.
 pub(super) fn cannot_make(error: Error, spec: &DatabaseSpec) -> Error {
     let denied = error.cause_text().is_some_and(|cause| cause.contains("denied"));
     if !denied {
@@ -132,12 +132,12 @@ pub(super) fn cannot_make(error: Error, spec: &DatabaseSpec) -> Error {
     }
     let hint = match spec.mode {
         Mode::Append => {
-            "the user may not make tables: `mode: append` into a table that is there works without, with `connections: \
-             1`"
+            "the user may not create tables: `mode: append` into an existing table works without that right, with \
+             `connections: 1`"
         }
         _ => {
-            "the user may not make tables, which this mode needs: GRANT CREATE (and DROP, ALTER), or use `mode: \
-             append` into a table that is there"
+            "the user may not create tables, which this mode needs: GRANT CREATE (and DROP, ALTER), or use `mode: \
+             append` into an existing table"
         }
     };
     error.hint(hint)

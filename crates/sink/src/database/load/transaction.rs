@@ -62,8 +62,8 @@ impl Publishing {
 
 /// A row is refused where it cannot be known which one.
 pub(crate) fn moved_together(error: Error) -> Error {
-    let way = "the rows are moved into the table all at once, so it tells of one that breaks a key, and none can be \
-               left out: filter such rows out";
+    let way = "the rows are moved into the table all at once, so the database reports one that violates a key, and \
+               none can be left out: filter such rows out";
     let hint = error.hint_text().map_or_else(|| way.to_owned(), |hint| format!("{hint}; {way}"));
     error.hint(hint)
 }

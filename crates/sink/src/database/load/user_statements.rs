@@ -34,8 +34,8 @@ pub(super) async fn run_after(connection: &mut dyn Connection, spec: &DatabaseSp
     }
     fail_point::pass("after.before");
     let hint = match note {
-        Some(_) => "the rows were committed before; mend it, and `--resume` runs all of `after` again",
-        None => "the rows were committed before; mend it and run it by hand",
+        Some(_) => "the rows are already committed; fix the cause, and `--resume` runs all of `after` again",
+        None => "the rows are already committed; fix the cause and run it by hand",
     };
     run(connection, &spec.after, "after").await.map_err(|error| error.hint(hint))?;
     fail_point::pass("after.after");

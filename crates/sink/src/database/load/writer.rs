@@ -78,7 +78,7 @@ impl Writer for RowWriter {
 }
 
 fn task_result(done: Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
-    done.unwrap_or_else(|cause| Err(Error::internal("a task of the load broke off").cause(cause)))
+    done.unwrap_or_else(|cause| Err(Error::internal("a task of the load failed").cause(cause)))
 }
 
 impl RowWriter {
