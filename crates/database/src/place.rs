@@ -58,7 +58,7 @@ impl Place {
         let scheme = target.split(':').next().unwrap_or_default();
         let hint = format!("write {scheme}://user@host/database");
         let fault = |what: &str| Fault::new(access.key, what).hint(hint.clone());
-        let url = Url::parse(target).map_err(|cause| fault(&format!("this is no URL: {cause}")))?;
+        let url = Url::parse(target).map_err(|cause| fault(&format!("this is not a URL: {cause}")))?;
         let host = match url.host() {
             // A scheme that the URL library does not know keeps the brackets and the escapes of its host.
             Some(Host::Ipv6(address)) => address.to_string(),
@@ -176,7 +176,7 @@ mod tests {
             ("mysql://h/d", "the URL has no user"),
             ("mysql://u@h/d?sslmode=prefer", "`sslmode=prefer` would let"),
             ("mysql://u@h/d?x=1", "the URL has the parameter `x`"),
-            ("mysql://u@h:port/d", "this is no URL"),
+            ("mysql://u@h:port/d", "this is not a URL"),
         ] {
             let fault = parse(target, None).expect_err(target);
             assert!(fault.what.starts_with(what), "{target}: {fault:?}");

@@ -98,7 +98,7 @@ pub enum Outcome {
     Failed,
     /// Someone asked it to end.
     Interrupted,
-    /// Its process ended without a word.
+    /// Its process ended before it could record how.
     Killed,
 }
 

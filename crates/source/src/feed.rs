@@ -203,7 +203,7 @@ impl Stream for Fed {
             }
             None => {
                 self.ended = true;
-                Some(Err(Error::internal("a reading task ended without a word")))
+                Some(Err(Error::internal("a reading task ended without a result")))
             }
         })
     }

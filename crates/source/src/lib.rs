@@ -64,7 +64,7 @@ fn connection_faults(connections: usize, most: usize, connect_timeout: Duration,
     }
     for (key, duration) in [("connect_timeout", connect_timeout), ("timeout", timeout)] {
         if duration.0.is_zero() {
-            faults.push(Fault::new(key, "nothing can be done in no time").hint("write a time such as 30s"));
+            faults.push(Fault::new(key, "the time must be longer than 0").hint("write a time such as 30s"));
         }
     }
     faults

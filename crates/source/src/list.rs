@@ -137,7 +137,7 @@ impl Lines {
             return Ok(None);
         }
         if text.contains('\0') {
-            return Err(self.fault("the line is no text".into(), line).hint("a list has one path or URL a line"));
+            return Err(self.fault("the line is not text".into(), line).hint("a list has one path or URL a line"));
         }
         if text.starts_with('@') {
             let error = self.fault("a list cannot name another list".into(), line);

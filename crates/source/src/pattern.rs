@@ -43,7 +43,7 @@ pub fn check_url(pattern: &str) -> Result<(), Fault> {
     let what = match Url::parse(&first) {
         Ok(url) if has_host && url.has_host() => return Ok(()),
         Ok(_) => "the URL has no host".to_owned(),
-        Err(cause) => format!("this is no valid URL: {cause}"),
+        Err(cause) => format!("this is not a valid URL: {cause}"),
     };
     let scheme = first.split("://").next().unwrap_or_default();
     Err(Fault::new("", what).hint(format!("write {scheme}://HOST/PATH")))
@@ -316,7 +316,7 @@ impl Parser<'_> {
         }
         let range = parse_range(inside).ok_or_else(|| {
             (
-                format!("`{{{inside}}}` at character {opened} is no range"),
+                format!("`{{{inside}}}` at character {opened} is not a range"),
                 "write {1..20}, {000..999}, {0..100..10} or {a..f}".to_owned(),
             )
         })?;
@@ -437,10 +437,10 @@ mod tests {
             ("a}b", "a `}` at character 2 closes nothing"),
             ("ä{b}", "the braces at character 2 hold neither a comma nor a range"),
             ("{}", "the braces at character 1 hold neither a comma nor a range"),
-            ("{1..x}", "`{1..x}` at character 1 is no range"),
-            ("{1..2..0}", "`{1..2..0}` at character 1 is no range"),
-            ("{1..2..3..4}", "`{1..2..3..4}` at character 1 is no range"),
-            ("{1..99999999999999999999}", "`{1..99999999999999999999}` at character 1 is no range"),
+            ("{1..x}", "`{1..x}` at character 1 is not a range"),
+            ("{1..2..0}", "`{1..2..0}` at character 1 is not a range"),
+            ("{1..2..3..4}", "`{1..2..3..4}` at character 1 is not a range"),
+            ("{1..99999999999999999999}", "`{1..99999999999999999999}` at character 1 is not a range"),
             ("{1..3,7}", "the range 1..3 in the braces at character 1 has no braces of its own"),
             ("{1..10000}{1..10001}", "the braces stand for more than 100000000 names"),
             ("{-9223372036854775807..9223372036854775807}", "the braces stand for more than 100000000 names"),
@@ -462,8 +462,8 @@ mod tests {
         }
         for (bad, what, hint) in [
             ("https:///a.csv", "the URL has no host", "write https://HOST/PATH"),
-            ("ftp://{a b,c}/x", "this is no valid URL: invalid international domain name", "write ftp://HOST/PATH"),
-            ("https://host:99999/a", "this is no valid URL: invalid port number", "write https://HOST/PATH"),
+            ("ftp://{a b,c}/x", "this is not a valid URL: invalid international domain name", "write ftp://HOST/PATH"),
+            ("https://host:99999/a", "this is not a valid URL: invalid port number", "write https://HOST/PATH"),
         ] {
             let fault = check_url(bad).expect_err(bad);
             assert_eq!((fault.what.as_str(), fault.hint.as_deref()), (what, Some(hint)), "{bad}");

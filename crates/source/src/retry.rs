@@ -166,7 +166,9 @@ impl Tries {
         let mut error = Error::new(kind, format!("{} ({tries}, {seconds:.1} s)", fault.what));
         error = fault.cause.into_iter().fold(error, Error::cause);
         error = fault.text.into_iter().fold(error, Error::text);
-        let later = || format!("it may pass: try again later, or raise `retries` in the `{}` block", self.policy.block);
+        let later = || {
+            format!("this may be temporary: try again later, or raise `retries` in the `{}` block", self.policy.block)
+        };
         let hint = fault.hint.or_else(|| fault.transient.then(later));
         hint.into_iter().fold(error, Error::hint)
     }

@@ -315,7 +315,11 @@ fn a_body_that_is_packed_in_an_unknown_way() {
     let server = FaultServer::start(Plan::new().object("/rows.csv", object));
     let ended = served(&server, "/rows.csv").run(&["run", "--quiet", "job.yaml"]);
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("the server sends it packed as `br`, which is not read"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("the server sends it compressed as `br`, which is not supported"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]

@@ -101,8 +101,8 @@ fn faults_of_a_database_that_is_read_name_it_without_its_password() {
             1,
             &["error: ", "refuses the query", "absent", "hint: check the table's name"],
         );
-        tells(&job(&url, ""), 2, &["neither a table nor a query is named", "hint: "]);
-        tells(&job(&url, "table: t, split_by: name"), 2, &["rows cannot be cut by this column", "split_by"]);
+        tells(&job(&url, ""), 2, &["neither a table nor a query is given", "hint: "]);
+        tells(&job(&url, "table: t, split_by: name"), 2, &["rows cannot be split by this column", "split_by"]);
         let wrong = url.replace(PASSWORD, "wrong");
         tells(&job(&wrong, "table: t"), 1, &["the login is refused", "hint: check user and password"]);
         let secret = url.replace(&format!("{USER}:{PASSWORD}@"), "");
@@ -112,11 +112,11 @@ fn faults_of_a_database_that_is_read_name_it_without_its_password() {
         command.env("DB_PASSWORD", PASSWORD);
         crate::use_support::finish(command, None).ok();
         assert_eq!(lab.read("out.csv").lines().count(), 20_001);
-        lab.run(&["count", &url]).ended(2).tells(&["neither a table nor a query is named"]);
+        lab.run(&["count", &url]).ended(2).tells(&["neither a table nor a query is given"]);
         job(&url, "table: t, query: SELECT 1")
             .run(&["check", "--offline", "job.yaml"])
             .ended(2)
-            .tells(&["both a table and a query are named", "hint: leave one of them out"]);
+            .tells(&["both a table and a query are given", "hint: leave one of them out"]);
     }
 }
 
@@ -133,7 +133,7 @@ fn settings_that_a_database_has_no_use_for_are_told() {
     for product in ["mysql", "postgres"] {
         let (url, _) = filled(product);
         for (name, what) in
-            [("nme", "`split_by` names no column of what is read"), ("name", "cannot be cut by this column")]
+            [("nme", "`split_by` is not among the columns that are read"), ("name", "cannot be split by this column")]
         {
             let job = format!(
                 "sources:\n  t: {{read: '{url}', {product}: {{query: SELECT * FROM t, split_by: \

@@ -103,7 +103,7 @@ impl DatabaseSource {
     fn query(&self) -> Result<Query> {
         self.query.clone().ok_or_else(|| {
             let name = self.database.dialect().name();
-            Error::job("neither a table nor a query is named")
+            Error::job("neither a table nor a query is given")
                 .hint(format!("add `{name}: {{table: NAME}}` or `{name}: {{query: SELECT …}}` to the source"))
         })
     }
@@ -142,7 +142,7 @@ impl Source for DatabaseSource {
     }
 
     async fn open(&self, _: &SourceContext, unit: &Unit) -> Result<ByteStream> {
-        Err(Error::job("a database gives rows, and no bytes")
+        Err(Error::job("a database gives rows, not bytes")
             .in_unit(parted(unit).0, None)
             .hint("read it as a source of a job without a format block"))
     }

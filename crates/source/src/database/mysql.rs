@@ -238,7 +238,7 @@ fn told(place: &Place, fault: mysql_async::Error) -> Error {
             match told.code {
                 1146 => error.hint("check the table's name, and the database in the URL"),
                 1142 | 1143 => error.hint("GRANT SELECT ON the table TO the user"),
-                _ => error.hint("try the query by the server's own client"),
+                _ => error.hint("try the query with the server's own client"),
             }
         }
         other => place.lost(other.to_string()),
@@ -262,7 +262,7 @@ impl Lent {
             return Ok(Lent { session: Some(session), view: None, _permit: None });
         };
         let gone = || {
-            Error::transient("a connection was lost that had the view of the data")
+            Error::transient("a connection that held the snapshot was lost")
                 .hint("look at the server's log; the job can be started again")
         };
         let permit = Arc::clone(&view.permits).acquire_owned().await.map_err(|_| gone())?;
@@ -301,10 +301,10 @@ fn cell<'a>(data_type: &DataType, value: &'a Value) -> Result<Cell<'a>, &'static
         (Value::Float(number), _) => Cell::Single(*number),
         (Value::Double(number), _) => Cell::Double(*number),
         (Value::Date(year, month, day, ..), DataType::Date32) => {
-            Cell::Date(days(*year, *month, *day).ok_or("this is no date of the calendar")?)
+            Cell::Date(days(*year, *month, *day).ok_or("this is not a calendar date")?)
         }
         (Value::Date(year, month, day, hour, minute, second, micro), _) => {
-            let days = days(*year, *month, *day).ok_or("this is no date of the calendar")?;
+            let days = days(*year, *month, *day).ok_or("this is not a calendar date")?;
             let seconds = i64::from(*hour) * 3600 + i64::from(*minute) * 60 + i64::from(*second);
             Cell::Timestamp((i64::from(days) * 86_400 + seconds) * 1_000_000 + i64::from(*micro))
         }
@@ -312,11 +312,11 @@ fn cell<'a>(data_type: &DataType, value: &'a Value) -> Result<Cell<'a>, &'static
             let seconds = i64::from(*hour) * 3600 + i64::from(*minute) * 60 + i64::from(*second);
             Cell::Time(seconds * 1_000_000 + i64::from(*micro))
         }
-        (Value::Time(..), _) => return Err("this is no time of a day"),
+        (Value::Time(..), _) => return Err("this is not a time of day"),
         (Value::Bytes(bytes), DataType::Binary) => Cell::Bytes(bytes),
         (Value::Bytes(bytes), DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale)) => {
-            let text = std::str::from_utf8(bytes).map_err(|_| "this is no decimal")?;
-            Cell::Decimal(decimal(text, *scale).ok_or("this is no decimal of the column's digits")?)
+            let text = std::str::from_utf8(bytes).map_err(|_| "this is not a decimal")?;
+            Cell::Decimal(decimal(text, *scale).ok_or("this is not a decimal with the column's digits")?)
         }
         // A bit field comes as bytes, the highest first.
         (Value::Bytes(bytes), DataType::UInt64) if bytes.len() <= 8 => {

@@ -71,7 +71,7 @@ pub(super) async fn check(session: &mut impl Keys, spec: &ServerRead, query: &Qu
     let Some(name) = &spec.split_by else { return Ok(()) };
     let names: Vec<&str> = columns.iter().map(|column| column.name().as_str()).collect();
     if !names.iter().any(|column| column.eq_ignore_ascii_case(name)) {
-        return Err(Error::job("`split_by` names no column of what is read")
+        return Err(Error::job("`split_by` is not among the columns that are read")
             .text(name)
             .hint(did_you_mean(name, "columns", &names)));
     }
@@ -79,7 +79,7 @@ pub(super) async fn check(session: &mut impl Keys, spec: &ServerRead, query: &Qu
 }
 
 fn cannot_be_cut(name: &str) -> Error {
-    Error::job("rows cannot be cut by this column")
+    Error::job("rows cannot be split by this column")
         .column(name)
         .hint("`split_by` names a number, a date or a time; without it all rows come over one connection")
 }

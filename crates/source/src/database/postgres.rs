@@ -81,7 +81,7 @@ fn told(place: &Place, fault: &tokio_postgres::Error) -> Error {
                 Some(hint) => error.hint(hint),
                 None if told.code().code() == "42P01" => error.hint("check the table's name, and its schema"),
                 None if told.code().code() == "42501" => error.hint("GRANT SELECT ON the table TO the user"),
-                None => error.hint("try the query by psql"),
+                None => error.hint("try the query with psql"),
             }
         }
         _ => place.lost(whole(fault)),
@@ -300,7 +300,7 @@ impl BinaryRows {
 
 /// A value in binary form: "PostgreSQL: the send functions of its types".
 fn cell<'a>(data_type: &DataType, value: &'a [u8]) -> Result<Cell<'a>, &'static str> {
-    const LENGTH: &str = "a value has another length than its type";
+    const LENGTH: &str = "the length of a value does not match its type";
     fn number<const N: usize>(value: &[u8]) -> Result<[u8; N], &'static str> {
         value.try_into().map_err(|_| LENGTH)
     }
@@ -313,13 +313,13 @@ fn cell<'a>(data_type: &DataType, value: &'a [u8]) -> Result<Cell<'a>, &'static 
         DataType::Float64 => Cell::Double(f64::from_be_bytes(number(value)?)),
         DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => Cell::Decimal(numeric(value, *scale)?),
         DataType::Date32 => match i32::from_be_bytes(number(value)?) {
-            i32::MAX | i32::MIN => return Err("infinity is no date"),
-            days => Cell::Date(days.checked_add(EPOCH_DAYS).ok_or("the date is too far away")?),
+            i32::MAX | i32::MIN => return Err("infinity is not a date"),
+            days => Cell::Date(days.checked_add(EPOCH_DAYS).ok_or("the date is out of range")?),
         },
         DataType::Time64(_) => Cell::Time(i64::from_be_bytes(number(value)?)),
         DataType::Timestamp(..) => match i64::from_be_bytes(number(value)?) {
-            i64::MAX | i64::MIN => return Err("infinity is no time"),
-            micros => Cell::Timestamp(micros.checked_add(EPOCH_MICROS).ok_or("the time is too far away")?),
+            i64::MAX | i64::MIN => return Err("infinity is not a time"),
+            micros => Cell::Timestamp(micros.checked_add(EPOCH_MICROS).ok_or("the time is out of range")?),
         },
         DataType::Binary => Cell::Bytes(value),
         _ => Cell::Text(std::str::from_utf8(value).map_err(|_| "the text is not UTF-8")?),
@@ -335,7 +335,7 @@ fn numeric(value: &[u8], scale: i8) -> Result<i256, &'static str> {
     };
     let (count, weight, sign) = (word(0)?, word(1)? as i16, word(2)?);
     if ![0, 0x4000].contains(&sign) {
-        return Err("NaN and infinity are no decimals");
+        return Err("NaN and infinity are not decimals");
     }
     let ten = i256::from_i128(10);
     let mut number = i256::ZERO;

@@ -72,7 +72,7 @@ impl ServerRead {
         }
         if self.connect_timeout.0.is_zero() {
             let hint = "write a time such as 10s";
-            faults.push(Fault::new("connect_timeout", "nothing can be done in no time").hint(hint));
+            faults.push(Fault::new("connect_timeout", "the time must be longer than 0").hint(hint));
         }
         faults
     }
@@ -82,7 +82,7 @@ impl ServerRead {
 fn what_faults(table: Option<&str>, query: Option<&str>) -> Vec<Fault> {
     let mut faults = Vec::new();
     if table.is_some() && query.is_some() {
-        faults.push(Fault::new("query", "both a table and a query are named").hint("leave one of them out"));
+        faults.push(Fault::new("query", "both a table and a query are given").hint("leave one of them out"));
     }
     for (key, text) in [("table", table), ("query", query)] {
         if text.is_some_and(|text| text.trim().is_empty() || text.contains('\0')) {

@@ -45,7 +45,7 @@ impl Sqlite {
 
 fn open(spec: &SqliteRead, path: &str) -> Result<Connection> {
     if !Path::new(path).exists() {
-        return Err(Error::refused(format!("there is no file {path}")).hint("check the path behind `sqlite:`"));
+        return Err(Error::refused(format!("there is no file {path}")).hint("check the path after `sqlite:`"));
     }
     let mut connection = sqlite::open(Path::new(path), Access::Read).map_err(|cause| fault(path, &cause))?;
     LockWait::new(spec.busy_timeout.0).apply(&mut connection).map_err(|cause| fault(path, &cause))?;
@@ -55,11 +55,11 @@ fn open(spec: &SqliteRead, path: &str) -> Result<Connection> {
 fn fault(path: &str, cause: &rusqlite::Error) -> Error {
     let error = Error::refused(format!("{path} cannot be read")).cause(cause);
     match cause.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::NotADatabase) => error.hint("it is no SQLite database"),
+        Some(rusqlite::ErrorCode::NotADatabase) => error.hint("it is not a SQLite database"),
         Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
-            error.hint("another process holds it: wait for its end, or raise `busy_timeout`")
+            error.hint("another process holds it: wait until it ends, or raise `busy_timeout`")
         }
-        _ => error.hint("try the query by the command sqlite3"),
+        _ => error.hint("try the query with the command sqlite3"),
     }
 }
 

@@ -236,7 +236,7 @@ fn sqlite_types_are_those_of_its_values() {
     assert!(fault(&url, json!({"table": "x"})).cause_text().is_some_and(|cause| cause.contains("no such table: x")));
     let other = tree.file("b.db", "this is no database, but text that is long enough to be looked at");
     let error = fault(&format!("sqlite:{}", other.display()), json!({"table": "x"}));
-    assert_eq!(error.hint_text(), Some("it is no SQLite database"));
+    assert_eq!(error.hint_text(), Some("it is not a SQLite database"));
 }
 
 /// Runs a statement.
@@ -345,12 +345,12 @@ fn what_cannot_be_read_is_told() {
         let error = fault(&server.url, json!({"query": "SELEKT 1"}));
         assert!(error.cause_text().is_some_and(|cause| cause.contains("syntax")), "{error:?}");
         let error = fault(&server.url, json!({"table": "t", "split_by": "name"}));
-        assert_eq!(error.what(), "rows cannot be cut by this column");
+        assert_eq!(error.what(), "rows cannot be split by this column");
         let error = fault(&server.url, json!({}));
-        assert_eq!(error.what(), "neither a table nor a query is named");
+        assert_eq!(error.what(), "neither a table nor a query is given");
         let login = format!("{USER}:{PASSWORD}@");
         let error = fault(&server.url.replace(&login, ""), json!({"table": "t"}));
-        assert!(error.what().contains("names no user"), "{error:?}");
+        assert!(error.what().contains("has no user"), "{error:?}");
     }
     let both = json!({"table": "t", "query": "SELECT 1", "connections": 0});
     let faults = parse::<PostgresRead>(&both).expect_err("faults");
@@ -363,9 +363,9 @@ fn values_that_have_no_place_are_told_with_their_row() {
     let postgres = Postgres::shared();
     let database = postgres.database();
     for (value, what) in [
-        ("'infinity'::date", "infinity is no date"),
-        ("'-infinity'::timestamptz", "infinity is no time"),
-        ("'NaN'::numeric(5,2)", "NaN and infinity are no decimals"),
+        ("'infinity'::date", "infinity is not a date"),
+        ("'-infinity'::timestamptz", "infinity is not a time"),
+        ("'NaN'::numeric(5,2)", "NaN and infinity are not decimals"),
     ] {
         let error = fault(&postgres.url(&database), json!({"query": format!("SELECT 1 AS a, {value} AS b")}));
         assert_eq!((error.what(), error.kind()), (what, ErrorKind::Data));
@@ -379,9 +379,9 @@ fn values_that_have_no_place_are_told_with_their_row() {
          ('0000-00-00', '1:00'); CREATE TABLE u (t TIME); INSERT INTO u VALUES ('-25:00:00')",
     );
     let error = fault(&mariadb.url(&database), json!({"table": "t"}));
-    assert_eq!((error.what(), error.place().line), ("this is no date of the calendar", Some(2)));
+    assert_eq!((error.what(), error.place().line), ("this is not a calendar date", Some(2)));
     assert!(error.hint_text().is_some_and(|hint| hint.contains("nullif")), "{error:?}");
-    assert_eq!(fault(&mariadb.url(&database), json!({"table": "u"})).what(), "this is no time of a day");
+    assert_eq!(fault(&mariadb.url(&database), json!({"table": "u"})).what(), "this is not a time of day");
 }
 
 #[test]

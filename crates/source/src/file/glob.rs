@@ -168,7 +168,7 @@ fn tokens(part: &str) -> Result<Vec<Token>, String> {
             '*' => Token::Any,
             '?' => Token::One,
             '[' => set(&mut characters)?,
-            '\\' => Token::Plain(characters.next().ok_or(r"there is nothing behind the `\`")?),
+            '\\' => Token::Plain(characters.next().ok_or(r"there is nothing after the `\`")?),
             plain => Token::Plain(plain),
         });
     }
@@ -294,7 +294,7 @@ mod tests {
         for (pattern, what) in [
             ("a/[b", "the `[` is not closed"),
             ("[z-a]", "the range z-a runs backwards"),
-            (r"*\", r"there is nothing behind the `\`"),
+            (r"*\", r"there is nothing after the `\`"),
         ] {
             assert_eq!(check(pattern), Err(what.to_owned()), "{pattern}");
         }

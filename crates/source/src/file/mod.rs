@@ -184,9 +184,12 @@ fn inside(path: &Path, stamp: &Stamp, range: Range<u64>) -> Result<Range<u64>> {
     if range.start <= range.end && range.end <= stamp.size {
         return Ok(range);
     }
-    Err(Error::refused(format!("bytes {} to {} are wanted of a file of {} bytes", range.start, range.end, stamp.size))
-        .in_unit(&uri_of(path), None)
-        .hint("the file has become shorter, or what names the range is wrong"))
+    Err(Error::refused(format!(
+        "bytes {} to {} were requested from a file of {} bytes",
+        range.start, range.end, stamp.size
+    ))
+    .in_unit(&uri_of(path), None)
+    .hint("the file has become shorter, or what names the range is wrong"))
 }
 
 fn list_blocking(pattern: &str, sender: &mpsc::Sender<Vec<Result<Unit>>>) {
@@ -261,7 +264,7 @@ fn pattern_path(pattern: &str) -> Result<String> {
 
 /// The path of a URL with its percent signs decoded; what they stand for gets a backslash where it needs one.
 pub(crate) fn decode_pattern(encoded: &str) -> Result<String> {
-    let fault = || Error::job("this URL's percent signs do not stand for UTF-8").text(encoded);
+    let fault = || Error::job("the percent-encoding of this URL is not UTF-8").text(encoded);
     let mut decoded = String::new();
     let mut plain: Vec<u8> = Vec::new();
     let mut rest = encoded;

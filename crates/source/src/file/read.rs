@@ -122,7 +122,7 @@ fn look_up(file: &File, path: &Path) -> Result<Stat> {
 }
 
 fn gone(path: &Path) -> Error {
-    Error::refused("the file has gone since it was listed").in_unit(&uri_of(path), None)
+    Error::refused("the file was removed after it was listed").in_unit(&uri_of(path), None)
 }
 
 fn changed(path: &Path) -> Error {

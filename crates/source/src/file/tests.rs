@@ -161,9 +161,9 @@ fn a_missing_file_says_what_it_may_have_been() {
         assert_eq!(hint.starts_with("did you mean"), near, "{name}: {hint}");
     }
     let error = list("$HOME/no such file").expect_err("missing");
-    assert_eq!(error.hint_text(), Some("`$HOME` is a shell's; write ${HOME}"));
+    assert_eq!(error.hint_text(), Some("only a shell expands `$HOME`; write ${HOME}"));
     let error = list("~/no such file").expect_err("missing");
-    assert_eq!(error.hint_text(), Some("`~` is a shell's; write ${HOME}"));
+    assert_eq!(error.hint_text(), Some("only a shell expands `~`; write ${HOME}"));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_link_that_leads_nowhere_is_told() {
         let error = list(&tree.text(pattern)).expect_err("nowhere");
         assert_eq!(
             (error.what(), error.place().uri.as_deref()),
-            ("this link leads nowhere", Some(tree.text("a.gz").as_str()))
+            ("this link is broken", Some(tree.text("a.gz").as_str()))
         );
     }
 }
@@ -214,7 +214,7 @@ fn missing_rights_are_told_and_never_skipped() {
     assert_eq!(file.to_string(), format!("{}: the file cannot be opened: permission denied", tree.text("a.gz")));
     for error in [folder, file] {
         assert_eq!(error.kind(), ErrorKind::Refused);
-        assert!(error.hint_text().is_some_and(|hint| hint.contains("rights")));
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("permissions")));
     }
 }
 

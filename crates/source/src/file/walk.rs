@@ -94,7 +94,7 @@ fn missing(path: &Path) -> Error {
         absent = parent;
     }
     if fs_err::symlink_metadata(absent).is_ok_and(|metadata| metadata.is_symlink()) {
-        return Error::refused("this link leads nowhere").in_unit(&uri_of(path), None).hint("repair the link");
+        return Error::refused("this link is broken").in_unit(&uri_of(path), None).hint("repair the link");
     }
     let error = if absent == path {
         Error::refused("there is no such file")
@@ -103,10 +103,10 @@ fn missing(path: &Path) -> Error {
     };
     let error = error.in_unit(&uri_of(path), None);
     if path.starts_with("~") {
-        return error.hint("`~` is a shell's; write ${HOME}");
+        return error.hint("only a shell expands `~`; write ${HOME}");
     }
     if let Some(name) = shell_variable(path) {
-        return error.hint(format!("`${name}` is a shell's; write ${{{name}}}"));
+        return error.hint(format!("only a shell expands `${name}`; write ${{{name}}}"));
     }
     error.hint(hint_beside(absent))
 }
@@ -232,7 +232,7 @@ impl Walker<'_> {
             Ok(_) => Ok(true),
             // A file that has gone since its folder was read is not there to be read; a link is.
             Err(Errno::NOENT) if !(kind == Kind::Link && step.ends) => Ok(true),
-            Err(cause) if kind == Kind::Link => Err(io_error("this link leads nowhere", path, &cause.into())
+            Err(cause) if kind == Kind::Link => Err(io_error("this link is broken", path, &cause.into())
                 .hint("repair the link, or write a narrower pattern")),
             Err(cause) => Err(io_error("the file cannot be looked up", path, &cause.into())),
         }

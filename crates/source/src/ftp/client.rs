@@ -399,8 +399,8 @@ impl Connection {
         let port = self.passive().await?;
         let address = SocketAddr::new(self.host.ip(), port);
         let stream = reach(&address.ip().to_string(), port, self.connect_timeout).await.map_err(|fault| Failure {
-            fault: Fault { what: "the connection for the data cannot be made".into(), ..fault }
-                .hint("a firewall may stand between: FTP takes a second connection, to a port that the server names"),
+            fault: Fault { what: "the connection for the data cannot be opened".into(), ..fault }
+                .hint("a firewall may be in the way: FTP opens a second connection, to a port that the server names"),
             absent: Absence::No,
             intact: false,
         })?;

@@ -52,7 +52,7 @@ impl Default for FtpSpec {
 impl Spec for FtpSpec {
     const NAME: &'static str = "ftp";
     const SUMMARY: &'static str = "Files on FTP servers, plain or encrypted: folders are listed, connections are kept, \
-                                   faults that may pass are tried again, broken files go on where they broke.";
+                                   transient faults are retried, interrupted files are resumed.";
     const EXAMPLE: &'static str = "read: ftps://ftp.example.com/daily/**/*.csv.gz\n\
                                    ftp:\n  \
                                    user: etl\n  \
@@ -63,7 +63,7 @@ impl Spec for FtpSpec {
     fn check(&self) -> Vec<Fault> {
         let mut faults = crate::connection_faults(self.connections, 64, self.connect_timeout, self.timeout);
         if self.password.is_some() && self.user.is_none() {
-            faults.push(Fault::new("password", "a password is somebody's").hint("write `user`, too"));
+            faults.push(Fault::new("password", "a password without a user").hint("write `user`, too"));
         }
         if matches!(&self.user, Some(TextOrSecret::Text(user)) if user.is_empty() || user.contains(['\r', '\n', '\0']))
         {

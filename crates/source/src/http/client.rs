@@ -131,7 +131,7 @@ impl Client {
 
     fn add_header(&mut self, name: &str, value: &TextOrSecret) -> Result<()> {
         let header = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| Error::job("this is no name of a header").text(name))?;
+            .map_err(|_| Error::job("this is not a valid header name").text(name))?;
         let text = value.resolve()?;
         let mut bytes = HeaderValue::from_str(&text)
             .map_err(|_| Error::refused(format!("the header {name} has characters that a header cannot hold")))?;
@@ -200,7 +200,7 @@ impl Client {
                 Some(next) if question.body.is_empty() && question.method.is_safe() => {
                     seen.push(url);
                     if seen.contains(&next) {
-                        return Err(Fault::permanent("the server redirects in a circle")
+                        return Err(Fault::permanent("the server's redirects form a loop")
                             .cause(format!("{status} to {}", millstream_core::redact::url(next.as_str()))));
                     }
                     if seen.len() > REDIRECTS {
@@ -331,9 +331,9 @@ impl Target {
         if uri.contains('\\') {
             return Err(fault("a URL has no backslash").hint("write %5C, or / between folders"));
         }
-        let mut url = Url::parse(uri).map_err(|cause| fault("this is no URL").cause(cause))?;
+        let mut url = Url::parse(uri).map_err(|cause| fault("this is not a URL").cause(cause))?;
         if !url.has_host() || !matches!(url.scheme(), "http" | "https") {
-            return Err(fault("this is no URL of a web server"));
+            return Err(fault("this is not a URL of a web server"));
         }
         let mut secrets = Vec::new();
         let authorization = match (url.username(), url.password()) {
@@ -342,7 +342,7 @@ impl Target {
                 let decoded = |text| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
                 secrets.push(decoded(password.unwrap_or_default()));
                 let text = basic_authorization(&decoded(user), &secrets[0]);
-                let mut value = HeaderValue::from_str(&text).map_err(|_| fault("its user part is no text"))?;
+                let mut value = HeaderValue::from_str(&text).map_err(|_| fault("its user part is not text"))?;
                 value.set_sensitive(true);
                 Some(value)
             }
@@ -384,7 +384,7 @@ fn redirection(url: &Url, response: &Answer) -> Result<Option<Url>, Fault> {
     let Some(location) = header(response.headers(), &LOCATION) else { return Ok(None) };
     let next = url.join(location).ok().filter(|next| matches!(next.scheme(), "http" | "https") && next.has_host());
     let mut next = next.ok_or_else(|| {
-        Fault::permanent("the server redirects to what is no URL of a web server")
+        Fault::permanent("the server redirects to something that is not a URL of a web server")
             .cause(millstream_core::redact::url(location))
     })?;
     next.set_fragment(None);
@@ -413,7 +413,7 @@ fn base64(bytes: &[u8]) -> String {
 fn hint_of(status: StatusCode) -> Option<&'static str> {
     Some(match status.as_u16() {
         401 => "set `auth` in the source's `http` block, or check the secret that it names",
-        403 => "check that whoever `auth` names may read it, or whether a signed URL has run out",
+        403 => "check that the login in `auth` may read it, or whether a signed URL has expired",
         404 | 410 => "check the URL; `on_error: skip` of the source leaves out what is missing",
         407 => "put the proxy's user and password into HTTPS_PROXY",
         429 => "lower `connections`",
@@ -459,7 +459,7 @@ fn fault_of(error: &reqwest::Error, block: &str) -> Fault {
         return tls::fault(tls, block, "http");
     }
     if error.is_builder() {
-        return Fault::permanent("the request cannot be made").cause(cause);
+        return Fault::permanent("the request cannot be built").cause(cause);
     }
     if error.is_dns() {
         return unresolved(cause);
@@ -480,7 +480,7 @@ fn unresolved(cause: String) -> Fault {
 }
 
 fn late() -> Fault {
-    Fault::transient("the connection was not made in time").hint("if it needs longer, raise `connect_timeout`")
+    Fault::transient("the connection was not established in time").hint("if it needs longer, raise `connect_timeout`")
 }
 
 fn unreachable(cause: String) -> Fault {

@@ -104,8 +104,8 @@ const OWN_HEADERS: &[&str] = &[
 
 impl Spec for HttpSpec {
     const NAME: &'static str = "http";
-    const SUMMARY: &'static str = "Objects on the web, over HTTP and HTTPS: connections are kept, faults that may \
-                                   pass are tried again, broken bodies go on where they broke.";
+    const SUMMARY: &'static str = "Objects on the web, over HTTP and HTTPS: connections are kept, transient faults are \
+                                   retried, interrupted bodies are resumed.";
     const EXAMPLE: &'static str = "read: https://example.com/data/{000..999}.csv.gz\n\
                                    http:\n  \
                                    headers: {accept: text/csv, x-api-key: {secret: env:API_KEY}}\n  \
@@ -132,14 +132,14 @@ impl Spec for HttpSpec {
 
 fn check_header(name: &str, value: &TextOrSecret, authorised: bool) -> Option<(String, String)> {
     let Ok(known) = HeaderName::from_bytes(name.as_bytes()) else {
-        return Some((format!("`{name}` is no name of a header"), "letters, digits and - make a name".into()));
+        return Some((format!("`{name}` is not a valid header name"), "letters, digits and - make a name".into()));
     };
     if OWN_HEADERS.contains(&known.as_str()) {
         let hint = if known == "user-agent" { "set `user_agent`" } else { "leave it out" };
-        return Some((format!("the header `{name}` is set by the reading itself"), hint.into()));
+        return Some((format!("the header `{name}` is set by Millstream itself"), hint.into()));
     }
     if authorised && known == "authorization" {
-        return Some(("both this header and `auth` say who is asking".into(), "leave one of them out".into()));
+        return Some(("both this header and `auth` are given".into(), "leave one of them out".into()));
     }
     match value {
         TextOrSecret::Text(text) if HeaderValue::from_str(text).is_err() => {

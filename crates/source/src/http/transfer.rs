@@ -285,8 +285,10 @@ impl Transfer {
     /// and where it ends, as far as that is told. `None` if the server serves no ranges and one was asked of it.
     fn accept(&mut self, response: &Answer) -> Result<Option<(u64, Option<u64>)>, Fault> {
         if let Some(packing) = header(response.headers(), &CONTENT_ENCODING).and_then(unknown_packing) {
-            return Err(Fault::permanent(format!("the server sends it packed as `{packing}`, which is not read"))
-                .hint("store it plain, or packed as gzip or zstd"));
+            return Err(Fault::permanent(format!(
+                "the server sends it compressed as `{packing}`, which is not supported"
+            ))
+            .hint("store it uncompressed, or compressed with gzip or zstd"));
         }
         let (first, end, total) = if response.status() == StatusCode::PARTIAL_CONTENT {
             let range = header(response.headers(), &CONTENT_RANGE).and_then(content_range);
@@ -352,7 +354,7 @@ impl Transfer {
 
     fn outside(&self, total: u64) -> Fault {
         let end = self.end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
-        Fault::permanent(format!("bytes {} to {end} are wanted of an object of {total} bytes", self.at))
+        Fault::permanent(format!("bytes {} to {end} were requested from an object of {total} bytes", self.at))
             .hint("the object has become shorter, or what names the range is wrong")
     }
 

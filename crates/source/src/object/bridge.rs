@@ -63,7 +63,7 @@ impl Slot {
 pub(crate) fn fault_of(error: &object_store::Error) -> Fault {
     match find::<Fault>(error) {
         Some(fault) => fault.clone(),
-        None => Fault::permanent("the request cannot be made").cause(root_cause(error)),
+        None => Fault::permanent("the request cannot be built").cause(root_cause(error)),
     }
 }
 

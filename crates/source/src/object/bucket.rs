@@ -181,7 +181,7 @@ impl Bucket {
     pub(crate) async fn length(&self, path: &Path) -> Result<Option<u64>, Fault> {
         let Some(answer) = self.ask(path, true).await? else { return Ok(None) };
         let length = answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        length.map(Some).ok_or_else(|| Fault::permanent("the server does not tell the object's size"))
+        length.map(Some).ok_or_else(|| Fault::permanent("the server does not report the object's size"))
     }
 
     /// Removes an object, if there is one.
@@ -244,9 +244,9 @@ impl Bucket {
             (301 | 307, _) => format!("check `region` and `endpoint` in the `{block}` block"),
             (_, "RequestTimeTooSkewed") => "check this machine's clock".into(),
             (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "AuthenticationFailed" | "ExpiredToken")
-            | (401, _) => "check the credentials: they are wrong, or have run out".into(),
+            | (401, _) => "check the credentials: they are wrong or have expired".into(),
             (403, _) => format!(
-                "check that the credentials have the right to `{}`; if everybody may, set `anonymous: true`",
+                "check that the credentials may access `{}`; if everybody may, set `anonymous: true`",
                 self.name
             ),
             (404, _) => format!("check the name; what there is can be read by a pattern: {}", self.uri("**")),

@@ -143,7 +143,7 @@ impl Listing {
     /// The units of a page; what it leads to is added to what waits.
     fn digest(&self, task: Task, page: Page, waiting: &mut Vec<Task>) -> Result<Vec<Unit>> {
         let astray = |key: &str| {
-            Error::data("the store lists what was not asked for")
+            Error::data("the store lists objects that were not requested")
                 .in_unit(&self.bucket.uri(&task.folder), None)
                 .text(key)
         };
@@ -158,7 +158,7 @@ impl Listing {
         if let Some(token) = page.next {
             if task.token.as_ref() == Some(&token) {
                 return Err(
-                    Error::data("the store's listing does not go on").in_unit(&self.bucket.uri(&task.folder), None)
+                    Error::data("the store's listing makes no progress").in_unit(&self.bucket.uri(&task.folder), None)
                 );
             }
             waiting.push(Task { token: Some(token), ..task.clone() });

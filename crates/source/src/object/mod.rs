@@ -329,7 +329,7 @@ fn parts<K: Kind>(uri: &str) -> Result<(&str, &str)> {
         return Err(fault("this names no bucket".into()).hint(format!("write {}://bucket/name", K::NAME)));
     }
     if !bucket.chars().all(usual) {
-        let error = fault(format!("`{bucket}` is no name of a bucket"));
+        let error = fault(format!("`{bucket}` is not a valid bucket name"));
         return Err(error.hint("the name has letters, digits, - and . only, and no wildcards"));
     }
     Ok((bucket, key))

@@ -76,9 +76,9 @@ pub(crate) fn page(xml: &Bytes) -> Result<Page, String> {
         Ok(())
     })?;
     if truncated && page.next.is_none() {
-        return Err("it is cut off, and does not say where it goes on".into());
+        return Err("it is cut off, and does not say where it continues".into());
     }
-    if known { Ok(page) } else { Err("it is no listing".into()) }
+    if known { Ok(page) } else { Err("it is not a listing".into()) }
 }
 
 /// Reads an error; `None` if it is none.
@@ -197,7 +197,7 @@ mod tests {
         let xml =
             "<ListBucketResult><IsTruncated>true</IsTruncated><Contents><Key>a</Key></Contents></ListBucketResult>";
         let error = page(&Bytes::from_static(xml.as_bytes())).expect_err("objects would be missing");
-        assert_eq!(error, "it is cut off, and does not say where it goes on");
+        assert_eq!(error, "it is cut off, and does not say where it continues");
     }
 
     #[test]
@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn what_is_no_page_is_told() {
         for (xml, what) in [
-            ("<html></html>", "it is no listing"),
-            ("", "it is no listing"),
+            ("<html></html>", "it is not a listing"),
+            ("", "it is not a listing"),
             ("<ListBucketResult>", "it is cut short"),
             ("<ListBucketResult><Contents><Size>x</Size></Contents></ListBucketResult>", "`x` is not a size"),
             ("<ListBucketResult>&x;</ListBucketResult>", "`&x;` is unknown"),

@@ -141,7 +141,7 @@ store! {
 fn check_endpoint(endpoint: &str, allow_http: bool) -> Option<Fault> {
     let fault = |what: String| Fault::new("endpoint", what);
     let Ok(url) = Url::parse(endpoint) else {
-        return Some(fault(format!("`{endpoint}` is no URL")).hint("write it as https://host"));
+        return Some(fault(format!("`{endpoint}` is not a URL")).hint("write it as https://host"));
     };
     match url.scheme() {
         "https" | "http" if !url.has_host() => Some(fault(format!("`{endpoint}` names no host"))),
@@ -151,7 +151,7 @@ fn check_endpoint(endpoint: &str, allow_http: bool) -> Option<Fault> {
             fault("an endpoint without encryption must be allowed".into())
                 .hint("write https://, or add `allow_http: true`"),
         ),
-        other => Some(fault(format!("`{other}` is no scheme of an endpoint")).hint("write it as https://host")),
+        other => Some(fault(format!("`{other}` is not a scheme of an endpoint")).hint("write it as https://host")),
     }
 }
 
@@ -203,8 +203,7 @@ impl Spec for AzureSpec {
     fn check(&self) -> Vec<Fault> {
         let mut faults = self.check_shared(&[("access_key", self.access_key.is_some()), ("sas", self.sas.is_some())]);
         if self.access_key.is_some() && self.sas.is_some() {
-            faults
-                .push(Fault::new("sas", "both `access_key` and `sas` say who is asking").hint("leave one of them out"));
+            faults.push(Fault::new("sas", "both `access_key` and `sas` are given").hint("leave one of them out"));
         }
         faults
     }

@@ -326,7 +326,7 @@ fn listings_that_go_wrong_are_told() {
         ("<ListBucketResult><Contents>", "the listing cannot be read"),
         (
             "<ListBucketResult><Contents><Key>elsewhere</Key></Contents></ListBucketResult>",
-            "the store lists what was not asked for",
+            "the store lists objects that were not requested",
         ),
     ] {
         let server =
@@ -347,7 +347,7 @@ fn listings_that_go_wrong_are_told() {
     let source = anonymous(&server, json!({}));
     with_context(1 << 20, |context| async move {
         let error = listed(&source, &context, "s3://bucket/*").await.expect_err("endless");
-        assert_eq!(error.what(), "the store's listing does not go on");
+        assert_eq!(error.what(), "the store's listing makes no progress");
     });
 }
 
@@ -374,7 +374,7 @@ fn nothing_found_no_bucket_and_no_rights_are_told_apart() {
         ] {
             assert_eq!((what(&error), error.kind()), ("the server answers 403 Forbidden", ErrorKind::Refused));
             assert!(error.cause_text().is_some_and(|cause| cause.starts_with("AccessDenied")), "{error:?}");
-            assert!(error.hint_text().is_some_and(|hint| hint.contains("have the right to `bucket`")), "{error:?}");
+            assert!(error.hint_text().is_some_and(|hint| hint.contains("may access `bucket`")), "{error:?}");
         }
 
         let other = root.file("other", "wrong");
@@ -497,7 +497,7 @@ fn redirects_end() {
     let source = anonymous(&server, json!({}));
     assert_eq!(read_with(&source, Unit::new("s3://bucket/b")).expect("one redirect"), b"text");
     let error = read_with(&source, Unit::new("s3://bucket/left")).expect_err("a circle");
-    assert_eq!((what(&error), error.kind()), ("the server redirects in a circle", ErrorKind::Refused));
+    assert_eq!((what(&error), error.kind()), ("the server's redirects form a loop", ErrorKind::Refused));
     let moved = "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>";
     server.put("/bucket/moved", Object::new("").always(Fault::Answer(Answer::status(400).body(moved))));
     let error = read_with(&source, Unit::new("s3://bucket/moved")).expect_err("another region");
@@ -535,7 +535,7 @@ fn certificates_are_checked() {
     let expired = Nginx::start_secure(tree.root(), &authority.certificate("localhost", Validity::Expired));
     let error = read_with(&source(&expired, Some(&ca)), unit()).expect_err("it has run out");
     assert_eq!((what(&error), error.kind()), ("the encrypted connection cannot be established", ErrorKind::Refused));
-    assert!(error.hint_text().is_some_and(|hint| hint.contains("run out")), "{error:?}");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("expired")), "{error:?}");
 }
 
 #[test]
@@ -548,8 +548,8 @@ fn what_is_no_object_is_told() {
             ("s3://bucket", "this is a bucket, not an object"),
             ("s3://bucket/", "this is a bucket, not an object"),
             ("s3://bucket/a/", "this is a folder, not an object"),
-            ("s3://buck*/a", "`buck*` is no name of a bucket"),
-            ("s3://user:pass@bucket/a", "`user:pass@bucket` is no name of a bucket"),
+            ("s3://buck*/a", "`buck*` is not a valid bucket name"),
+            ("s3://user:pass@bucket/a", "`user:pass@bucket` is not a valid bucket name"),
             ("s3://bucket/a//b", "an object whose name has such a part cannot be named in a request"),
             ("s3://bucket/a/../b", "an object whose name has such a part cannot be named in a request"),
         ] {
@@ -571,7 +571,7 @@ fn patterns_are_linted() {
         ("s3://bucket/{a", Some("the `{` at character 13 is not closed")),
         ("s3://bucket", Some("this is a bucket, not an object")),
         ("s3:///a", Some("this names no bucket")),
-        ("s3://*/a", Some("`*` is no name of a bucket")),
+        ("s3://*/a", Some("`*` is not a valid bucket name")),
     ] {
         assert_eq!((S3.check)(pattern).err().map(|fault| fault.what).as_deref(), what, "{pattern}");
     }
@@ -852,7 +852,7 @@ fn names_that_no_object_can_have_are_told_without_asking() {
         ("s3://bucket", "this names no object"),
         ("s3://bucket/a/", "this names no object"),
         ("s3:///a", "this names no bucket"),
-        ("s3://b*/a", "`b*` is no name of a bucket"),
+        ("s3://b*/a", "`b*` is not a valid bucket name"),
         ("s3://bucket/a//b", "an object whose name has such a part cannot be named in a request"),
         ("s3://bucket/../b", "an object whose name has such a part cannot be named in a request"),
     ] {

@@ -61,12 +61,12 @@ impl Target {
     /// What `uri` says; `schemes` are those that are known, with their ports.
     pub(crate) fn parse(uri: &str, schemes: &[(&'static str, u16)]) -> Result<Self> {
         let fault = |what: &str| Error::job(what).in_unit(uri, None);
-        let (scheme, rest) = uri.split_once("://").ok_or_else(|| fault("this is no URL"))?;
+        let (scheme, rest) = uri.split_once("://").ok_or_else(|| fault("this is not a URL"))?;
         let known = schemes.iter().find(|(name, _)| name.eq_ignore_ascii_case(scheme));
-        let (scheme, usual) = *known.ok_or_else(|| fault("this is no URL of such a server"))?;
+        let (scheme, usual) = *known.ok_or_else(|| fault("this is not a URL of such a server"))?;
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let (login, place) = authority.rsplit_once('@').map_or((None, authority), |(login, host)| (Some(login), host));
-        let (host, port) = host_and_port(place).ok_or_else(|| fault("the URL's host or port is none"))?;
+        let (host, port) = host_and_port(place).ok_or_else(|| fault("the URL's host or port is not valid"))?;
         let (user, password) = match login {
             Some(login) => {
                 let (user, password) = login.split_once(':').map_or((login, None), |(name, rest)| (name, Some(rest)));
@@ -75,9 +75,9 @@ impl Target {
             None => (None, None),
         };
         let decoded = |text: &str| {
-            let text = percent_decode_str(text).decode_utf8().map_err(|_| fault("its user part is no text"))?;
+            let text = percent_decode_str(text).decode_utf8().map_err(|_| fault("its user part is not text"))?;
             if text.contains(['\r', '\n', '\0']) {
-                Err(fault("its user part is no line of text"))
+                Err(fault("its user part is not one line of text"))
             } else {
                 Ok(text.into_owned())
             }

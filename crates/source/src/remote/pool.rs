@@ -178,7 +178,8 @@ pub(crate) async fn reach(host: &str, port: u16, timeout: Duration) -> Result<Tc
         Err(failed)
     };
     let stream = tokio::time::timeout(timeout, connecting).await.map_err(|_| {
-        Fault::transient("the connection was not made in time").hint("if it needs longer, raise `connect_timeout`")
+        Fault::transient("the connection was not established in time")
+            .hint("if it needs longer, raise `connect_timeout`")
     })??;
     // Without it, small questions could wait for each other.
     let _ = stream.set_nodelay(true);

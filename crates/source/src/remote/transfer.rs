@@ -181,7 +181,7 @@ impl<P: Protocol> Transfer<P> {
         match (self.end, facts.size) {
             (Some(end), Some(size)) if end > size => {
                 return Err(Fault::permanent(format!(
-                    "bytes {} to {end} are wanted of an object of {size} bytes",
+                    "bytes {} to {end} were requested from an object of {size} bytes",
                     self.at
                 ))
                 .hint("the object has become shorter, or what names the range is wrong"));
@@ -219,7 +219,7 @@ fn no_file(facts: &Facts, uri: &str) -> Option<(&'static str, String)> {
             let hint = format!("to read all files below it, add /**: {}/**", shown.trim_end_matches('/'));
             Some(("this is a folder, not a file", hint))
         }
-        Kind::Other => Some(("this is no file", "pipes and devices on a server cannot be read".into())),
+        Kind::Other => Some(("this is not a file", "pipes and devices on a server cannot be read".into())),
         Kind::File | Kind::Link => None,
     }
 }

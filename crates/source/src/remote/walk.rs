@@ -123,7 +123,7 @@ impl<P: Protocol> Walker<'_, P> {
         let facts = match self.server.look_up(&self.target.address, &uri, &P::path(&path)).await? {
             Ok(facts) => facts,
             Err(failure) if link && step.ends => {
-                let error = Error::refused("this link leads nowhere").cause(failure.fault.what);
+                let error = Error::refused("this link is broken").cause(failure.fault.what);
                 let error = failure.fault.text.into_iter().fold(error, Error::text);
                 return Err(error.in_unit(&uri, None).hint("repair the link, or write a narrower pattern"));
             }

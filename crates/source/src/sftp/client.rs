@@ -130,7 +130,7 @@ impl Connection {
         }
         let text = String::from_utf8_lossy(&noise[..noise.len().min(NOISE_LIMIT)]).trim().to_owned();
         let fault = Fault::permanent("the server does not speak SFTP for this user")
-            .hint("something else is started at the login, or writes then: look whether `sftp USER@HOST` works");
+            .hint("another program is started at login, or prints text then: check whether `sftp USER@HOST` works");
         let cause = self.exit.map(|status| format!("what it starts for it ends with status {status}"));
         Fault { text: Some(text).filter(|text| !text.is_empty()), cause, ..fault }.into()
     }

@@ -56,7 +56,7 @@ impl Hosts {
     pub(super) fn read(fingerprint: Option<&str>, path: Option<&str>) -> Result<Self> {
         if let Some(text) = fingerprint {
             let fingerprint = Fingerprint::from_str(text)
-                .map_err(|_| Error::job("the source's `host_key` is no fingerprint").text(text))?;
+                .map_err(|_| Error::job("the source's `host_key` is not a fingerprint").text(text))?;
             return Ok(Hosts::Fingerprint(fingerprint));
         }
         if let Some(path) = path {
@@ -212,21 +212,21 @@ impl Expected {
         if let Some((_, place)) = self.revoked.iter().find(|(revoked, _)| revoked.key_data() == key.key_data()) {
             return Err(fault("the host's key is revoked")
                 .cause(place)
-                .hint("ask whoever runs the server for its new key"));
+                .hint("ask the server's administrator for its new key"));
         }
         if self.keys.iter().any(|(known, _)| known.key_data() == key.key_data()) {
             return Ok(());
         }
         match self.keys.iter().find(|(known, _)| same_kind(&known.algorithm(), &key.algorithm())).or(self.keys.first())
         {
-            Some((known, place)) => Err(fault("the host's key is another than the known one")
+            Some((known, place)) => Err(fault("the host's key differs from the known one")
                 .cause(format!("{place}: {} {}", known.algorithm(), known.fingerprint(HashAlg::Sha256)))
                 .hint(CHANGED)),
             None => Err(fault("the host is not known")
                 .cause(format!("{} is not in {}", self.host, self.searched))
                 .hint(format!(
-                    "if whoever runs the server says that this is its key, write `host_key: {shown}` into the source's \
-                     `sftp` block, or a line for {} into the file of known hosts",
+                    "if the server's administrator confirms that this is its key, write `host_key: {shown}` into the \
+                     source's `sftp` block, or a line for {} into the file of known hosts",
                     self.host
                 ))),
         }
@@ -234,7 +234,7 @@ impl Expected {
 }
 
 const CHANGED: &str =
-    "somebody may stand between, or the server has a new key: ask whoever runs it before you change yours";
+    "this may be an attack, or the server has a new key: ask the server's administrator before you change yours";
 
 /// RSA keys are of one kind, however they sign.
 fn same_kind(one: &Algorithm, other: &Algorithm) -> bool {
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_key_that_is_not_the_known_one_is_refused() {
         let fault = check(&format!("host {FIRST}"), "host", 22, SECOND).expect_err("another key");
-        assert_eq!(fault.what, "the host's key is another than the known one");
+        assert_eq!(fault.what, "the host's key differs from the known one");
         assert!(fault.cause.is_some_and(|cause| cause.starts_with("known, line 1: ssh-ed25519 SHA256:")));
         assert_eq!(check(&format!("host {FIRST}\nhost {SECOND}"), "host", 22, SECOND), Ok(()), "it may have several");
         let revoked = format!("host {FIRST}\n@revoked * {FIRST}");

@@ -77,7 +77,7 @@ impl Credentials {
         let own =
             || ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()));
         address.user.clone().or_else(|| self.user.clone()).or_else(own).ok_or_else(|| {
-            Fault::permanent("nobody is named as whom to log in")
+            Fault::permanent("no user is given to log in as")
                 .hint("set `user` in the source's `sftp` block, or write sftp://USER@HOST/PATH")
         })
     }
@@ -90,10 +90,10 @@ fn private_key(secret: &millstream_core::spec::Secret, spec: &SftpSpec) -> Resul
     let key = decode_secret_key(&text, passphrase.as_deref()).map_err(|cause| {
         let encrypted = matches!(cause, russh::keys::Error::KeyIsEncrypted);
         let wrong = matches!(&cause, russh::keys::Error::SshKey(ssh_key::Error::Crypto)) && passphrase.is_some();
-        let error = fault().cause(if wrong { "the passphrase is another".to_owned() } else { lower(&cause) });
+        let error = fault().cause(if wrong { "the passphrase is wrong".to_owned() } else { lower(&cause) });
         match encrypted || wrong {
             true => error.hint("set `passphrase` to a reference to the key's own"),
-            false => error.hint("it is the private key that is needed, with its lines BEGIN and END"),
+            false => error.hint("the private key is needed, including its BEGIN and END lines"),
         }
     })?;
     if key.is_encrypted() {
@@ -214,9 +214,9 @@ impl Session {
         }
         match error {
             russh::Error::NoCommonAlgo { kind, theirs, .. } => {
-                Fault::permanent("the server knows none of the ways to encrypt that are known here")
+                Fault::permanent("the server and Millstream have no algorithm in common")
                     .cause(format!("for {kind:?} it offers {}", theirs.join(", ")))
-                    .hint("the server's software may be too old: ask whoever runs it")
+                    .hint("the server's software may be too old: ask its administrator")
             }
             russh::Error::Version => {
                 Fault::permanent("no SSH server answers at this port").hint("check the port in the URL")
@@ -427,7 +427,7 @@ impl Login<'_> {
         let (mut agent, identities) = match asked.await {
             Ok(answer) => answer,
             Err(cause) if self.sftp.credentials.agent_wanted => {
-                return Err(Fault::permanent("the agent cannot be asked")
+                return Err(Fault::permanent("the agent does not answer")
                     .cause(format!("{}: {}", socket.display(), lower(&cause)))
                     .hint("check SSH_AUTH_SOCK, and whether `ssh-add -l` works"));
             }

@@ -67,8 +67,7 @@ impl Default for SftpSpec {
 impl Spec for SftpSpec {
     const NAME: &'static str = "sftp";
     const SUMMARY: &'static str = "Files on SSH servers: folders are listed, connections are kept, host keys are \
-                                   checked, \
-                                   faults that may pass are tried again, broken files go on where they broke.";
+                                   checked, transient faults are retried, interrupted files are resumed.";
     const EXAMPLE: &'static str = "read: sftp://files.example.com/srv/daily/**/*.csv.gz\n\
                                    sftp:\n  \
                                    user: etl\n  \
@@ -79,16 +78,17 @@ impl Spec for SftpSpec {
     fn check(&self) -> Vec<Fault> {
         let mut faults = crate::connection_faults(self.connections, 64, self.connect_timeout, self.timeout);
         if self.passphrase.is_some() && self.key.is_none() {
-            faults.push(Fault::new("passphrase", "a passphrase is that of a key").hint("write `key`, too"));
+            faults.push(Fault::new("passphrase", "a passphrase without a key").hint("write `key`, too"));
         }
         if self.host_key.is_some() && self.known_hosts.is_some() {
             faults.push(
-                Fault::new("known_hosts", "with `host_key` no file is looked at").hint("leave out one of the two"),
+                Fault::new("known_hosts", "with `host_key` no file of known hosts is read")
+                    .hint("leave out one of the two"),
             );
         }
         if self.host_key.as_deref().is_some_and(|text| Fingerprint::from_str(text).is_err()) {
             faults.push(
-                Fault::new("host_key", "this is no fingerprint")
+                Fault::new("host_key", "this is not a fingerprint")
                     .hint("write it as `ssh-keygen -lf` prints it: SHA256: and 43 characters"),
             );
         }

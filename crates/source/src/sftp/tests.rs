@@ -519,7 +519,7 @@ fn keys_of_all_kinds_log_in() {
         let without = SftpSpec { passphrase: None, ..scene.spec.clone() };
         let wrong = serde_json::from_value(secret(&folder, "wrong", "open barley")).ok();
         let wrong = SftpSpec { passphrase: wrong, ..scene.spec.clone() };
-        for (spec, expected) in [(without, "the key is encrypted"), (wrong, "the passphrase is another")] {
+        for (spec, expected) in [(without, "the key is encrypted"), (wrong, "the passphrase is wrong")] {
             let error = read(&spec, Unit::new(scene.url("a"))).expect_err("no passphrase");
             assert_eq!(what(&error), "the key of the source's `sftp` block cannot be used");
             assert_eq!(cause(&error).to_lowercase(), expected);
@@ -581,9 +581,9 @@ fn hosts_that_are_not_known_are_refused() {
     assert!(hint(&error).contains(&format!("host_key: {}", scene.server.host_key.fingerprint)), "{error:?}");
 
     let error = read(&known("changed", &format!("[127.0.0.1]:{port} {}\n", other.public))).expect_err("changed");
-    assert_eq!((what(&error), error.kind()), ("the host's key is another than the known one", ErrorKind::Refused));
+    assert_eq!((what(&error), error.kind()), ("the host's key differs from the known one", ErrorKind::Refused));
     assert!(cause(&error).ends_with(&format!("changed, line 1: ssh-ed25519 {}", other.fingerprint)), "{error:?}");
-    assert!(hint(&error).contains("stand between"), "{error:?}");
+    assert!(hint(&error).contains("may be an attack"), "{error:?}");
 
     let revoked = format!("{}@revoked * {}\n", scene.server.known_host(), scene.server.host_key.public);
     let error = read(&known("revoked", &revoked)).expect_err("revoked");
@@ -651,7 +651,7 @@ fn what_is_not_there_or_no_file_is_told() {
     let made = std::process::Command::new("mkfifo").arg(scene.tree.path("pipe")).status().expect("mkfifo is there");
     assert!(made.success());
     let start = Instant::now();
-    assert_eq!(what(&scene.read("pipe").expect_err("a pipe")), "this is no file");
+    assert_eq!(what(&scene.read("pipe").expect_err("a pipe")), "this is not a file");
     assert!(start.elapsed() < Duration::from_secs(15), "nobody writes to it, and it is not waited for");
 }
 
@@ -671,17 +671,17 @@ fn what_may_not_be_read_is_an_error() {
             let error = scene.list(pattern).expect_err("no rights");
             assert_eq!(error.kind(), ErrorKind::Refused, "{pattern} {mode:o}: {error:?}");
             assert_eq!(error.place().uri, Some(scene.url("one")), "{error:?}");
-            assert!(hint(&error).contains("rights"), "{error:?}");
+            assert!(hint(&error).contains("permissions"), "{error:?}");
         }
     }
     rights("one", 0o755);
     rights("a.csv", 0o000);
     let error = scene.read("a.csv").expect_err("no rights");
     assert_eq!((what(&error), error.kind()), ("the server answers: permission denied", ErrorKind::Refused));
-    assert!(hint(&error).contains("rights"), "{error:?}");
+    assert!(hint(&error).contains("permissions"), "{error:?}");
     std::os::unix::fs::symlink("/no/such/file", scene.tree.path("dangling.csv")).expect("a link can be made");
     let error = scene.list("d*.csv").expect_err("nothing there");
-    assert_eq!((error.what(), error.place().uri.clone()), ("this link leads nowhere", Some(scene.url("dangling.csv"))));
+    assert_eq!((error.what(), error.place().uri.clone()), ("this link is broken", Some(scene.url("dangling.csv"))));
 }
 
 #[test]
