@@ -81,7 +81,7 @@ impl<'a> Builder<'a> {
         for (index, pattern) in read.iter().enumerate() {
             self.pattern(pattern);
             if read[..index].iter().any(|earlier| earlier.value == pattern.value) {
-                let what = format!("`read` names {} twice: its rows come twice", redact::url(&pattern.value));
+                let what = format!("`read` names {} twice: its rows would be read twice", redact::url(&pattern.value));
                 self.found.lints.push(self.text.warning(pattern.span, what).hint("remove one of them"));
             }
         }
@@ -93,7 +93,7 @@ impl<'a> Builder<'a> {
         }
         let is_database = |one: &Located<String>| self.registry.source_for(&one.value).is_some_and(|kind| kind.rows);
         if let (true, Some(allowed)) = (read.iter().any(is_database), node.get(MAX_REJECTS)) {
-            let what = "a database's rows are no records that could be left out";
+            let what = "a database's rows are not records that can be rejected";
             let hint = "change or filter values that cannot be read in its `query`";
             self.found.lints.push(self.text.error(allowed.span, what).hint(hint));
             return None;
@@ -153,7 +153,7 @@ impl<'a> Builder<'a> {
                 let scheme = text.split("://").next().unwrap_or_default();
                 self.error(
                     pattern.span,
-                    format!("nothing reads `{scheme}://`"),
+                    format!("no source reads `{scheme}://`"),
                     did_you_mean(&format!("{scheme}://"), "places to read from", &choices),
                 );
             }
@@ -355,7 +355,7 @@ impl<'a> Builder<'a> {
             hint.push_str(&format!("; for a file of this name, write ./{}", write.value));
         }
         let slashes = if is_path { "" } else { "//" };
-        self.error(write.span, format!("nothing writes to `{scheme}:{slashes}`"), hint);
+        self.error(write.span, format!("no sink writes to `{scheme}:{slashes}`"), hint);
         None
     }
 
@@ -399,7 +399,7 @@ impl<'a> Builder<'a> {
                         .filter(|one| others.contains(&one.spec.name))
                         .flat_map(|one| registry.sink_schemes(one)),
                 );
-                lint.hint = Some(format!("remove it, or let `write` begin with {}", write.join(" or ")));
+                lint.hint = Some(format!("remove it, or start `write` with {}", write.join(" or ")));
             }
         }
     }
@@ -467,7 +467,7 @@ impl<'a> Builder<'a> {
         if !written.contains(&codec.name) {
             self.error(
                 write.span,
-                format!("the name ends as {} does, which is read but not written", codec.name),
+                format!("the name has the ending of {}, which can be read but not written", codec.name),
                 format!(
                     "compressions to write: {}; to keep the name and not compress, add `compress: none`",
                     written.iter().filter(|name| **name != "none").copied().collect::<Vec<_>>().join(", ")
@@ -578,7 +578,7 @@ impl<'a> Builder<'a> {
             self.error(
                 second.key_span,
                 format!("`{}` does two things: `{}` and `{}`", entry.key, first.key, second.key),
-                "make two entries of it, of which one reads the other",
+                "split it into two entries, one of which reads the other",
             );
         } else if entries.iter().all(|one| BESIDE.contains(&one.key.as_str())) {
             self.error(
@@ -602,7 +602,7 @@ impl<'a> Builder<'a> {
         {
             self.error(
                 unique.key_span,
-                "`unique` and `dedupe` both say which rows are the same",
+                "`unique` and `dedupe` both say which rows are equal",
                 "`unique` is for rows that are equal in all sort keys, `dedupe` for others: keep one of them",
             );
         }
@@ -641,9 +641,9 @@ impl<'a> Builder<'a> {
                 Some(first) => {
                     let what = format!("`{}` writes to the same place as `{}`", sink.name.value, first.name.value);
                     let hint = if table.is_empty() {
-                        "give each sink a target of its own, or put their rows together with a `union`"
+                        "give each sink a target of its own, or combine their rows with a `union`"
                     } else {
-                        "give each sink a table of its own, or put their rows together with a `union`"
+                        "give each sink a table of its own, or combine their rows with a `union`"
                     };
                     self.error(sink.write.span, what, hint);
                 }
@@ -740,13 +740,13 @@ pub fn sort_key(key: &Located<String>) -> Result<SortKey, (String, String)> {
     let next = parts.next().filter(|_| is_column);
     if let Some(word) = next.filter(|word| LIKE_A_DIRECTION.contains(&word.to_lowercase().as_str())) {
         return Err((
-            format!("`{word}` stands where the direction of a sort key does"),
+            format!("`{word}` is where the direction of a sort key belongs"),
             "write a column, then `asc` or `desc`, then `nulls first` or `nulls last`".to_owned(),
         ));
     }
     if has_bare_comma(rest) {
         return Err((
-            "several sort keys stand in one text".to_owned(),
+            "several sort keys are in one text".to_owned(),
             "make it a list: [first_key desc, second_key]".to_owned(),
         ));
     }

@@ -276,7 +276,7 @@ impl Linker<'_> {
             [one] => format!("`{one}` reads itself"),
             _ => {
                 let others = shown[1..].join("`, which reads `");
-                format!("`{}` reads itself in the end: it reads `{others}`", first.key)
+                format!("`{}` reads itself indirectly: it reads `{others}`", first.key)
             }
         };
         self.error(first.key_span, what, "a step can only read steps that do not need it");

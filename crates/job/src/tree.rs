@@ -341,7 +341,7 @@ fn syntax_lint(text: &JobText, fault: &ScanError, lines_before: usize) -> Lint {
     let span = tab.map_or(span, |tab| Span { column: tab + 1, ..span });
     let here = text.line(span.line).chars().nth(marker.col());
     let (what, hint) = if info.contains("tab") {
-        ("a tab stands where YAML wants spaces".to_owned(), "indent with spaces")
+        ("a tab is used where YAML requires spaces".to_owned(), "indent with spaces")
     } else if info.contains("unknown anchor") {
         (
             "what begins with `*` is read as the alias of an anchor, and there is no such anchor".to_owned(),
@@ -349,7 +349,7 @@ fn syntax_lint(text: &JobText, fault: &ScanError, lines_before: usize) -> Lint {
         )
     } else if info.contains("mapping values are not allowed") {
         (
-            "a `:` stands where no key can be".to_owned(),
+            "a `:` is used where no key is allowed".to_owned(),
             "put a value that contains `: ` in quotes, and check the indentation",
         )
     } else if info.contains("end of stream") && info.contains("quoted") || info.contains("in quoted scalar") {
@@ -359,7 +359,7 @@ fn syntax_lint(text: &JobText, fault: &ScanError, lines_before: usize) -> Lint {
         )
     } else if info.contains("unknown escape") {
         (
-            "a backslash in double quotes is followed by something that YAML does not know".to_owned(),
+            "a backslash in double quotes is followed by an unknown escape".to_owned(),
             "write `\\\\` for a backslash, or use single quotes",
         )
     } else if here.is_some_and(|character| matches!(character, '@' | '`' | '%'))
@@ -373,11 +373,11 @@ fn syntax_lint(text: &JobText, fault: &ScanError, lines_before: usize) -> Lint {
              whole",
         )
     } else if info.contains("<document start>") {
-        ("this line belongs to nothing that stands above it".to_owned(), "check its indentation")
+        ("this line belongs to nothing above it".to_owned(), "check its indentation")
     } else if info.contains("',' or") && text.line(span.line.saturating_sub(1)).contains(" #") {
         (
             "expected a comma or the closing bracket".to_owned(),
-            "in the line above a `#` behind a space begins a comment: put a value that holds one in quotes",
+            "in the line above a `#` after a space begins a comment: put a value that holds one in quotes",
         )
     } else if info.contains("',' or") {
         (
@@ -394,7 +394,7 @@ fn syntax_lint(text: &JobText, fault: &ScanError, lines_before: usize) -> Lint {
             }
             false => "put the whole value in quotes, of the kind that it does not hold",
         };
-        ("something stands behind a closing quote".to_owned(), hint)
+        ("there is text after a closing quote".to_owned(), hint)
     } else if info.contains("recursion limit") {
         ("the values are nested too deeply".to_owned(), "write it with fewer levels")
     } else {
@@ -526,13 +526,13 @@ impl<'a> Builder<'a> {
         let span = self.span(raw);
         let null = Node { span, kind: Kind::Scalar(Scalar::null(Typed::Unknown)) };
         let Some(node) = self.anchors.get(&anchor) else {
-            self.fault(span, "an alias stands inside of its own anchor", "give the inner value in full".to_owned());
+            self.fault(span, "an alias is inside its own anchor", "give the inner value in full".to_owned());
             return self.add(null);
         };
         let (count, depth) = (node.count(), node.depth());
         if self.expanded + count > ALIAS_LIMIT || self.open.len() + depth > DEPTH_LIMIT {
             let hint = format!("aliases may add {ALIAS_LIMIT} values, in at most {DEPTH_LIMIT} levels");
-            self.fault(span, "the aliases of this file stand for too many values", hint);
+            self.fault(span, "the aliases of this file expand to too many values", hint);
             self.too_deep = true;
             return;
         }
@@ -581,7 +581,7 @@ impl<'a> Builder<'a> {
             && !(tag.is_yaml_core_schema() && matches!(tag.suffix.as_str(), "map" | "seq"))
         {
             let span = self.span(raw);
-            self.fault(span, format!("the tag `{tag}` means nothing in a job file"), "remove it".to_owned());
+            self.fault(span, format!("the tag `{tag}` has no meaning in a job file"), "remove it".to_owned());
         }
     }
 
@@ -604,7 +604,7 @@ impl<'a> Builder<'a> {
             }
             Some(tag) => {
                 let span = self.span(raw);
-                self.fault(span, format!("the tag `{tag}` means nothing in a job file"), "remove it".to_owned());
+                self.fault(span, format!("the tag `{tag}` has no meaning in a job file"), "remove it".to_owned());
             }
             None => {}
         }

@@ -132,7 +132,7 @@ impl Filler<'_> {
         let is_name = name.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
             && name.starts_with(|character: char| character.is_ascii_alphabetic() || character == '_');
         if !is_name {
-            self.fault(place, span, length, format!("`{name}` is no name of a variable")).hint =
+            self.fault(place, span, length, format!("`{name}` is not a valid variable name")).hint =
                 Some("a name has letters, digits and `_`; `$${` stands for `${` itself".to_owned());
             return None;
         }

@@ -94,7 +94,7 @@ impl<'a> Walker<'a> {
         if subject.node.scalar().is_none_or(|scalar| scalar.typed == Typed::Null) {
             return false;
         }
-        let mut lint = self.text.error(subject.at, format!("`{}` is a secret and must not stand here", subject.name));
+        let mut lint = self.text.error(subject.at, format!("`{}` is a secret and is not allowed here", subject.name));
         lint.text.clear();
         found.lints.push(lint.hint("refer to it: `{secret: env:NAME}` or `{secret: file:PATH}`"));
         true
@@ -149,7 +149,7 @@ impl<'a> Walker<'a> {
         let what = if subject.node.is_null() {
             format!("`{}` has no value", subject.name)
         } else {
-            format!("{} is no choice for `{}`", in_words(subject.node), subject.name)
+            format!("{} is not a choice for `{}`", in_words(subject.node), subject.name)
         };
         found.lints.push(self.text.error(subject.at, what).hint(did_you_mean(shown, "choices", choices)));
     }
@@ -432,7 +432,7 @@ impl<'a> Walker<'a> {
         let Some(pattern) = schema.get("pattern").and_then(Value::as_str) else { return };
         // A pattern that this engine cannot read is left to the component's own conversion.
         if regex::Regex::new(pattern).is_ok_and(|regex| !regex.is_match(&scalar.text)) {
-            let what = format!("{} is not of the form that `{}` wants", in_words(subject.node), subject.name);
+            let what = format!("{} does not have the form that `{}` requires", in_words(subject.node), subject.name);
             let mut lint = self.text.error(subject.at, what);
             lint.hint = Some(self.description(schema).unwrap_or_else(|| format!("it must match {pattern}")));
             found.lints.push(lint);
@@ -578,7 +578,8 @@ fn remedy(node: &Node, expected: &str) -> Option<String> {
     match &scalar.unfilled {
         None => (scalar.typed == Typed::Text && would_fit).then(|| "remove the quotes".to_owned()),
         Some(_) if would_fit && !scalar.plain => Some(
-            "write the variable without quotes, outside of `{ }` and `[ ]`: then its value says what it is".to_owned(),
+            "write the variable without quotes, outside of `{ }` and `[ ]`: then its value determines its type"
+                .to_owned(),
         ),
         Some(unfilled) => Some(format!("the value of `{unfilled}` is not {expected}")),
     }

@@ -199,5 +199,5 @@ impl Drop for Segment {
 /// The system refuses memory that the budget has granted.
 pub(crate) fn no_memory(cause: &std::io::Error) -> Error {
     Error::io("the system has no memory left for a sort", cause)
-        .hint("give it less with `--memory`: then more of the rows go to scratch")
+        .hint("lower `--memory`: then more of the rows go to scratch")
 }

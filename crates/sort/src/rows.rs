@@ -830,7 +830,7 @@ fn collect_views<T: ByteViewType>(
     sound &= is_sound(&block);
     blocks.push(Buffer::from(buffers::share(block)));
     if !sound {
-        return Err(damaged("a text is no UTF-8"));
+        return Err(damaged("a text is not UTF-8"));
     }
     let views = ScalarBuffer::new(Buffer::from(Bytes::from_owner(views)), 0, rows);
     // SAFETY: each view was made of bytes of the block that it names, or holds them itself; texts are UTF-8.

@@ -404,7 +404,7 @@ impl Run {
 
     fn damaged(&self) -> Error {
         Error::refused(format!("scratch in {} does not hold what was written to it", self.folder.display()))
-            .hint("look at the disk, and start the run again")
+            .hint("check the disk, and start the run again")
     }
 
     fn unreadable(&self, cause: &std::io::Error) -> Error {

@@ -273,7 +273,7 @@ fn sql_that_yaml_takes_apart_is_to_be_quoted() {
         ("{sql: SELECT id FROM s WHERE name IN ('a', 'b')}", &["put a value that holds one, such as SQL, in quotes"]),
         ("{select: {from: s, columns: [coalesce(id, name) AS x]}}", &["the parentheses do not match", "in quotes"]),
         ("{sql: SELECT id FROM s WHERE name = 'a: b'}", &["such as SQL or `${NAME}`, in quotes"]),
-        ("{sql: SELECT name #> 'x' FROM s}", &["a `#` behind a space begins a comment"]),
+        ("{sql: SELECT name #> 'x' FROM s}", &["a `#` after a space begins a comment"]),
     ] {
         let job = format!(
             "sources:\n  s: {{read: a.csv}}\ntransforms:\n  t: {entry}\nsinks:\n  o: {{from: t, write: o.csv}}\n"

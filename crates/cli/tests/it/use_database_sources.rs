@@ -126,7 +126,7 @@ fn settings_that_a_database_has_no_use_for_are_told() {
                    write: o.csv}\n";
     let lab = Lab::with_job(rejects);
     lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&[
-        "a database's rows are no records",
+        "a database's rows are not records",
         "2 |",
         "`query`",
     ]);

@@ -369,8 +369,8 @@ fn no_rows_are_wanted() {
 #[test]
 fn keys_that_are_none_are_told_with_their_place() {
     for (sort, told) in [
-        ("sort: {from: s, by: [v descending]}", "`descending` stands where the direction of a sort key does"),
-        ("sort: {from: s, by: [v desc nulls frist]}", "`desc` stands where the direction of a sort key does"),
+        ("sort: {from: s, by: [v descending]}", "`descending` is where the direction of a sort key belongs"),
+        ("sort: {from: s, by: [v desc nulls frist]}", "`desc` is where the direction of a sort key belongs"),
         ("sort: {from: s, by: []}", "`by` names no column"),
         ("sort: {from: s, by: v, dedupe: {by: []}}", "`by` names no column"),
         ("dedupe: {from: s, by: []}", "`by` names no column"),

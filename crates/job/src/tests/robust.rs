@@ -67,7 +67,7 @@ fn aliases_cannot_fill_the_memory() {
         yaml.push_str(&format!("x{level}: &x{level} [{}]\n", vec![alias; 10].join(", ")));
     }
     let text = shown(&loaded(&yaml).lints);
-    assert!(text.contains("the aliases of this file stand for too many values"), "{text}");
+    assert!(text.contains("the aliases of this file expand to too many values"), "{text}");
 }
 
 #[test]

@@ -173,7 +173,7 @@ impl Worker {
         let table = &loading.spec.table;
         if self.loads.values().any(|other| other.spec.table.eq_ignore_ascii_case(table)) {
             return Err(Error::job(format!("two sinks write to table {table} of {}", self.file.shown))
-                .hint("give each sink a table of its own, or put their rows together with a `union`"));
+                .hint("give each sink a table of its own, or combine their rows with a `union`"));
         }
         make_ready(self.connection()?, &mut loading, &self.file.shown, &self.lock_wait)?;
         let done_before = loading.done_before;
