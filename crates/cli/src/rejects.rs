@@ -78,8 +78,9 @@ fn told(run: &RunRecord, done: &Replayed) -> String {
     }
     let mut text = format!("{} of run {} loaded", counted(done.loaded), run.run);
     if done.failed > 0 {
-        let _ =
-            write!(text, ", {} failed again and were kept: millstream rejects {}", words::count(done.failed), run.run);
+        let were = if done.failed == 1 { "was" } else { "were" };
+        let failed = words::count(done.failed);
+        let _ = write!(text, ", {failed} failed again and {were} kept: millstream rejects {}", run.run);
     }
     text.push('\n');
     for (why, count) in &done.impossible {
@@ -207,7 +208,7 @@ mod tests {
         let rejected = Rejected {
             step: "places".to_owned(),
             kind: RejectKind::Value,
-            message: "the value is no int64: `x`".to_owned(),
+            message: "the value is not an int64: `x`".to_owned(),
             column: Some(column.to_owned()),
             source: Some("places".to_owned()),
             sink: None,
@@ -226,9 +227,11 @@ mod tests {
         let all = [kept(1, "id", false), kept(2, "n", false), kept(3, "n", false), kept(4, "n", true)];
         let text = described(PLAIN, &run(), &all);
         let expected = "run 2-2 of /a.yaml: 3 records were rejected; 1 more was loaded later\n\n\
-                        2 × value, by places, column n\n  a.csv, line 2: the value is no int64: `x`\n    x,caf\\xe9\n  \
-                        a.csv, line 3: the value is no int64: `x`\n    x,caf\\xe9\n\n\
-                        1 × value, by places, column id\n  a.csv, line 1: the value is no int64: `x`\n    x,caf\\xe9\n";
+                        2 × value, by places, column n\n\
+                        \x20 a.csv, line 2: the value is not an int64: `x`\n    x,caf\\xe9\n\
+                        \x20 a.csv, line 3: the value is not an int64: `x`\n    x,caf\\xe9\n\n\
+                        1 × value, by places, column id\n\
+                        \x20 a.csv, line 1: the value is not an int64: `x`\n    x,caf\\xe9\n";
         assert!(text.starts_with(expected), "{text}");
         assert_eq!(described(PLAIN, &run(), &[]), "run 2-2 of /a.yaml rejected nothing\n");
         let later = described(PLAIN, &run(), &[kept(4, "n", true)]);

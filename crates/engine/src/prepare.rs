@@ -557,7 +557,7 @@ fn header_warning(job: &Job, source: &SourceStep, columns: &SchemaRef, guess: &G
         shown.push("…".to_owned());
     }
     let what = format!("the first record of `{}` is taken for its header: {}", source.name.value, shown.join(", "));
-    let why = guess.evidence.iter().find_map(|line| line.strip_prefix("the first record is no header: "));
+    let why = guess.evidence.iter().find_map(|line| line.strip_prefix("the first record is not a header: "));
     let why = why.map(|why| format!("it looks like data: {}; ", printable(why.as_bytes()))).unwrap_or_default();
     let hint = format!(
         "{why}if it is data, say so below `read`, csv: {{header: false}}, and declare `columns`; if it is the header, \

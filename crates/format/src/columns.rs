@@ -99,7 +99,7 @@ pub fn parse_type(name: &str) -> Result<DataType> {
     if reader.rest.trim().is_empty() {
         return Ok(data_type);
     }
-    Err(reader.fault("there is text behind the type"))
+    Err(reader.fault("there is text after the type"))
 }
 
 /// Reads a type name from left to right.
@@ -167,7 +167,7 @@ impl TypeReader<'_> {
         if precision == 0 || precision > DECIMAL256_MAX_PRECISION || scale > precision {
             return Err(self
                 .fault("the precision of a decimal is from 1 to 76 digits, its scale at most the precision")
-                .hint("decimal(18, 2) has 16 digits before the point and 2 behind it"));
+                .hint("decimal(18, 2) has 16 digits before the point and 2 after it"));
         }
         let scale = i8::try_from(scale).map_err(|_| self.fault("the scale of a decimal is at most 76"))?;
         Ok(if precision <= DECIMAL128_MAX_PRECISION {
@@ -412,9 +412,9 @@ pub fn check_time_format(format: &str) -> Result<()> {
     if valid {
         return Ok(());
     }
-    Err(Error::job("this is no format of dates and times")
+    Err(Error::job("this is not a format of dates and times")
         .text(format)
-        .hint("it is written in the signs of strftime: %Y-%m-%d, %d.%m.%Y, %H:%M:%S%.f, %z"))
+        .hint("it is written with the specifiers of strftime: %Y-%m-%d, %d.%m.%Y, %H:%M:%S%.f, %z"))
 }
 
 impl Serialize for Columns {

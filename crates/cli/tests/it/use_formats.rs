@@ -247,8 +247,8 @@ fn rejects_are_counted_and_limited() {
     lab.run(&["run", "job.yaml"]).ended(3).tells(&[
         "2 records were rejected, and `max_rejects` of `s` allows 1",
         "at in.csv, line 4",
-        "cause in.csv, line 3, column n: the value is no int64: `abc`\n    in.csv, line 4: the record has 3 fields, \
-         expected 2",
+        "cause in.csv, line 3, column n: the value is not an int64: `abc`\n    in.csv, line 4: the record has 3 \
+         fields, expected 2",
         "max_rejects",
     ]);
     assert_eq!(lab.read("out.csv"), "id,n\n1,1\n4,4\n", "nothing of a run that failed");

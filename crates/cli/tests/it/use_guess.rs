@@ -69,7 +69,7 @@ fn the_first_of_headerless_rows_is_a_row() {
         "Anna,Y\nBob,N\nCyd,Y\nDan,N\n",
         &[&["Anna", "true"], &["Bob", "false"], &["Cyd", "true"], &["Dan", "false"]],
     );
-    says(&job, &["no header", "y and n are read as true and false"]);
+    says(&job, &["not a header", "y and n are read as true and false"]);
     assert_rows("Anna,Y\nBob,N\nCyd,N\n", &[&["Anna", "true"], &["Bob", "false"], &["Cyd", "false"]]);
     assert_rows("1,NA\n2,5\n3,7\n", &[&["1", ""], &["2", "5"], &["3", "7"]]);
 }
@@ -219,7 +219,7 @@ fn files_of_other_kinds_are_named() {
             "a.html",
             b"<!DOCTYPE html>\n<html><body>Log in, please</body></html>\n",
             "a page of HTML",
-            "see what the address gives",
+            "see what the address returns",
         ),
     ];
     for (name, content, what, hint) in files {
@@ -357,7 +357,7 @@ fn a_page_without_a_format_is_named_first() {
         lab.run(&[command, "job.yaml"]).ended(1).tells(&[
             "error: the file is a page of HTML",
             "at page",
-            "a server may answer with a page for logging in or an error; see what the address gives",
+            "a server may answer with a page for logging in or an error; see what the address returns",
             "add `lines: {}`",
         ]);
     }

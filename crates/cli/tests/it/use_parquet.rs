@@ -306,7 +306,7 @@ fn what_is_sound_is_read_and_what_is_not_supported_is_named() {
     run(&lab("encrypted-column", "", TO_CSV), &[]).ended(1).tells(&[
         "error: the column is encrypted",
         "column secret",
-        "hint: Millstream reads no encrypted columns",
+        "hint: Millstream does not read encrypted columns",
     ]);
     assert_eq!(rows("encrypted-column", "SELECT id FROM s"), [json!({"id": 1}), json!({"id": 2})]);
     run(&lab("encrypted-whole", "", TO_CSV), &[]).ended(1).tells(&["error: the parquet file is encrypted"]);

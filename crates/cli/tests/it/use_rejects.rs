@@ -416,7 +416,7 @@ fn a_hopeless_share_ends_the_run_early() {
     );
     let text = (0..400_000).fold("id\n".to_owned(), |text, id| text + if id % 3 == 0 { "x\n" } else { "1\n" });
     lab.file("in.csv", text);
-    lab.run(&["run", "job.yaml"]).ended(3).tells(&["`max_rejects` of `s` allows 1%", "the value is no int64: `x`"]);
+    lab.run(&["run", "job.yaml"]).ended(3).tells(&["`max_rejects` of `s` allows 1%", "the value is not an int64: `x`"]);
     let found = rejects(&lab).len();
     assert!((1_000..100_000).contains(&found), "{found}");
     assert!(!lab.path("out.csv").exists());

@@ -203,9 +203,9 @@ fn a_content_type_tells_the_format_of_a_url_without_an_ending() {
 #[test]
 fn an_empty_file_ends_the_run_unless_it_is_allowed() {
     for (name, content, what) in [
-        ("b.csv", Vec::new(), "the file is empty, where a header is due"),
-        ("b.csv.gz", gzip(b""), "the file is empty, where a header is due"),
-        ("b.csv", b"\xef\xbb\xbf".to_vec(), "the file is empty, where a header is due"),
+        ("b.csv", Vec::new(), "the file is empty, but a header is required"),
+        ("b.csv.gz", gzip(b""), "the file is empty, but a header is required"),
+        ("b.csv", b"\xef\xbb\xbf".to_vec(), "the file is empty, but a header is required"),
         ("b.csv", b"\r\n\n".to_vec(), "the file has no header"),
     ] {
         for columns in ["", ", csv: {columns: {id: int64}}"] {
@@ -225,7 +225,7 @@ fn an_empty_file_ends_the_run_unless_it_is_allowed() {
     lab.run(&["run", "job.yaml"]).ended(1).tells(&["the file is empty", "at all.zip, member b.csv"]);
     let lab = self::lab("read: a.csv, csv: {columns: {id: int64}}");
     lab.file("a.csv", "");
-    fails(&lab, &["the file is empty, where a header is due", "at a.csv"]);
+    fails(&lab, &["the file is empty, but a header is required", "at a.csv"]);
     let lab = self::lab("read: a.csv, csv: {header: false, columns: {id: int64}}");
     lab.file("a.csv", "");
     lab.run(&["run", "job.yaml"]).ok();

@@ -39,10 +39,9 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
             ))
             .text(record);
             error.hint(match (count > expected, dialect.quote) {
-                (true, Some(_)) => format!(
-                    "a field that holds the delimiter ({delimiter}) must stand in quotes \
-                                            ({quote})"
-                ),
+                (true, Some(_)) => {
+                    format!("a field that holds the delimiter ({delimiter}) must be in quotes ({quote})")
+                }
                 (true, None) => format!("a field cannot hold the delimiter ({delimiter}) without quotes: set `quote`"),
                 (false, _) if count == 1 => format!(
                     "is {delimiter} the delimiter of this file? see `delimiter`, \
@@ -67,8 +66,8 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
         .text(from_flaw)
         .hint(match dialect.escape {
             None => format!(
-                "a quote inside a field in quotes is doubled ({q}{q}); set `escape` if the file has \
-                             another way, or `trim: true` if only spaces follow",
+                "a quote inside a field in quotes is doubled ({q}{q}); set `escape` if the file escapes quotes \
+                 differently, or `trim: true` if only spaces follow",
                 q = quote.trim_matches('`')
             ),
             Some(escape) => format!(
@@ -94,7 +93,7 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
         _ => 0,
     };
     let error =
-        if more > 0 { error.cause(format!("the record goes on to line {}", bad.line + more as u64)) } else { error };
+        if more > 0 { error.cause(format!("the record continues to line {}", bad.line + more as u64)) } else { error };
     let kind = match bad.flaw {
         Flaw::FieldCount(_) => RejectKind::Fields,
         Flaw::LoneReturn => RejectKind::Syntax,
@@ -125,7 +124,7 @@ const NULL_TEXTS: &[&str] =
 pub(crate) fn value(fault: ValueFault, data_type: &DataType, text: &[u8], conventions: &Conventions) -> Error {
     let name = type_name(data_type);
     let what = match fault {
-        ValueFault::Malformed => format!("the value is no {name}"),
+        ValueFault::Malformed => format!("the value is not {} {name}", article(&name)),
         ValueFault::OutOfRange => format!("the value is out of the range of {}", range(data_type).unwrap_or(name)),
         ValueFault::TooFine => format!("the value has more digits than {name} keeps"),
         ValueFault::HasZone => {
@@ -137,6 +136,11 @@ pub(crate) fn value(fault: ValueFault, data_type: &DataType, text: &[u8], conven
         _ => RejectKind::Value,
     };
     Error::data(what).text(text).reject(kind).hint(value_hint(fault, data_type, trimmed(text), conventions))
+}
+
+/// The indefinite article before the name of a type.
+fn article(name: &str) -> &'static str {
+    if name.starts_with('i') { "an" } else { "a" }
 }
 
 fn value_hint(fault: ValueFault, data_type: &DataType, text: &[u8], conventions: &Conventions) -> String {
@@ -165,7 +169,7 @@ fn value_hint(fault: ValueFault, data_type: &DataType, text: &[u8], conventions:
             conventions.false_texts.join(", ")
         ),
         (ValueFault::Malformed, DataType::Date32 | DataType::Time64(_) | DataType::Timestamp(..)) => {
-            "say how it is written: {type: date, format: \"%d.%m.%Y\"}, or declare the column as utf8".to_owned()
+            "declare how it is written: {type: date, format: \"%d.%m.%Y\"}, or declare the column as utf8".to_owned()
         }
         (ValueFault::Malformed, DataType::Binary) => "bytes are written as pairs of hexadecimal digits".to_owned(),
         _ => "correct it, or declare the column as utf8".to_owned(),
@@ -323,9 +327,9 @@ const OTHERS: [&str; 4] = [";", "\t", "|", ","];
 /// A file without the header that it should begin with; `no_text` says that it has no text at all.
 pub(crate) fn no_header(no_text: bool, skip_lines: u64) -> Error {
     let what = match (no_text, skip_lines) {
-        (true, _) => "the file is empty, where a header is due",
+        (true, _) => "the file is empty, but a header is required",
         (false, 0) => "the file has no header, only blank lines or comments",
-        (false, _) => "the file has no header behind the lines that `skip_lines` skips",
+        (false, _) => "the file has no header after the lines that `skip_lines` skips",
     };
     Error::data(what).hint(EMPTY_HINT)
 }

@@ -154,17 +154,18 @@ fn bad_records_are_told_apart() {
     let reasons: Vec<String> = outcome.rejects.iter().map(|reject| shown(&reject.reason)).collect();
     let expected = [
         "line 3, byte 20: the record has 4 fields, expected 3 | text: 2,b,2,3 | hint: a field that holds the delimiter \
-         (`,`) must stand in quotes (`\"`)",
+         (`,`) must be in quotes (`\"`)",
         "line 4, byte 28: the record has 2 fields, expected 3 | text: 3,c | hint: fields at the end are missing, or a \
          line end inside a field is not in quotes",
         "line 5, byte 35: there is a quote inside a field that is not in quotes | text: \"y,4 | hint: put the whole \
          field in quotes and double the quote inside it, or set `quote: none` if `\"` is ordinary text",
         "line 6, byte 45: there is text after the closing quote of a field | text: y,5 | hint: a quote inside a field \
-         in quotes is doubled (\"\"); set `escape` if the file has another way, or `trim: true` if only spaces follow",
+         in quotes is doubled (\"\"); set `escape` if the file escapes quotes differently, or `trim: true` if only \
+         spaces follow",
         "line 9, byte 67, column name: these bytes are not UTF-8 | text: \\xff\\xfe,7 | hint: set `encoding`, for \
          example to windows-1252",
-        "line 10, byte 72, column id: the value is no int64 | text: abc | hint: correct it, or declare the column as \
-         utf8",
+        "line 10, byte 72, column id: the value is not an int64 | text: abc | hint: correct it, or declare the column \
+         as utf8",
         "line 11, byte 84, column small: the value is out of the range of int8, -128 to 127 | text: 128 | hint: \
          declare a wider type",
     ];
@@ -183,7 +184,7 @@ fn a_quote_that_is_never_closed_is_no_reject() {
          hint: the file may be cut short; set `quote: none` if `\"` is ordinary text"
     );
     let outcome = read(settings, b"id,name\n1,a\n2,\"c\n3,d\n4,\"e\n5,f\n").unwrap();
-    assert_eq!(outcome.rejects[0].reason.cause_text(), Some("the record goes on to line 5"));
+    assert_eq!(outcome.rejects[0].reason.cause_text(), Some("the record continues to line 5"));
     assert_eq!((outcome.lines, outcome.rejects.len()), (vec![2, 6], 1));
 }
 
@@ -253,10 +254,10 @@ fn a_file_with_nothing_in_it_is_an_error_where_a_header_is_due() {
     let columns = json!({"a": "utf8", "b": "utf8"});
     let comments = json!({"columns": columns, "comment": "#", "skip_lines": 1});
     for (settings, text, what) in [
-        (json!({"columns": columns}), &b""[..], "the file is empty, where a header is due"),
-        (json!({"columns": columns}), b"\xef\xbb\xbf", "the file is empty, where a header is due"),
+        (json!({"columns": columns}), &b""[..], "the file is empty, but a header is required"),
+        (json!({"columns": columns}), b"\xef\xbb\xbf", "the file is empty, but a header is required"),
         (json!({"columns": columns}), b"\n\r\n", "the file has no header, only blank lines or comments"),
-        (comments, b"title\n# a\n", "the file has no header behind the lines that `skip_lines` skips"),
+        (comments, b"title\n# a\n", "the file has no header after the lines that `skip_lines` skips"),
     ] {
         let error = read(settings.clone(), text).unwrap_err();
         assert_eq!((error.what(), error.kind()), (what, ErrorKind::Data));
@@ -518,7 +519,7 @@ fn settings_are_checked() {
     );
     assert_eq!(faults(json!({"decimal": "x"})), ["decimal: it is not one sign"]);
     assert_eq!(faults(json!({"thousands": "."})), ["thousands: it is the same character as `decimal`"]);
-    assert_eq!(faults(json!({"date_format": "%Q"})), ["date_format: this is no format of dates and times"]);
+    assert_eq!(faults(json!({"date_format": "%Q"})), ["date_format: this is not a format of dates and times"]);
     assert_eq!(faults(json!({"encoding": "utf-9"})), ["encoding: there is no encoding of that name"]);
     assert_eq!(faults(json!({"true_texts": "x", "false_texts": "X"})), ["false_texts: `x` is in `true_texts` too"]);
     assert_eq!(faults(json!({"columns": {"a": "text"}})), ["columns.a: there is no type named `text`: `text`"]);

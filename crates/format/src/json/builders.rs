@@ -358,7 +358,7 @@ impl Fields {
             return Ok(*index);
         }
         if let Extra::Refuse(hint) = self.extra {
-            return Err(Fault::new(at, "a key that is no column")
+            return Err(Fault::new(at, "a key that is not a column")
                 .kind(RejectKind::Fields)
                 .text(name)
                 .hint(hint)

@@ -282,7 +282,7 @@ impl<'a> Cursor<'a> {
             return Err(self.no_value());
         }
         if whole > 1 && bytes[at] == b'0' {
-            return Err(self.bad_number(start, "a number begins with a needless 0"));
+            return Err(self.bad_number(start, "a number has a leading 0"));
         }
         at += whole;
         if bytes.get(at) == Some(&b'.') {

@@ -353,7 +353,7 @@ impl Splitter {
             (Between::Beginning, b'[') if array => self.scan.place = Between::AfterOpening,
             (Between::Beginning, _) if array => {
                 return Err(self
-                    .fault("the text is no JSON array: it does not begin with `[`", byte)
+                    .fault("the text is not a JSON array: it does not begin with `[`", byte)
                     .hint("use `layout: lines` for one object a line, or leave `layout` out"));
             }
             (Between::AfterOpening | Between::AfterRecord, b']') if array => self.scan.place = Between::AfterEnd,

@@ -9,7 +9,7 @@ use crate::columns::Columns;
 /// The settings of json. All are optional.
 ///
 /// Reading takes the grammar of JSON strictly. A key that a record lacks is null, whatever `on_drift` says; a key that
-/// is no column, at any depth, makes the record a reject unless `on_drift` is `null`. A column of text takes a value
+/// is not a column, at any depth, makes the record a reject unless `on_drift` is `null`. A column of text takes a value
 /// of any other kind as the text that it is written as.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -177,7 +177,7 @@ fn faults_of_the_grammar_are_told_apart() {
         (r#"{"id": None}"#, "line 2, byte 17, column id: not a JSON value [None]"),
         (r#"{"id": True}"#, "line 2, byte 17, column id: not a JSON value [True]"),
         (r#"{"id": nulls}"#, "line 2, byte 17, column id: not a JSON value [nulls]"),
-        (r#"{"id": 012}"#, "line 2, byte 17, column id: a number begins with a needless 0 [012]"),
+        (r#"{"id": 012}"#, "line 2, byte 17, column id: a number has a leading 0 [012]"),
         (r#"{"id": 1.}"#, "line 2, byte 17, column id: a number has no digits after its point [1.]"),
         (r#"{"id": 1e}"#, "line 2, byte 17, column id: a number has no digits in its exponent [1e]"),
         (r#"{"id": 1x}"#, "line 2, byte 17, column id: not a number [1x]"),
@@ -209,7 +209,7 @@ fn faults_of_the_grammar_are_told_apart() {
         ("[1]", "line 2, byte 10: the record is a list, not an object [[1]]"),
         ("null", "line 2, byte 10: the record is null, not an object [null]"),
         ("hello, world", "line 2, byte 10: not a JSON value [hello]"),
-        (r#"{"id": 2, "colour": "red"}"#, "line 2, byte 18, column colour: a key that is no column [colour]"),
+        (r#"{"id": 2, "colour": "red"}"#, "line 2, byte 18, column colour: a key that is not a column [colour]"),
     ];
     for (bad, expected) in cases {
         assert_eq!(id_fault(bad), expected, "{bad}");
@@ -802,7 +802,7 @@ fn any_records() -> impl Strategy<Value = Vec<String>> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Never,
-    /// Since it has a key that is no column.
+    /// Since it has a key that is not a column.
     Fail,
     Always,
 }

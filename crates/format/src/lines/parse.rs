@@ -266,7 +266,7 @@ impl LineParser {
         let error = Error::data(format!("the line is longer than {limit}"))
             .line(self.line + lines_before)
             .byte(self.offset)
-            .hint("raise `max_record` if lines may be that long; a file without line ends may be no text");
+            .hint("raise `max_record` if lines may be that long; a file without line ends may not be text");
         match line {
             Some(line) => error.text(&line[..line.len().min(self.wanted.max_record)]),
             None => error,

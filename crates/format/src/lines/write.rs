@@ -23,7 +23,7 @@ impl RowEncoder for LineEncoder {
         let Some(column) = batch.columns().first() else {
             return Err(Error::internal("a batch of lines has no column"));
         };
-        let column = cast(column, &TEXT).map_err(|cause| Error::internal("lines are no text").cause(cause))?;
+        let column = cast(column, &TEXT).map_err(|cause| Error::internal("lines are not text").cause(cause))?;
         let texts = column.as_string_view();
         let line = |row: usize| if texts.is_null(row) { "" } else { texts.value(row) };
         let start = output.len();

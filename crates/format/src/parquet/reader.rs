@@ -174,7 +174,9 @@ impl Plan {
             if directory.is_encrypted(leaf) {
                 return Err(Error::refused("the column is encrypted")
                     .column(schema.column(leaf).path().string())
-                    .hint("Millstream reads no encrypted columns: leave it out of the job, or write the file anew"));
+                    .hint(
+                        "Millstream does not read encrypted columns: leave it out of the job, or write the file again",
+                    ));
             }
             leaves.push((leaf, data_type));
         }

@@ -70,7 +70,7 @@ const KINDS: &[Kind] = &[
         hint: "read it with `parquet: {}`; a name that ends in .parquet says so too",
         proof: Proof::Ours,
     },
-    binary(b"PARE", "a Parquet file with an encrypted footer", "encrypted files are not read: decrypt it first"),
+    binary(b"PARE", "a Parquet file with an encrypted footer", "encrypted files are not supported: decrypt it first"),
     kind(b"SQLite format 3\0", "a SQLite database", SQLITE),
     Kind {
         mark: b"DUCK",
@@ -125,12 +125,12 @@ const KINDS: &[Kind] = &[
     text(
         b"<!doctype html",
         "a page of HTML",
-        "a server may answer with a page for logging in or an error; see what the address gives",
+        "a server may answer with a page for logging in or an error; see what the address returns",
     ),
     text(
         b"<html",
         "a page of HTML",
-        "a server may answer with a page for logging in or an error; see what the address gives",
+        "a server may answer with a page for logging in or an error; see what the address returns",
     ),
     text(b"<?xml", "an XML file", MARKUP),
 ];
@@ -171,7 +171,7 @@ pub fn foreign_member(uri: &str, member: &str) -> Option<Error> {
 
 fn named(name: &str, hint: &str) -> Error {
     let what = if name.starts_with("compressed") {
-        format!("the file is {name}, which is not read")
+        format!("the file is {name}, which is not supported")
     } else {
         format!("the file is {name}")
     };

@@ -67,7 +67,7 @@ pub fn guess(sample: &Sample, head: &[u8]) -> Result<Guess> {
         return Err(Error::data("there is nothing to guess from: it has no text").in_unit(&sample.uri, None));
     }
     if is_binary(&text) {
-        return Err(Error::data("it is no text and begins like no format that is known")
+        return Err(Error::data("it is not text, and does not begin like any known format")
             .text(head)
             .in_unit(&sample.uri, None)
             .hint(

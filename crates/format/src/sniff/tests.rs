@@ -285,7 +285,7 @@ fn other_formats_are_known() {
     );
     assert_eq!(guess_text("a", b"").unwrap_err().what(), "there is nothing to guess from: it has no text");
     let binary: Vec<u8> = (0..=255).cycle().take(4000).collect();
-    assert!(guess_text("a.bin", &binary).unwrap_err().what().contains("it is no text"));
+    assert!(guess_text("a.bin", &binary).unwrap_err().what().contains("it is not text"));
 }
 
 #[test]

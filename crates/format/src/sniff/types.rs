@@ -311,8 +311,8 @@ fn names_before(text: &str, found: &Found, syntax: &Syntax) -> Option<(Vec<Strin
     if names.len() > found.width {
         let left = names.pop().unwrap_or_default();
         let why = match left.is_empty() {
-            true => format!("line {line} holds the names of the columns, and a delimiter more"),
-            false => format!("line {line} holds the names of the columns, and one more: `{left}` has no values"),
+            true => format!("line {line} holds the names of the columns, and an extra delimiter"),
+            false => format!("line {line} holds the names of the columns, and an extra one: `{left}` has no values"),
         };
         return Some((names, why));
     }
@@ -321,7 +321,7 @@ fn names_before(text: &str, found: &Found, syntax: &Syntax) -> Option<(Vec<Strin
         names.push(String::new());
         return Some((
             names,
-            format!("line {line} holds the names of the columns; the records end with a delimiter more"),
+            format!("line {line} holds the names of the columns; the records end with an extra delimiter"),
         ));
     }
     names.insert(0, String::new());
@@ -356,11 +356,11 @@ fn is_header(first: &[Cell], rest: &[Vec<Cell>], behind: &[Kind], all: &[Kind]) 
         return (true, true, format!("the first record is a header: `{name}` stands above values of type {kind}"));
     }
     if !of_the_others.is_empty() && are_years(first, rest) {
-        return (true, true, "the first record is a header: its numbers are years in a row".to_owned());
+        return (true, true, "the first record is a header: its numbers are consecutive years".to_owned());
     }
     if let Some(&column) = of_the_others.first() {
         let text = &first[column].text;
-        return (false, false, format!("the first record is no header: `{text}` is a value like those below it"));
+        return (false, false, format!("the first record is not a header: `{text}` is a value like those below it"));
     }
     let values: Vec<usize> =
         columns().filter(|(_, cell)| !own(cell).looks_like_text()).map(|(column, _)| column).collect();
@@ -376,21 +376,25 @@ fn is_header(first: &[Cell], rest: &[Vec<Cell>], behind: &[Kind], all: &[Kind]) 
     }
     let is_text = |kind: &Kind| kind.looks_like_text();
     if !values.is_empty() {
-        return (false, false, "the first record is no header: it holds numbers or dates like the others".to_owned());
+        return (
+            false,
+            false,
+            "the first record is not a header: it holds numbers or dates like the others".to_owned(),
+        );
     }
     if rest.is_empty() {
         return (true, false, "the only record is taken for a header: it holds nothing but text".to_owned());
     }
     if first.iter().any(Cell::is_empty) && behind.iter().all(is_text) {
-        return (false, false, "the first record is no header: a name is missing".to_owned());
+        return (false, false, "the first record is not a header: a name is missing".to_owned());
     }
     let mut texts = HashSet::new();
     let distinct = first.iter().all(|cell| texts.insert(&cell.text));
     let repeated = columns().any(|(column, cell)| rest.iter().any(|row| row[column].text == cell.text));
     if (!distinct && behind.iter().all(is_text)) || repeated {
-        return (false, false, "the first record is no header: its texts are not unique".to_owned());
+        return (false, false, "the first record is not a header: its texts are not unique".to_owned());
     }
-    let why = "the first record is taken for a header, since all is text and its texts do not come again; if it is \
+    let why = "the first record is taken for a header, since all is text and its texts do not occur again; if it is \
                data, set `header: false`";
     (true, false, why.to_owned())
 }
@@ -496,10 +500,10 @@ fn plain_kind<'a>(data_type: DataType, values: impl Iterator<Item = &'a Cell> + 
         }
         DataType::Timestamp(_, None) => texts()
             .find(|text| !text.contains(':'))
-            .map(|text| format!("`{text}` has no time of day, and is read as its midnight")),
+            .map(|text| format!("`{text}` has no time of day, and is read as midnight")),
         DataType::Time64(_) => texts()
             .find(|text| text.matches(':').count() == 1)
-            .map(|text| format!("`{text}` is read as a time of day, {text}:00; if it is none, declare it as utf8")),
+            .map(|text| format!("`{text}` is read as a time of day, {text}:00; if it is not, declare it as utf8")),
         _ => None,
     };
     Kind { note, ..Kind::plain(data_type) }
@@ -545,7 +549,7 @@ fn why_text<'a>(values: impl Iterator<Item = &'a Cell> + Clone) -> Option<String
     let why = match text.as_bytes() {
         [b'+', ..] | b"-0" => "would lose its sign as a number",
         [b'0', digit, ..] | [b'-', b'0', digit, ..] if digit.is_ascii_digit() => "would lose its zero as a number",
-        _ if text.contains(['e', 'E']) => "may be a name and no number",
+        _ if text.contains(['e', 'E']) => "may be a name and not a number",
         _ => "has more digits than a number would keep",
     };
     Some(format!("`{text}` {why}, so it stays text"))

@@ -72,7 +72,8 @@ async fn a_plan_that_was_written_has_the_columns_and_variables_of_then() {
     std::fs::write(folder.path().join("in.csv"), "a\n1.5\n2\n").unwrap();
     let restored: JobPlan = engine.restore(&written).unwrap();
     assert_eq!(restored.to_json().unwrap(), plan.to_json().unwrap());
-    let failure = engine.start(&restored, RunOptions::default()).unwrap().finish().await.expect_err("1.5 is no int64");
+    let failure =
+        engine.start(&restored, RunOptions::default()).unwrap().finish().await.expect_err("1.5 is not an int64");
     assert_eq!(failure.errors[0].kind(), ErrorKind::Rejects, "{failure}");
     assert!(failure.to_string().contains("`1.5`"), "{failure}");
     std::fs::write(folder.path().join("in.csv"), "a\n7\n").unwrap();
@@ -107,7 +108,7 @@ async fn rows_come_as_a_stream_without_views() {
     let mut strict = source;
     strict["max_rejects"] = json!(0);
     let rows = JobBuilder::read(&engine, strict).await.unwrap();
-    let failure = rows.try_collect::<Vec<_>>().await.expect_err("`z` is no int64");
+    let failure = rows.try_collect::<Vec<_>>().await.expect_err("`z` is not an int64");
     assert_eq!(failure.errors[0].offending_text(), Some("z"), "{failure}");
 
     let absent = JobBuilder::read(&engine, json!({"read": folder.path().join("absent.csv")})).await;
