@@ -38,7 +38,7 @@ pub enum OnDrift {
     Widen,
 }
 
-/// What a file means that has nothing in it, where a header (csv) or a directory (parquet) is due.
+/// What an empty file means where a header (csv) or a directory (parquet) is required.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EmptyFiles {

@@ -78,23 +78,23 @@ pub struct SourceKeys {
     /// Whether it is fine if a pattern matches nothing.
     #[serde(default)]
     pub allow_empty: bool,
-    /// What a file means that has nothing in it, where a header (csv) or a directory (parquet) is due.
+    /// What an empty file means where a header (csv) or a directory (parquet) is required.
     #[serde(default)]
     pub empty_files: EmptyFiles,
-    /// What it means if a file or object cannot be opened.
+    /// What happens if a file or object cannot be opened.
     #[serde(default)]
     pub on_error: OnError,
-    /// What it means if the files' columns differ.
+    /// What happens if the files' columns differ.
     #[serde(default)]
     pub on_drift: OnDrift,
     /// Which values are checked.
     #[serde(default)]
     pub validate: Validate,
-    /// Columns that tell where a row is from, added behind the others.
+    /// Columns that say where a row is from, added after the others.
     #[serde(default)]
     pub add: Vec<AddColumn>,
-    /// How many records may be left out since they cannot be read: a number (`100`), or a share of those that were read
-    /// (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
+    /// How many records may be left out because they cannot be read: a number (`100`), or a share of those that were
+    /// read (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
     #[serde(default)]
     pub max_rejects: MaxRejects,
     /// Whether each run loads only what no earlier one has loaded. Its rows have to go row by row (filters,
@@ -102,8 +102,8 @@ pub struct SourceKeys {
     #[serde(default)]
     pub incremental: bool,
     /// The order that the rows have already, written as in `sort`, but of columns only: that of all files together, one
-    /// after the other as they are listed. What needs an order that begins so is then sorted only where these columns
-    /// are equal. One task reads the files, and a row that is not in order ends the run.
+    /// after the other as they are listed. A sort whose order begins with these columns then only sorts rows that are
+    /// equal in them. One task reads the files, and a row that is not in order ends the run.
     #[serde(default)]
     pub sorted_by: Texts,
 }
@@ -116,8 +116,8 @@ pub struct SinkKeys {
     /// Where to: a path, `-` for standard output, or a target with its scheme, such as `s3://bucket/result.csv.gz` or
     /// `sqlite:out/result.db`.
     pub write: String,
-    /// How many rows may be left out since the target does not take them: a number (`100`), or a share of those that
-    /// came (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
+    /// How many rows may be left out because the target refuses them: a number (`100`), or a share of those that came
+    /// (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
     #[serde(default)]
     pub max_rejects: MaxRejects,
 }
@@ -315,12 +315,12 @@ pub struct TransformKeys {
     #[serde(default)]
     #[schemars(with = "DedupeKeys")]
     pub dedupe: Option<DedupeKeys>,
-    /// The order that the rows have already, written as in `sort`, but of columns only. What needs an order that begins
-    /// so is then sorted only where these columns are equal. The sources are read in order, by one task each, and a row
-    /// that is not in order ends the run.
+    /// The order that the rows have already, written as in `sort`, but of columns only. A sort whose order begins with
+    /// these columns then only sorts rows that are equal in them. The sources are read in order, by one task each, and
+    /// a row that is not in order ends the run.
     #[serde(default)]
     pub sorted_by: Texts,
-    /// How many rows may be left out since an expression cannot be computed on them (a text that is no number, a
+    /// How many rows may be left out because an expression cannot be computed on them (a text that is not a number, a
     /// division by zero): a number (`100`), or a share of those that came (`1%`). With more the run fails. What is left
     /// out is kept for `millstream rejects`. In filters, `select` and their like in `sql`; in an aggregate or a join
     /// such a row still ends the run.

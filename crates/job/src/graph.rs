@@ -160,7 +160,7 @@ pub struct SourceStep {
     pub allow_empty: bool,
     /// What files mean that have nothing in them, where a header is due.
     pub empty_files: EmptyFiles,
-    /// What it means if the files' columns differ.
+    /// What happens if the files' columns differ.
     pub on_drift: OnDrift,
     /// What a unit means that cannot be opened.
     pub on_error: OnError,

@@ -31,13 +31,13 @@ pub struct MachineKeys {
     #[serde(default)]
     #[schemars(with = "u64", range(min = 1, max = 1024))]
     pub cores: Option<u64>,
-    /// Where and how that is written which does not fit in memory.
+    /// Where and how data that does not fit in memory is written.
     #[serde(default)]
     pub scratch: ScratchKeys,
-    /// Folder for the book of runs; below the user's state folder if left out.
+    /// Folder for the run history; below the user's state folder if left out.
     #[serde(default)]
     pub state: Option<String>,
-    /// Several machines that share the file, by their host names: what is said of one comes before what stands above.
+    /// Several machines that share the file, by their host names: the settings of one take precedence over those above.
     #[serde(default)]
     pub nodes: BTreeMap<String, NodeKeys>,
 }
@@ -62,17 +62,16 @@ pub struct NodeKeys {
     pub state: Option<String>,
 }
 
-/// Where and how that is written which does not fit in memory.
+/// Where and how data that does not fit in memory is written.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScratchKeys {
-    /// Folders, at best each on a disk of its own; the system's temporary folder if left out. What is written is spread
-    /// over them by how fast each takes it, and one that is full is left for another. One in memory (`tmpfs`) comes
-    /// first, as long as it has room.
+    /// Folders, ideally each on its own disk; the system's temporary folder if left out. Writes are spread over them by
+    /// their speed, and a full one is no longer used. One in memory (`tmpfs`) comes first, as long as it has room.
     #[serde(default)]
     #[schemars(with = "Vec<DiskKeys>", length(min = 1))]
     pub disks: Option<Vec<DiskKeys>>,
-    /// Whether sorted runs are made smaller.
+    /// Whether sorted runs are compressed.
     #[serde(default)]
     #[schemars(with = "RunCompression")]
     pub compression: Option<RunCompression>,
@@ -111,11 +110,11 @@ pub struct PooledDiskKeys {
     pub pools: Vec<String>,
 }
 
-/// Whether sorted runs are made smaller.
+/// Whether sorted runs are compressed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunCompression {
-    /// With lz4, if the beginning of a run shows that it becomes less by a quarter.
+    /// With lz4, if the beginning of a run becomes smaller by a quarter.
     #[default]
     Auto,
     /// They are written as they are.

@@ -28,9 +28,9 @@ pub fn machine_reference() -> String {
     writer.line("# The machine file\n");
     writer.line("<!-- Generated from its specs. Change those, not this file. -->\n");
     writer.line(
-        "A YAML file that says what a machine has; a job says nothing of that. It is given with `--machine FILE` or in \
-         `MILLSTREAM_MACHINE`. All of it may be left out; what the command line says comes before what the file says. \
-         `${NAME}` stands for a variable of the environment.\n",
+        "A YAML file that says what a machine has; a job file does not. It is given with `--machine FILE` or in \
+         `MILLSTREAM_MACHINE`. All of it may be left out; the command line takes precedence over the file. `${NAME}` \
+         stands for a variable of the environment.\n",
     );
     writer.keys(&schema, &[], 3);
     writer.line(
@@ -58,9 +58,8 @@ impl Writer<'_> {
         self.line(
             "A job is a YAML file in three parts: `sources` (where rows come from), `transforms` (what is done with \
              them; may be left out) and `sinks` (where they go). Each entry has a name of letters, digits and `_`; \
-             other entries use the name, and SQL sees it as a table. Beside them, `incremental: true` holds for all \
-             sources \
-             that do not say otherwise.\n\n\
+             other entries use the name, and SQL sees it as a table. Beside them, `incremental: true` applies to \
+             all sources that do not say otherwise.\n\n\
              `${NAME}` and `${NAME:-default}` in a value stand for a variable, from `--set NAME=value` or from the \
              environment; `$${` stands for `${` itself. A secret is a reference: `{secret: env:NAME}` or \
              `{secret: file:PATH}`.\n",
@@ -89,7 +88,7 @@ impl Writer<'_> {
         self.table(TRANSFORM, &[], 0);
         self.transforms();
         self.line("## Sinks\n");
-        self.line("What `write` begins with says which kind of sink it is.\n");
+        self.line("The beginning of `write` says which kind of sink it is.\n");
         for entry in &registry.sinks {
             let formats = registry.formats.iter().map(|format| format.spec.name);
             let others: Vec<&str> = formats.chain(registry.stores.iter().map(|store| store.spec.name)).collect();

@@ -56,7 +56,7 @@ pub struct CsvSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4), with = "String")]
     pub thousands: Option<String>,
-    /// How dates are written, in the signs of strftime; by default `2024-12-31`.
+    /// How dates are written, as a strftime format; by default `2024-12-31`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub date_format: Option<String>,
@@ -68,9 +68,9 @@ pub struct CsvSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub timestamp_format: Option<String>,
-    /// The texts that mean true; capitals make no difference.
+    /// The texts that mean true; case is ignored.
     pub true_texts: Texts,
-    /// The texts that mean false; capitals make no difference.
+    /// The texts that mean false; case is ignored.
     pub false_texts: Texts,
     /// The longest record. A longer one is an error: most often a quote that is not closed.
     pub max_record: Size,

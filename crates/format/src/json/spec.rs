@@ -21,7 +21,7 @@ pub struct JsonSpec {
     pub columns: Columns,
     /// How the records lie in the file.
     pub layout: Layout,
-    /// The most bytes that one record may have, so that a bracket that is missing cannot fill the memory.
+    /// The most bytes that one record may have, so that a missing bracket cannot fill the memory.
     pub max_record: Size,
     /// How a null is written.
     pub nulls: Nulls,
@@ -36,7 +36,7 @@ pub enum Layout {
     /// Reading: what the first line looks like. Writing: lines.
     #[default]
     Auto,
-    /// One object a line; blank lines are passed over.
+    /// One object a line; blank lines are skipped.
     Lines,
     /// One array of objects.
     Array,

@@ -15,7 +15,7 @@ pub struct LinesSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub encoding: Option<String>,
-    /// The longest line. A longer one is an error: most often the file is no text.
+    /// The longest line. A longer one is an error: most often the file is not text.
     pub max_record: Size,
 }
 

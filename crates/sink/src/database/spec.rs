@@ -12,41 +12,39 @@ use super::action::{self, Action};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DatabaseSpec {
-    /// The table. It is made if it is not there, with columns of the rows' types. PostgreSQL: `schema.table` names one
-    /// outside of the search path.
+    /// The table. It is created if it does not exist, with columns of the rows' types. PostgreSQL: `schema.table` names
+    /// one outside of the search path.
     #[schemars(length(min = 1))]
     pub table: String,
     /// What happens to the rows that the table has.
     #[serde(default)]
     pub mode: Mode,
-    /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` and
-    /// `ignore` go by.
+    /// The columns that identify a row: the primary key of a new table, and the key that `merge` and `ignore` use.
     #[serde(default)]
     pub key: Vec<String>,
     /// Which of several rows with one key stays, for `merge` and `ignore`: the first in this order, such as
     /// `[changed_at desc]`. Without it the last to arrive stays in `merge`, and the first in `ignore`.
     #[serde(default)]
     pub order_by: Vec<String>,
-    /// Whether the primary key of a table that is made is built when all rows are in it. That is quicker where rows
-    /// come in no order; of rows with one key the load then fails at its end, and the database names the key and not
-    /// the row.
+    /// Whether the primary key of a new table is built when all rows are in it. That is quicker where rows come in no
+    /// order; of rows with one key the load then fails at its end, and the database names the key and not the row.
     #[serde(default)]
     pub defer_key: bool,
-    /// Whether the indexes of a table that is there wait for the rows: they are dropped, and built again when all rows
-    /// are in it. Keys, and others that no two rows may share, stay. The rows become visible at once then.
+    /// Whether the indexes of an existing table wait for the rows: they are dropped, and built again when all rows are
+    /// in it. Keys, and others that no two rows may share, stay. The rows become visible at once then.
     #[serde(default)]
     pub defer_indexes: bool,
-    /// What happens if the table that is there does not fit the rows.
+    /// What happens if an existing table does not fit the rows.
     #[serde(default)]
     pub schema: SchemaChange,
-    /// The user's name; one in the URL goes before.
+    /// The user's name; one in the URL takes precedence.
     #[serde(default)]
     pub user: Option<TextOrSecret>,
-    /// A reference to the password; one in the URL goes before.
+    /// A reference to the password; one in the URL takes precedence.
     #[serde(default)]
     pub password: Option<Secret>,
     /// Whether the connection is encrypted and the server has to prove who it is. By default it is, except to this
-    /// machine itself. `sslmode` in the URL goes before.
+    /// machine itself. `sslmode` in the URL takes precedence.
     #[serde(default)]
     pub tls: Option<Tls>,
     /// The path of a PEM file with certificates of authorities to trust besides the system's.
@@ -54,10 +52,10 @@ pub struct DatabaseSpec {
     #[schemars(length(min = 1))]
     pub ca: Option<String>,
     /// Whether all rows appear at once, also with `append`, rather than chunk by chunk, each exactly once. A run that
-    /// stops then has loaded nothing, and `--resume` begins anew.
+    /// stops early has then loaded nothing, and `--resume` starts again.
     #[serde(default)]
     pub atomic: bool,
-    /// How many connections load at once, from 1 to 64. By default 1 where rows go straight into a table that is there
+    /// How many connections load at once, from 1 to 64. By default 1 where rows go straight into an existing table
     /// (`append`), since several need a staging table and a second copy; else 2.
     #[serde(default)]
     #[schemars(range(min = 1, max = 64))]
@@ -76,14 +74,14 @@ pub struct DatabaseSpec {
     /// SQL statements and commands that run when the rows have been committed, one after the other, each by itself.
     #[serde(default)]
     pub after: Vec<Action>,
-    /// How long a connection may take to be made.
+    /// How long it may take to establish a connection.
     #[serde(default = "connect_timeout")]
     pub connect_timeout: Duration,
-    /// How long to wait for a lock that somebody else holds, each time.
+    /// How long to wait for a lock that another session holds, each time.
     #[serde(default = "lock_timeout")]
     pub lock_timeout: Duration,
-    /// How often a statement is tried again after a fault that may pass: a deadlock, a lock that was not given in time,
-    /// a server that takes no connection yet.
+    /// How often a statement is retried after a transient fault: a deadlock, a lock that was not granted in time, a
+    /// server that does not accept connections yet.
     #[serde(default = "retries")]
     #[schemars(range(max = 100))]
     pub retries: u32,
@@ -119,9 +117,9 @@ pub enum Mode {
     /// They stay, and the new ones are added.
     #[default]
     Append,
-    /// The table is replaced by a new one, which is made from the rows' types.
+    /// The table is replaced by a new one, which is created from the rows' types.
     Replace,
-    /// They are deleted; the table stays as it is made.
+    /// They are deleted; the table stays as it is defined.
     Truncate,
     /// A row with the key of a new one takes the new one's values.
     Merge,

@@ -17,9 +17,9 @@ pub struct FileSpec {
     /// A SQL expression: one file for each of its values. `{value}` in the path is the value.
     #[schemars(length(min = 1))]
     pub split: Option<String>,
-    /// Begins a new file when one is full. `{part}` in the path is the number of the part, from 0.
+    /// Starts a new file when one is full. `{part}` in the path is the number of the part, from 0.
     pub roll: Option<Roll>,
-    /// How hard to compress, on the scale of the compression; its own default if left out.
+    /// The compression level, on the scale of the codec; its own default if left out.
     pub level: Option<i32>,
     /// What happens to the files of earlier runs: those in the list `.NAME.millstream.json` beside them, or the single
     /// file. Without it they are replaced, except that a `split` over files of an earlier run is refused.
@@ -30,7 +30,7 @@ pub struct FileSpec {
     /// cannot be continued (parquet) ends with an error instead.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_open: usize,
-    /// The most files that one run may make: a split by the wrong expression would make one for every row.
+    /// The most files that one run may create: a split by the wrong expression would create one for every row.
     #[schemars(range(min = 1))]
     pub max_files: usize,
 }

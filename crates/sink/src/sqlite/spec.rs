@@ -11,14 +11,13 @@ use crate::database::spec::{Mode, SchemaChange, key_faults, order_faults};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SqliteSpec {
-    /// The table. It is made if it is not there, with columns of the rows' types.
+    /// The table. It is created if it does not exist, with columns of the rows' types.
     #[schemars(length(min = 1))]
     pub table: String,
     /// What happens to the rows that the table has.
     #[serde(default)]
     pub mode: Mode,
-    /// The columns that tell one row from another: the primary key of a table that is made, and what `merge` and
-    /// `ignore` go by.
+    /// The columns that identify a row: the primary key of a new table, and the key that `merge` and `ignore` use.
     #[serde(default)]
     pub key: Vec<String>,
     /// Which of several rows with one key stays, for `merge` and `ignore`: the first in this order, such as
@@ -26,15 +25,15 @@ pub struct SqliteSpec {
     /// rows are gathered in a table of ours first.
     #[serde(default)]
     pub order_by: Vec<String>,
-    /// Whether the indexes of a table that is there wait for the rows: they are dropped, and built again when all rows
-    /// are in it. Keys, and others that no two rows may share, stay. The rows become visible at once then.
+    /// Whether the indexes of an existing table wait for the rows: they are dropped, and built again when all rows are
+    /// in it. Keys, and others that no two rows may share, stay. The rows become visible at once then.
     #[serde(default)]
     pub defer_indexes: bool,
     /// Whether all rows appear at once, also with `append`, rather than chunk by chunk, each exactly once. A run that
-    /// stops then has loaded nothing, and `--resume` begins anew.
+    /// stops early has then loaded nothing, and `--resume` starts again.
     #[serde(default)]
     pub atomic: bool,
-    /// What happens if the table that is there lacks columns of the rows.
+    /// What happens if an existing table lacks columns of the rows.
     #[serde(default)]
     pub schema: SchemaChange,
     /// SQL statements, in the transaction of the load, and commands (`{command: [program, argument]}`) that run before

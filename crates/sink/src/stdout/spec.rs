@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StdoutSpec {
-    /// How hard to compress, on the scale of the compression; its own default if left out.
+    /// The compression level, on the scale of the codec; its own default if left out.
     pub level: Option<i32>,
 }
 

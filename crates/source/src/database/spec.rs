@@ -15,7 +15,7 @@ pub struct ServerRead {
     /// A query, instead of a table.
     #[schemars(length(min = 1))]
     pub query: Option<String>,
-    /// The column by whose values the rows are cut into parts that several connections read: a number, a date or a
+    /// The column by whose values the rows are split into parts that several connections read: a number, a date or a
     /// time. By default it is the primary key of the table, if that is one such column. Without one, all rows come over
     /// one connection.
     #[schemars(length(min = 1))]
@@ -23,17 +23,17 @@ pub struct ServerRead {
     /// How many connections read at once, from 1 to 64.
     #[schemars(range(min = 1, max = 64))]
     pub connections: usize,
-    /// The user's name; one in the URL goes before.
+    /// The user's name; one in the URL takes precedence.
     pub user: Option<TextOrSecret>,
-    /// A reference to the password; one in the URL goes before.
+    /// A reference to the password; one in the URL takes precedence.
     pub password: Option<Secret>,
     /// Whether the connection is encrypted and the server has to prove who it is. By default it is, except to this
-    /// machine itself. `sslmode` in the URL goes before.
+    /// machine itself. `sslmode` in the URL takes precedence.
     pub tls: Option<Tls>,
     /// The path of a PEM file with certificates of authorities to trust besides the system's.
     #[schemars(length(min = 1))]
     pub ca: Option<String>,
-    /// How long a connection may take to be made.
+    /// How long it may take to establish a connection.
     pub connect_timeout: Duration,
 }
 

@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FtpSpec {
-    /// The user's name; one in the URL goes before. Without any, the login is anonymous.
+    /// The user's name; one in the URL takes precedence. Without any, the login is anonymous.
     pub user: Option<TextOrSecret>,
-    /// A reference to the password; one in the URL goes before.
+    /// A reference to the password; one in the URL takes precedence.
     pub password: Option<Secret>,
     /// The path of a PEM file with certificates of authorities to trust besides the system's, for `ftps://`.
     #[schemars(length(min = 1))]
     pub ca: Option<String>,
-    /// Whether an `ftps://` connection is encrypted from its first byte, as old servers want it; otherwise encryption
-    /// begins by `AUTH TLS`. By default it is at port 990 only.
+    /// Whether an `ftps://` connection is encrypted from its first byte, as old servers require it; otherwise
+    /// encryption begins with `AUTH TLS`. By default it is at port 990 only.
     pub implicit: Option<bool>,
     /// How many files are read at once, from 1 to 64, each over a connection of its own. Servers often allow few.
     #[schemars(range(min = 1, max = 64))]
     pub connections: usize,
-    /// How long a connection may take to be made.
+    /// How long it may take to establish a connection.
     pub connect_timeout: Duration,
     /// How long the server may be silent, before its answer and between two pieces of a file.
     pub timeout: Duration,
-    /// How often in a row a file is tried again after a fault that may pass: a broken connection, a time limit, or a
-    /// reply that begins with 4. A try that brings 64 kB or more starts the count anew.
+    /// How often in a row a file is retried after a transient fault: a broken connection, a time limit, or a reply that
+    /// begins with 4. An attempt that brings 64 kB or more restarts the count.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// The longest pause between two tries.
+    /// The longest pause between two attempts.
     pub max_backoff: Duration,
 }
 

@@ -14,28 +14,27 @@ pub struct HttpSpec {
     /// Headers of every request: names with a text, or with a reference to a secret. Where the server redirects to
     /// another host, only `accept` and `accept-language` go there.
     pub headers: BTreeMap<String, TextOrSecret>,
-    /// How the server knows who is asking. It is never sent to another host.
+    /// The login that is sent to the server. It is never sent to another host.
     pub auth: Option<Auth>,
     /// The path of a PEM file with certificates of authorities to trust besides the system's.
     #[schemars(length(min = 1))]
     pub ca: Option<String>,
-    /// The most objects that are fetched from one server at once, from 1 to 256. It begins with eight, and more follow
-    /// while more comes in by them.
+    /// The most objects that are fetched from one server at once, from 1 to 256. It starts with eight, and grows as
+    /// long as that brings more.
     #[schemars(range(min = 1, max = 256))]
     pub connections: usize,
-    /// How long a connection may take to be made.
+    /// How long it may take to establish a connection.
     pub connect_timeout: Duration,
     /// How long the server may be silent, before its answer and between two pieces of it.
     pub timeout: Duration,
-    /// How often in a row a request is tried again after a fault that may pass: a broken connection, a time limit, or
-    /// one of the statuses 408, 425, 429, 500, 502, 503 and 504. A try that brings 64 kB or more starts the count
-    /// anew.
+    /// How often in a row a request is retried after a transient fault: a broken connection, a time limit, or one of
+    /// the statuses 408, 425, 429, 500, 502, 503 and 504. An attempt that brings 64 kB or more restarts the count.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// The longest pause between two tries. A server that asks for a longer one by `Retry-After` gets it, up to five
+    /// The longest pause between two attempts. A server that asks for a longer one by `Retry-After` gets it, up to five
     /// minutes.
     pub max_backoff: Duration,
-    /// What the requests call their sender, instead of `millstream/VERSION`.
+    /// The `User-Agent` header of requests, instead of `millstream/VERSION`.
     pub user_agent: Option<String>,
 }
 

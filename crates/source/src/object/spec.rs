@@ -15,26 +15,26 @@ macro_rules! store {
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
             $($(#[$own])* pub $field: $kind,)*
-            /// Requests are not signed: for buckets that everybody may read. No credentials are looked for.
+            /// Requests are not signed: for buckets that are public. No credentials are looked for.
             pub anonymous: bool,
-            /// Allows an `endpoint` without encryption (`http://`), where others on the way can read what is sent.
+            /// Allows an `endpoint` without encryption (`http://`), where others on the network can read what is sent.
             pub allow_http: bool,
             /// The path of a PEM file with certificates of authorities to trust besides the system's.
             #[schemars(length(min = 1))]
             pub ca: Option<String>,
-            /// The most objects that are fetched at once, from 1 to 256. It begins with eight, and more follow while
-            /// more comes in by them.
+            /// The most objects that are fetched at once, from 1 to 256. It starts with eight, and grows as long as
+            /// that brings more.
             #[schemars(range(min = 1, max = 256))]
             pub connections: usize,
-            /// How long a connection may take to be made.
+            /// How long it may take to establish a connection.
             pub connect_timeout: Duration,
             /// How long the server may be silent, before its answer and between two pieces of it.
             pub timeout: Duration,
-            /// How often in a row a request is tried again after a fault that may pass: a broken connection, a time
-            /// limit, or an answer that asks to come back. A try that brings 64 kB or more starts the count anew.
+            /// How often in a row a request is retried after a transient fault: a broken connection, a time limit, or
+            /// an answer that asks to retry later. An attempt that brings 64 kB or more restarts the count.
             #[schemars(range(max = 100))]
             pub retries: u32,
-            /// The longest pause between two tries. A server that asks for a longer one by `Retry-After` gets it, up
+            /// The longest pause between two attempts. A server that asks for a longer one by `Retry-After` gets it, up
             /// to five minutes.
             pub max_backoff: Duration,
         }
@@ -101,9 +101,9 @@ store! {
         /// A reference to the token that belongs to a temporary key.
         session_token: Option<Secret>,
         /// The bucket is named in the host (`https://bucket.host/key`) instead of in the path
-        /// (`https://host/bucket/key`). Some servers want it so.
+        /// (`https://host/bucket/key`). Some servers require it.
         virtual_hosted: bool,
-        /// Whoever reads pays, for buckets that want it so.
+        /// The reader pays, for buckets that require it.
         requester_pays: bool,
     }
 }
@@ -158,7 +158,7 @@ fn check_endpoint(endpoint: &str, allow_http: bool) -> Option<Fault> {
 /// The settings of S3 as `s3`.
 impl Spec for S3Spec {
     const NAME: &'static str = "s3";
-    const SUMMARY: &'static str = "Objects in S3 and what speaks like it (MinIO, R2, Ceph, …), by `s3://bucket/name`.";
+    const SUMMARY: &'static str = "Objects in S3 and compatible stores (MinIO, R2, Ceph, …), by `s3://bucket/name`.";
     const EXAMPLE: &'static str = "read: s3://bucket/logs/**/*.csv.gz\n\
                                    s3:\n  \
                                    region: eu-central-1\n  \

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SftpSpec {
-    /// The user's name; one in the URL goes before. Without any, it is that of the user who runs the job.
+    /// The user's name; one in the URL takes precedence. Without any, it is that of the user who runs the job.
     pub user: Option<TextOrSecret>,
-    /// A reference to the password; one in the URL goes before.
+    /// A reference to the password; one in the URL takes precedence.
     pub password: Option<Secret>,
-    /// A reference to the private key, as text: `{secret: file:/home/etl/.ssh/id_ed25519}`. The forms of OpenSSH,
-    /// PKCS#8 and PuTTY are known.
+    /// A reference to the private key, as text: `{secret: file:/home/etl/.ssh/id_ed25519}`. The formats of OpenSSH,
+    /// PKCS#8 and PuTTY are supported.
     pub key: Option<Secret>,
     /// A reference to the passphrase of `key`.
     pub passphrase: Option<Secret>,
@@ -27,21 +27,22 @@ pub struct SftpSpec {
     /// `/etc/ssh/ssh_known_hosts`. A host that is not in it is refused.
     #[schemars(length(min = 1))]
     pub known_hosts: Option<String>,
-    /// The fingerprint of the host's key as `ssh-keygen -lf` prints it, `SHA256:…`; then no file is looked at.
+    /// The fingerprint of the host's key as `ssh-keygen -lf` prints it, `SHA256:…`; then no file of known hosts is
+    /// read.
     #[schemars(regex(pattern = r"^SHA(256|512):[A-Za-z0-9+/]+$"))]
     pub host_key: Option<String>,
     /// How many files are read at once, from 1 to 64, each over a connection of its own.
     #[schemars(range(min = 1, max = 64))]
     pub connections: usize,
-    /// How long a connection may take to be made.
+    /// How long it may take to establish a connection.
     pub connect_timeout: Duration,
     /// How long the server may be silent, before its answer and between two pieces of a file.
     pub timeout: Duration,
-    /// How often in a row a file is tried again after a fault that may pass: a broken connection, a time limit, or a
-    /// failure without a reason. A try that brings 64 kB or more starts the count anew.
+    /// How often in a row a file is retried after a transient fault: a broken connection, a time limit, or a failure
+    /// without a reason. An attempt that brings 64 kB or more restarts the count.
     #[schemars(range(max = 100))]
     pub retries: u32,
-    /// The longest pause between two tries.
+    /// The longest pause between two attempts.
     pub max_backoff: Duration,
 }
 
