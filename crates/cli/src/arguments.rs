@@ -53,7 +53,7 @@ pub struct Global {
     /// each folder on its own disk
     #[arg(long, global = true, value_name = "FOLDER", help_heading = "Machine")]
     pub scratch: Vec<PathBuf>,
-    /// File that says what this machine has
+    /// File that describes this machine
     #[arg(long, global = true, value_name = "FILE", env = "MILLSTREAM_MACHINE", help_heading = "Machine")]
     pub machine: Option<String>,
     /// Which of the nodes in the machine file this is [default: that with the host's name]
@@ -62,7 +62,7 @@ pub struct Global {
     /// Folder for the run history [default: millstream in the user's state folder]
     #[arg(long, global = true, value_name = "FOLDER", env = "MILLSTREAM_STATE", help_heading = "Machine")]
     pub state: Option<PathBuf>,
-    /// Give the job a variable: `${NAME}` in the job file is then VALUE. May be repeated
+    /// Set a variable of the job: `${NAME}` in the job file is then VALUE. May be repeated
     #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = variable, help_heading = "Job")]
     pub set: Vec<(String, String)>,
     /// Print the result as one JSON object on standard output
@@ -117,7 +117,7 @@ pub enum Command {
     /// Show the first rows of a step of a job
     #[command(after_help = "Examples:\n  millstream preview job.yaml\n  millstream preview job.yaml places --rows 100")]
     Preview(Preview),
-    /// Look at files and write a job that reads them
+    /// Inspect files and write a job that reads them
     #[command(after_help = "Examples:\n  millstream guess 'data/*.csv.gz' > job.yaml\n  millstream guess \
                       https://host/places.zip")]
     Guess(Guess),

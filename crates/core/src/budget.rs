@@ -183,7 +183,7 @@ impl Budget {
         let full = self.full_for(bytes);
         Err(Error::new(
             ErrorKind::Memory,
-            format!("{holder} needs {bytes} more bytes of memory, and {} of {} are taken", full.used(), full.limit()),
+            format!("{holder} needs {bytes} more bytes of memory, and {} of {} are in use", full.used(), full.limit()),
         )
         .hint("raise `--memory`"))
     }

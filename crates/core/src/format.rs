@@ -33,8 +33,8 @@ pub enum OnDrift {
     Fail,
     /// A missing column is null, an additional one is ignored.
     Null,
-    /// The source has the columns of all its files: every file is looked at before the first is read, and a type
-    /// that differs is widened (int64 with float64 is float64, anything else utf8).
+    /// The source has the columns of all its files: every file is inspected before the first is read, and a type that
+    /// differs is widened (int64 with float64 is float64, anything else utf8).
     Widen,
 }
 

@@ -117,7 +117,7 @@ impl Place {
     pub fn lost(&self, cause: String) -> Error {
         Error::transient(format!("the connection to {} was lost", self.shown))
             .cause(self.without_secrets(cause))
-            .hint("look at the server's log; the job can be started again")
+            .hint("check the server's log; the job can be started again")
     }
 }
 

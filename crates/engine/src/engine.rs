@@ -154,7 +154,7 @@ impl Engine {
     /// A turn to load. Runs have theirs in the order in which they ask.
     pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit> {
         let turn = Arc::clone(&self.0.turns).acquire_owned().await;
-        turn.map_err(|closed| Error::internal("no run can begin any more").cause(closed))
+        turn.map_err(|closed| Error::internal("no run can start any more").cause(closed))
     }
 }
 

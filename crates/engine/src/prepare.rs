@@ -175,7 +175,8 @@ impl Prepared<'_> {
         };
         let first = |reader: &Arc<Reader>| {
             let error = reader.unopened.skipped().1.into_iter().next()?;
-            let hint = "every unit of the source was skipped for such a reason; `allow_empty: true` lets the run go on";
+            let hint = "every unit of the source was skipped for such a reason; `allow_empty: true` lets the run \
+                        continue";
             Some(error.in_step(&reader.name).hint(hint))
         };
         self.readers.iter().filter(nothing).filter_map(first).collect()

@@ -122,7 +122,7 @@ fn text(job: &Job, kept: &Kept) -> Result<Bytes, String> {
     }
     let raw = raw.bytes().ok_or("what was kept of them is damaged")?;
     let step = job.sources.iter().find(|step| step.name.value == source);
-    let step = step.ok_or("the job has no source of that name any more")?;
+    let step = step.ok_or("the job no longer has a source of that name")?;
     let setting = |block: &str, key: &str| step.settings.get(block).and_then(|block| block.get(key)).cloned();
     let is_csv = step.format.as_ref().map_or(head.is_some(), |format| format.name() == "csv");
     let has_header = is_csv && setting("csv", "header") != Some(Value::Bool(false));
@@ -147,7 +147,7 @@ fn sinks<'a>(job: &'a Job, kept: &Kept) -> Result<Vec<&'a SinkStep>, String> {
     };
     let sinks: Vec<&SinkStep> = job.sinks.iter().filter(wanted).collect();
     match sinks.iter().find(|sink| sink.entry.formats) {
-        _ if sinks.is_empty() => Err("the job has no sink for them any more".to_owned()),
+        _ if sinks.is_empty() => Err("the job no longer has a sink for them".to_owned()),
         Some(file) => Err(format!("`{}` writes files, and single rows cannot be put into them", file.name.value)),
         None => Ok(sinks),
     }

@@ -155,14 +155,14 @@ impl Loader<'_> {
         self.steps(&sections, incremental, definitions)
     }
 
-    /// Whether all sources are incremental that do not say otherwise.
+    /// Whether sources that do not say otherwise are incremental.
     fn incremental(&mut self, root: &Node) -> bool {
         let Some(entry) = root.entry(INCREMENTAL) else { return false };
         if let Value::Bool(incremental) = entry.value.to_value() {
             return incremental;
         }
         let what = format!("expected `true` or `false` for `{INCREMENTAL}`, found {}", walk::in_words(&entry.value));
-        self.error(entry.report_span(), what, "it says whether each run reads only what no earlier one has loaded");
+        self.error(entry.report_span(), what, "it says whether each run reads only what no earlier run has loaded");
         false
     }
 

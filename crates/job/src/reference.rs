@@ -79,12 +79,12 @@ impl Writer<'_> {
             self.component("Source", &entry.spec);
         }
         self.line("## Formats\n");
-        self.line("A format block stands in a source or in a sink that writes files.\n");
+        self.line("A format block belongs in a source or in a sink that writes files.\n");
         for entry in &registry.formats {
             self.component("Format", &entry.spec);
         }
         self.line("## Transforms\n");
-        self.line("Each entry has exactly one of these keys, beside which `sorted_by` and `max_rejects` may stand.\n");
+        self.line("Each entry has exactly one of these keys; it may also have `sorted_by` and `max_rejects`.\n");
         self.table(TRANSFORM, &[], 0);
         self.transforms();
         self.line("## Sinks\n");

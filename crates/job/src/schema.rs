@@ -67,7 +67,7 @@ pub fn schema(registry: &Registry) -> Value {
         "title": "Millstream job",
         "type": "object",
         "properties": {"sources": sources, "transforms": transforms, "sinks": sinks, "incremental": {
-            "description": "Whether all sources are incremental that do not say otherwise.",
+            "description": "Whether sources that do not say otherwise are incremental.",
             "type": "boolean",
             "default": false,
         }},
@@ -169,7 +169,7 @@ fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGen
         properties.insert(
             "compress".to_owned(),
             json!({
-                "description": "How to compress; what the ending of the file's name says if left out.",
+                "description": "How to compress; if left out, the ending of the file's name decides.",
                 "type": "string",
                 "enum": compressions(registry),
             }),

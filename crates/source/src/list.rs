@@ -54,7 +54,7 @@ pub fn list_file(
                 return Err(Error::refused("no list matches").in_unit(&location, None));
             }
             (Some(_), false) => {
-                return Err(Error::refused("a list is one file, and this stands for several").in_unit(&location, None));
+                return Err(Error::refused("a list is one file, and this names several").in_unit(&location, None));
             }
         };
         let bytes = source.open(&context, &unit).await?;

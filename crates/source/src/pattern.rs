@@ -379,7 +379,7 @@ fn sum(parts: &[Sequence]) -> Option<u64> {
 }
 
 fn too_many() -> Wrong {
-    (format!("the braces stand for more than {LIMIT} names"), "split it into several patterns".into())
+    (format!("the braces expand to more than {LIMIT} names"), "split it into several patterns".into())
 }
 
 #[cfg(test)]
@@ -442,8 +442,8 @@ mod tests {
             ("{1..2..3..4}", "`{1..2..3..4}` at character 1 is not a range"),
             ("{1..99999999999999999999}", "`{1..99999999999999999999}` at character 1 is not a range"),
             ("{1..3,7}", "the range 1..3 in the braces at character 1 has no braces of its own"),
-            ("{1..10000}{1..10001}", "the braces stand for more than 100000000 names"),
-            ("{-9223372036854775807..9223372036854775807}", "the braces stand for more than 100000000 names"),
+            ("{1..10000}{1..10001}", "the braces expand to more than 100000000 names"),
+            ("{-9223372036854775807..9223372036854775807}", "the braces expand to more than 100000000 names"),
             ("a[b", "the `[` is not closed"),
         ] {
             let fault = check(pattern).expect_err(pattern);

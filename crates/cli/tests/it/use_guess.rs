@@ -123,7 +123,7 @@ fn what_is_read_as_something_else_is_said() {
     }
     // A country is no null.
     let job = assert_rows("land,n\nNA,1\nDE,NA\n", &[&["NA", "1"], &["DE", "NA"]]);
-    says(&job, &["column n: `NA` stands among its values"]);
+    says(&job, &["column n: `NA` is among its values"]);
 }
 
 #[test]

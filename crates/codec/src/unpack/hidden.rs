@@ -47,7 +47,7 @@ impl HiddenZip {
     pub(super) fn end(&self) -> Result<()> {
         match zip::ends_archive(&self.last[..self.kept], self.at) {
             false => Ok(()),
-            true => Err(refused("the data ends as a zip archive does, and does not begin as one")),
+            true => Err(refused("the data ends like a zip archive, but does not begin like one")),
         }
     }
 

@@ -373,7 +373,7 @@ fn a_zip_behind_a_text_is_refused_wherever_it_begins_and_however_it_comes() {
                 let error = unpack(&data, chunk, options).expect_err("no text");
                 assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
                 let near = format!("a zip archive begins at byte {front}, after other data");
-                let far = "the data ends as a zip archive does, and does not begin as one";
+                let far = "the data ends like a zip archive, but does not begin like one";
                 assert_eq!(error.what(), if front < 64 << 10 { near.as_str() } else { far });
                 assert!(error.hint_text().is_some_and(|hint| hint.contains("unzip")));
             }

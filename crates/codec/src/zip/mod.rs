@@ -236,7 +236,7 @@ impl Walk {
         let Listing::Behind(directory) = &mut self.listing else {
             return match phase {
                 Phase::Members => self.local_header(input),
-                _ => Err(corrupt("a part of the directory stands between the members of the zip", at).text(signature)),
+                _ => Err(corrupt("a part of the directory is between the members of the zip", at).text(signature)),
             };
         };
         let begun = match phase {

@@ -372,7 +372,7 @@ fn what_no_entry_covers_is_as_in_passing_where_it_is_read() {
     let mut other = Archive { bytes: [a.bytes.as_slice(), &a.directory].concat(), ..Archive::default() };
     (other.directory, other.entries) = (a.directory.clone(), 1);
     let error = fault(&other.stored("b", TEXT).finish(), EACH);
-    assert_eq!(error.what(), "a part of the directory stands between the members of the zip");
+    assert_eq!(error.what(), "a part of the directory is between the members of the zip");
 }
 
 #[test]

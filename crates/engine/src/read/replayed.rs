@@ -53,7 +53,7 @@ struct ReplaySource(Arc<Replay>);
 impl ReplaySource {
     fn text(&self, unit: &Unit) -> Result<Bytes> {
         let found = self.0.unit(&unit.uri).map(|unit| unit.text.clone());
-        found.ok_or_else(|| Error::internal("a reject is loaded again that is none").in_unit(&unit.uri, None))
+        found.ok_or_else(|| Error::internal("what is replayed is not a reject").in_unit(&unit.uri, None))
     }
 }
 

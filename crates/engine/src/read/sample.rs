@@ -201,8 +201,8 @@ async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resul
     }
     if found.is_empty() {
         return Err(Error::data("columns cannot be inferred: all files are empty").hint(
-            "provide files that are not empty, or leave the empty ones out of `read`: a parquet file says its columns \
-             itself",
+            "provide files that are not empty, or leave the empty ones out of `read`: a parquet file stores its \
+             columns",
         ));
     }
     format.merge(&found, reader.on_drift)

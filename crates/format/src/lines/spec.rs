@@ -27,7 +27,7 @@ impl Default for LinesSpec {
 
 impl Spec for LinesSpec {
     const NAME: &'static str = "lines";
-    const SUMMARY: &'static str = "Text with one column, `line`: what stands before each line end.";
+    const SUMMARY: &'static str = "Text with one column, `line`: the text before each line end.";
     const EXAMPLE: &'static str = "\
 read: logs/*.log.gz
 lines: {encoding: windows-1252}

@@ -538,8 +538,8 @@ fn found(text: &str, trial: Trial, scan: Scan) -> Found {
     }
     match quote {
         Some('"') => {}
-        Some(sign) => evidence.push(format!("{} fields stand in {sign}", trial.quoted)),
-        None => evidence.push("quotes stand inside fields and do not come in pairs: they are ordinary text".to_owned()),
+        Some(sign) => evidence.push(format!("{} fields are in {sign}", trial.quoted)),
+        None => evidence.push("quotes are inside fields and not in pairs: they are ordinary text".to_owned()),
     }
     if let Some(escape) = escape {
         evidence.push(format!("quotes inside fields follow `{escape}`"));

@@ -80,7 +80,7 @@ const KINDS: &[Kind] = &[
         proof: Proof::Binary,
     },
     Kind { mark: b"Standard ", at: 4, name: "an Access database", hint: EXPORT, proof: Proof::Binary },
-    kind(b"%PDF-", "a PDF document", "get the data behind it as CSV; tables in a PDF are drawings"),
+    kind(b"%PDF-", "a PDF document", "get its source data as CSV; tables in a PDF are drawings"),
     kind(b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK),
     kind(b"Rar!\x1a\x07", "a RAR archive", UNPACK),
     binary(b"MSCF\0\0\0\0", "a cabinet archive", UNPACK),

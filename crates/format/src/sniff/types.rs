@@ -744,7 +744,7 @@ fn without_doubtful_nulls(kinds: &mut [Kind], rows: &[Vec<Cell>], names: &[Strin
         let Some((column, null, other)) = doubtful else { return };
         let kind = &kinds[column];
         let note = format!(
-            "`{null}` stands among its values, and in column {} too, which is text: it stays text; if that is null in \
+            "`{null}` is among its values, and in column {} too, which is text: it stays text; if that is null in \
              both, declare it as {} and set `null: [\"\", \"{null}\"]`",
             names[other],
             type_name(&kind.data_type)

@@ -196,7 +196,7 @@ impl Entry {
             Some(_) => format!("another run has taken over this load into {}", self.place),
             None => format!("another run has completed this load into {}, or has abandoned it", self.place),
         };
-        Err(Failure::Other(Error::refused(what).hint("look at `millstream runs`; nothing was written twice")))
+        Err(Failure::Other(Error::refused(what).hint("see `millstream runs`; nothing was written twice")))
     }
 
     /// Forgets the load, once no run is about to write to it. Whether it did. The ledger goes with the last load.

@@ -516,7 +516,7 @@ impl Delivery for TableDelivery {
                 "the connection was lost before {} was committed",
                 self.book.shared.place
             ))
-            .hint("look at the server's log; none of the rows is there, and they can be sent again")),
+            .hint("check the server's log; none of the rows is there, and they can be sent again")),
         }
     }
 }

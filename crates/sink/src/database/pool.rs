@@ -67,7 +67,7 @@ impl Pool {
         match idle {
             Some(connection) => Ok(connection),
             None if self.only => Err(Error::transient("the connection that had the load's transaction was lost")
-                .hint("nothing was loaded; look at the server's log, and start the load again")),
+                .hint("nothing was loaded; check the server's log, and start the load again")),
             None => self.connect().await,
         }
     }

@@ -67,7 +67,7 @@ pub struct DatabaseSpec {
     /// About the most bytes in one bulk statement.
     #[serde(default = "batch_bytes")]
     pub batch_bytes: Size,
-    /// SQL statements and commands (`{command: [program, argument]}`) that run before the table is looked at, one after
+    /// SQL statements and commands (`{command: [program, argument]}`) that run before the table is inspected, one after
     /// the other, each by itself.
     #[serde(default)]
     pub before: Vec<Action>,

@@ -97,7 +97,7 @@ pub struct Shards {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Roll {
-    /// About how large a file gets, compressed: `64MB`. A format that is written in one stream (parquet) is looked at
+    /// About how large a file gets, compressed: `64MB`. A format that is written in one stream (parquet) is measured
     /// when it hands on bytes, so its files can be larger by a row group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Size>,

@@ -132,7 +132,7 @@ impl<'a> Insertion<'a> {
             Ok(Cell::Null)
                 if self.spec.mode.needs_key() && self.spec.key.iter().any(|key| key.eq_ignore_ascii_case(name)) =>
             {
-                Error::data(format!("a row without a value in the key column `{name}` cannot be told from others"))
+                Error::data(format!("a row without a value in the key column `{name}` cannot be identified"))
                     .reject(RejectKind::Null)
                     .column(name)
                     .hint(format!("filter such rows out: {name} IS NOT NULL"))

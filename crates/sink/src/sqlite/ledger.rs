@@ -323,7 +323,7 @@ impl Book {
         fail_point::pass("ledger.before");
         if !self.enter(connection)? {
             let what = format!("another run has completed this load into {}, or has abandoned it", self.shown);
-            return Err(Error::refused(what).hint("look at `millstream runs`; nothing was written twice"));
+            return Err(Error::refused(what).hint("see `millstream runs`; nothing was written twice"));
         }
         match self.note(connection, chunks) {
             Ok(()) => fail_point::pass("ledger.after"),

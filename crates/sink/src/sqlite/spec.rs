@@ -37,7 +37,7 @@ pub struct SqliteSpec {
     #[serde(default)]
     pub schema: SchemaChange,
     /// SQL statements, in the transaction of the load, and commands (`{command: [program, argument]}`) that run before
-    /// the table is looked at. The rows become visible at once then.
+    /// the table is inspected. The rows become visible at once then.
     #[serde(default)]
     pub before: Vec<Action>,
     /// SQL statements, in the transaction of the load, and commands that run when all rows are in the table, before

@@ -166,7 +166,7 @@ async fn merge_changes_what_is_there_and_the_last_row_wins() {
         ["Text(\"n250\")", "Text(\"n251\")", "Text(\"n252\")", "Text(\"n499\")", "Text(\"new\")"]
     );
     let error = load(&sink, &[people(&[(Some(5), "x"), (None, "no key")])]).await.expect_err("a null key");
-    assert_eq!(error.cause_text(), Some("a row without a value in the key column `id` cannot be told from others"));
+    assert_eq!(error.cause_text(), Some("a row without a value in the key column `id` cannot be identified"));
     assert_eq!(error.offending_text(), Some("id=NULL, name='no key'"));
     assert_eq!(query(&path, "SELECT name FROM t WHERE id = 5"), ["Text(\"n255\")"], "nothing of it stays");
 }

@@ -263,7 +263,7 @@ impl Lent {
         };
         let gone = || {
             Error::transient("a connection that held the snapshot was lost")
-                .hint("look at the server's log; the job can be started again")
+                .hint("check the server's log; the job can be started again")
         };
         let permit = Arc::clone(&view.permits).acquire_owned().await.map_err(|_| gone())?;
         let session = view.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or_else(gone)?;

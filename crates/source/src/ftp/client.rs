@@ -479,7 +479,7 @@ impl Connection {
 const BROKE: &str = "the connection broke in the middle of the body";
 
 fn no_port(answer: &Response) -> Failure {
-    let fault = Fault::permanent("the server does not say at which port it waits");
+    let fault = Fault::permanent("the server does not say on which port it listens");
     Fault { text: Some(reply::text(answer)), ..fault }.into()
 }
 

@@ -36,7 +36,7 @@ pub(super) fn failure(error: FtpError, secrets: &[String]) -> Failure {
         FtpError::BadResponse | FtpError::InvalidAddress(_) => {
             Fault::transient("the server's answer cannot be understood").into()
         }
-        FtpError::DataConnectionAlreadyOpen => Fault::transient("two files were asked of one connection").into(),
+        FtpError::DataConnectionAlreadyOpen => Fault::transient("two files were requested over one connection").into(),
     }
 }
 

@@ -131,7 +131,10 @@ impl Spec for HttpSpec {
 
 fn check_header(name: &str, value: &TextOrSecret, authorised: bool) -> Option<(String, String)> {
     let Ok(known) = HeaderName::from_bytes(name.as_bytes()) else {
-        return Some((format!("`{name}` is not a valid header name"), "letters, digits and - make a name".into()));
+        return Some((
+            format!("`{name}` is not a valid header name"),
+            "a name consists of letters, digits and -".into(),
+        ));
     };
     if OWN_HEADERS.contains(&known.as_str()) {
         let hint = if known == "user-agent" { "set `user_agent`" } else { "leave it out" };

@@ -245,10 +245,9 @@ impl Bucket {
             (_, "RequestTimeTooSkewed") => "check this machine's clock".into(),
             (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "AuthenticationFailed" | "ExpiredToken")
             | (401, _) => "check the credentials: they are wrong or have expired".into(),
-            (403, _) => format!(
-                "check that the credentials may access `{}`; if everybody may, set `anonymous: true`",
-                self.name
-            ),
+            (403, _) => {
+                format!("check that the credentials may access `{}`; if it is public, set `anonymous: true`", self.name)
+            }
             (404, _) => format!("check the name; what there is can be read by a pattern: {}", self.uri("**")),
             (429 | 503, _) => "lower `connections`".into(),
             _ => return None,

@@ -75,7 +75,7 @@ macro_rules! store {
                 faults.extend(self.endpoint.as_deref().and_then(|endpoint| check_endpoint(endpoint, self.allow_http)));
                 let set = credentials.iter().find(|(_, set)| *set && self.anonymous);
                 faults.extend(set.map(|(key, _)| {
-                    Fault::new(key, format!("`{key}` has no use, since `anonymous` says that nothing is signed"))
+                    Fault::new(key, format!("`{key}` has no effect, because `anonymous` means that nothing is signed"))
                         .hint("leave one of them out")
                 }));
                 faults

@@ -50,8 +50,8 @@ pub(crate) trait Kind: Spec + Clone + Debug + Send + Sync + 'static {
 
 impl Kind for S3Spec {
     const CREDENTIALS: &'static str = "set `access_key_id` and `secret_access_key` in the `s3` block, or \
-                                       AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; if everybody may use the bucket, \
-                                       set `anonymous: true`";
+                                       AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; if the bucket is public, set \
+                                       `anonymous: true`";
 
     fn connections(&self) -> HttpSpec {
         self.web()
@@ -105,9 +105,8 @@ impl Kind for GcsSpec {
     /// neither their length nor their ranges would be known.
     const AS_STORED: &'static str = "gzip";
 
-    const CREDENTIALS: &'static str = "set `service_account` in the `gs` block, or \
-                                       GOOGLE_APPLICATION_CREDENTIALS; if everybody may use the bucket, set \
-                                       `anonymous: true`";
+    const CREDENTIALS: &'static str = "set `service_account` in the `gs` block, or GOOGLE_APPLICATION_CREDENTIALS; if \
+                                       the bucket is public, set `anonymous: true`";
 
     fn connections(&self) -> HttpSpec {
         self.web()
@@ -142,9 +141,8 @@ impl Kind for GcsSpec {
 }
 
 impl Kind for AzureSpec {
-    const CREDENTIALS: &'static str = "set `access_key` or `sas` in the `az` block, or \
-                                       AZURE_STORAGE_ACCOUNT_KEY; if everybody may use the container, set \
-                                       `anonymous: true`";
+    const CREDENTIALS: &'static str = "set `access_key` or `sas` in the `az` block, or AZURE_STORAGE_ACCOUNT_KEY; if \
+                                       the container is public, set `anonymous: true`";
 
     fn connections(&self) -> HttpSpec {
         self.web()

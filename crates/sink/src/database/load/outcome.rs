@@ -98,7 +98,7 @@ async fn seen_through(
             Ok((_, Some(false))) => {
                 return Err(Error::transient(format!("the connection was lost before {} was committed", shared.place))
                     .cause(cause)
-                    .hint("look at the server's log; nothing was loaded, and the load can be started again"));
+                    .hint("check the server's log; nothing was loaded, and the load can be started again"));
             }
             Err(error) if proof.is_noted() && error.kind() != ErrorKind::Transient => {
                 return Err(error);

@@ -129,7 +129,7 @@ fn publishing(begun: &Begun, how: Publish, indexes: &Deferred) -> (Publishing, V
 fn dropped(place: &str, written: u64, of: u64) -> Error {
     Error::data(format!("{place} took {written} of {}", counted(of, "row")))
         .cause("nothing was refused: a trigger or a rule of the table leaves rows out")
-        .hint("nothing was loaded; filter such rows out before, so that the counts fit, or drop the trigger")
+        .hint("nothing was loaded; filter such rows out before, so that the counts match, or drop the trigger")
 }
 
 #[async_trait]
