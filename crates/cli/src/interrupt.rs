@@ -49,7 +49,7 @@ async fn hung_up(hangups: &mut Option<Signal>) {
     }
 }
 
-/// Whether whoever started the process has it ignore `signal`, as `nohup` does: that stays so.
+/// Whether the process was started with `signal` ignored, as `nohup` does: that stays so.
 fn is_ignored(signal: libc::c_int) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action the call changes nothing, and writes the present one to where there is room for it.

@@ -1,4 +1,4 @@
-//! `millstream runs`: the book of runs, as a list or one of them beside the one before.
+//! `millstream runs`: the run history, as a list or one run compared with the one before.
 
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
@@ -36,7 +36,7 @@ fn list(output: Output, book: &RunBook, asked: &Runs) -> Result<()> {
     let most = if asked.unfinished { u64::MAX } else { asked.most };
     let mut runs = book.list(job_path(asked).as_deref(), most)?;
     if asked.unfinished {
-        // What a later run has gone on with is not left to be done.
+        // What a later run has resumed is not left to be done.
         let all = book.list(None, u64::MAX)?;
         let gone_on = |run: &RunRecord| {
             let later = |other: &&RunRecord| {
@@ -60,13 +60,13 @@ fn list(output: Output, book: &RunBook, asked: &Runs) -> Result<()> {
     output.result(&table(&header, &rows, &[false, false, true, false, true, true, true, false]))
 }
 
-/// The path of the job as the book has it.
+/// The path of the job as the history has it.
 fn job_path(asked: &Runs) -> Option<String> {
     let path = asked.job.as_ref()?;
     Some(fs_err::canonicalize(path).map_or_else(|_| path.clone(), |path| path.display().to_string()))
 }
 
-/// A run without what nobody is to see.
+/// A run without what is internal.
 fn to_show(run: &RunRecord) -> RunRecord {
     RunRecord { variables: shown(&run.variables), ..run.clone() }
 }

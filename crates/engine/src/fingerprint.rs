@@ -1,7 +1,7 @@
 //! Fingerprints: a hash of everything that the rows of a job depend on. A run resumes another one only if they are
 //! equal.
 //!
-//! Fingerprints are stored in the book of runs and in the ledgers of targets, where later versions of the program read
+//! Fingerprints are stored in the run history and in the ledgers of targets, where later versions of the program read
 //! them. So they are made of a form of our own ([`normal_form`]), without text that another library produces. They have
 //! a version:
 //!

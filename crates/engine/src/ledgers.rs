@@ -1,8 +1,8 @@
-//! What a run goes on with: its place among the runs of the job, and the ledgers of its sinks.
+//! What a run resumes: its place among the runs of the job, and the ledgers of its sinks.
 //!
-//! A load in a target's ledger is named after the job, the sink, the table and the first of the runs that go on with
-//! each other; that of an incremental source after the first three. So a target tells by itself what was begun in it
-//! and not ended, also to a machine that knows nothing of the run that began it.
+//! A load in a target's ledger is named after the job, the sink, the table and the first run of its resume chain; that
+//! of an incremental source after the first three. So a target tells by itself what was begun in it and not ended, also
+//! to a machine that knows nothing of the run that began it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,11 +39,11 @@ const AT_ONCE: &str = "\nall at once";
 pub struct Place {
     /// Its name.
     pub run: String,
-    /// The first of the runs that it goes on with.
+    /// The first run of its resume chain.
     pub resumes: Option<String>,
-    /// The last run, if it was done, so that there is nothing to go on with.
+    /// The last run, if it was done, so that there is nothing to resume.
     done: Option<RunRecord>,
-    /// The book, if there is one.
+    /// The run history, if there is one.
     book: Option<Arc<RunBook>>,
     job: JobKey,
     /// The job's path, as it was given.
@@ -51,7 +51,7 @@ pub struct Place {
     options: RunOptions,
     /// The rejects that it loads again.
     replay: Option<Arc<Replay>>,
-    /// The run that it goes on with.
+    /// The run that it resumes.
     last: Option<RunRecord>,
     only: Mutex<Option<OnlyRun>>,
 }
@@ -59,10 +59,10 @@ pub struct Place {
 /// What earlier runs have left in a target.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// The load that this run has, or goes on with.
+    /// The load that this run has, or resumes.
     pub load: Option<String>,
-    /// Loads that are to be forgotten, but not before this run is done: if it fails before it is in the book, another
-    /// may still go on with one of them, and has to find its notes.
+    /// Loads that are to be forgotten, but not before this run is done: if it fails before it is in the run history,
+    /// another may still resume one of them, and has to find its notes.
     pub stale: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ impl Place {
     pub fn find(job: &Job, machine: &Machine, options: &RunOptions, replay: Option<&Arc<Replay>>) -> Result<Self> {
         let book = match &machine.state {
             Some(folder) => Some(RunBook::open(folder)?),
-            // Where nobody asked for a book, none is better than no run.
+            // If none was asked for, a run without a history is better than no run.
             None => default_folder().map(|folder| RunBook::open_if_possible(&folder)).transpose()?.flatten(),
         };
         let key = JobKey::new(job.path(), &options.variables);
@@ -127,13 +127,13 @@ impl Place {
         format!("`millstream run --resume {}`{set}", self.path)
     }
 
-    /// Whether the last run was done, and there is nothing to go on with.
+    /// Whether the last run was done, and there is nothing to resume.
     pub fn is_after_the_end(&self) -> bool {
         self.done.is_some()
     }
 
     /// Whether there is nothing to do, since the last run has added all rows. What replaces what was there is done
-    /// again: nobody knows what has become of it, and no row is doubled. Rows of a job that is another one now, or has
+    /// again: what has become of it is unknown, and no row is duplicated. Rows of a job that is another one now, or has
     /// other files on this machine (elsewhere that is not asked for), are not added beside those that are there.
     pub async fn finds_nothing_new(&self, job: &Job, prepared: &Prepared<'_>) -> Result<bool> {
         let adds_rows = job.sinks.iter().any(|sink| sink.sink.adds_rows());
@@ -180,7 +180,7 @@ impl Place {
         self.options.resume || self.replay.is_some()
     }
 
-    /// Lets `rejects` be kept beside the book.
+    /// Lets `rejects` be kept beside the run history.
     pub fn keep(&self, rejects: &Rejects) {
         if let Some(book) = &self.book {
             let first = self.replay.as_ref().map(|replay| &replay.first);
@@ -189,30 +189,30 @@ impl Place {
         }
     }
 
-    /// Enters the run into the book.
+    /// Enters the run into the run history.
     pub fn enter(&self) -> Result<Option<LiveRun>> {
         if self.replay.is_some() {
-            // It is no run that another could go on with: what it does is noted beside the rejects.
+            // No run can resume it: what it does is noted beside the rejects.
             return Ok(None);
         }
         let logical = self.resumes.as_ref().unwrap_or(&self.run);
         self.book.as_ref().map(|book| book.begin(&self.run, logical, &self.job)).transpose()
     }
 
-    /// Refuses to go on with a run whose job gave other rows.
+    /// Refuses to resume a run whose job gave other rows.
     pub fn accept(&self, job: &Job, prepared: &Prepared<'_>) -> Result<()> {
         let Some(before) = self.last.as_ref().and_then(|last| last.fingerprint.as_ref()) else { return Ok(()) };
         accepted(Fingerprints::of(job, prepared).compare(before))
     }
 
-    /// From here on there may be something to go on with.
+    /// From here on there may be something to resume.
     pub fn loading(&self, job: &Job, prepared: &Prepared<'_>, live: Option<&LiveRun>) -> Result<()> {
         let Some(live) = live else { return Ok(()) };
         let predicted = serde_json::to_value(prepared.predicted()).unwrap_or_default();
         live.loading(Fingerprints::of(job, prepared).current(), &predicted)
     }
 
-    /// Refuses to go on with runs of which the ledgers know nothing any more, though they have loaded rows.
+    /// Refuses to resume runs that have loaded rows, but of which the ledgers have no record.
     pub async fn find_traces(&self, ledgers: &[OpenLedger]) -> Result<()> {
         let (Some(book), Some(logical)) = (&self.book, &self.resumes) else { return Ok(()) };
         let rows = book.rows_of(logical)?;
@@ -351,12 +351,12 @@ impl Place {
         Ok(Left::default())
     }
 
-    /// Whether this run was asked neither to go on with another nor to leave what another has done.
+    /// Whether this run was asked neither to resume another nor to leave what another has done.
     fn begins_anew(&self) -> bool {
         !self.takes_over() && !self.options.restart
     }
 
-    /// Whether the book says that all of the run `run` is done.
+    /// Whether the run history says that all of the run `run` is done.
     fn is_done(&self, run: &str) -> Result<bool> {
         self.book.as_ref().map_or(Ok(false), |book| book.is_done(run))
     }
@@ -372,7 +372,7 @@ impl Place {
         format!("{}\n{}\n{table}\n", self.job.text(), sink.name.value)
     }
 
-    /// Where no book can be kept, the target's ledger alone has to do.
+    /// Where no run history can be kept, the target's ledger alone has to do.
     fn be_the_only_run(&self) -> Result<()> {
         let mut only = self.only.lock().unwrap_or_else(PoisonError::into_inner);
         if let (None, Some(book)) = (&*only, &self.book) {
@@ -381,8 +381,8 @@ impl Place {
         Ok(())
     }
 
-    /// Looks at what earlier runs have left in the ledger. If this run was asked to go on, and the book knew nothing to
-    /// go on with, it goes on with what is there, be it complete or not.
+    /// Looks at what earlier runs have left in the ledger. If this run was asked to resume, and the run history has
+    /// nothing to resume, it resumes what is there, be it complete or not.
     async fn left_behind(
         &self,
         sink: &SinkStep,
@@ -406,7 +406,7 @@ impl Place {
             }
             let is_unwritten = other.chunks == 0 && other.connections.is_empty();
             if is_unwritten && (has_died || other.idle_seconds > OLD) {
-                // If somebody holds it, it is nobody's fault, and a later run does it.
+                // If another session holds it, that is no fault, and a later run does it.
                 let _ = ledger.forget_unwritten(&other.load).await;
             } else if is_done || self.options.restart {
                 ledger.forget(&other.load).await?;
@@ -503,7 +503,7 @@ fn is_newer() -> Error {
         .hint("upgrade Millstream; `--restart` would load all rows a second time")
 }
 
-/// The rows of the run that this one would go on with were others.
+/// The run to be resumed gave other rows.
 fn has_changed() -> Error {
     Error::refused("the job has changed since the run to be resumed")
         .cause("its sources, columns, steps or targets differ, so its rows may differ")

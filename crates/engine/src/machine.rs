@@ -31,7 +31,7 @@ pub struct Machine {
     pub memory: u64,
     /// Where what does not fit in memory is written.
     pub scratch: Disks,
-    /// Folder for the book of runs, if one is named.
+    /// Folder for the run history, if one is named.
     pub state: Option<PathBuf>,
 }
 
@@ -44,7 +44,7 @@ pub struct Asked {
     pub memory: Option<u64>,
     /// Folders for scratch, for everything.
     pub scratch: Vec<PathBuf>,
-    /// Folder for the book of runs.
+    /// Folder for the run history.
     pub state: Option<PathBuf>,
 }
 

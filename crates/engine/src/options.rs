@@ -54,7 +54,7 @@ impl fmt::Debug for Cancel {
 pub struct RunOptions {
     /// Resume the last run of the job where it stopped.
     pub resume: bool,
-    /// Begin anew, whatever an earlier run has left.
+    /// Start again, whatever an earlier run has left.
     pub restart: bool,
     /// Load units that have changed since they were loaded as they are now.
     pub accept_changed: bool,

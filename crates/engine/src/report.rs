@@ -16,7 +16,7 @@ pub struct Report {
     pub job: String,
     /// The run's name.
     pub run: String,
-    /// The first of the runs that it went on with.
+    /// The first run of its resume chain.
     pub resumes: Option<String>,
     /// Whether everything was loaded before.
     pub nothing_new: bool,

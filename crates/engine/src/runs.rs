@@ -1,16 +1,17 @@
-//! The book of runs: what ran, how it ended, and what is unfinished, in a SQLite file of the state folder.
+//! The run history: what ran, how it ended, and what is unfinished, in a SQLite file of the state folder.
 //!
 //! ```text
 //!  STATE/runs.db          a row for each run
 //!  STATE/live/RUN.lock    locked by the run's process as long as it lives
 //!  STATE/jobs/KEY.lock    locked by the one run of a job that loads chunk by chunk
-//!  STATE/rejects/RUN/     what was left out by a run and those that go on with it: see [`crate::rejects::log`]
+//!  STATE/rejects/RUN/     what was left out by a run and those that resume it: see [`crate::rejects::log`]
 //! ```
 //! The locks are the system's, so a process that is killed gives them back, whatever process has its number then. The
-//! book is for people and for `--resume`. What is in a target, the target itself knows: losing the book loses no row.
+//! history is for people and for `--resume`. What is in a target, the target itself knows: losing the history loses no
+//! row.
 //!
-//! The book has a version ([`VERSION`]), which holds for the whole folder: increase it with every change that an older
-//! program would misread. Opening an older book migrates it; a newer one is refused.
+//! The history has a version ([`VERSION`]), which holds for the whole folder: increase it with every change that an
+//! older program would misread. Opening an older history migrates it; a newer one is refused.
 
 use std::collections::HashSet;
 use std::fs::TryLockError;
@@ -32,16 +33,16 @@ const KEPT: u64 = 1_000;
 /// How long the lock of a killed run is kept: by then no server has anything of the run any more.
 const KEPT_LOCK: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long another run may write to the book.
+/// How long another run may write to the history.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The columns of a record, in the order of [`record`].
 const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, rows_read, \
                        rows_written, rows_rejected, units, predicted, report, program";
 
-/// The migrations: the one at index N turns a book of version N into one of version N + 1. Version 0 is a new book, or
-/// one written before books had a version. Never change a migration that was released; append another one. Programs of
-/// earlier versions may be running meanwhile, so migrations only add what these can ignore.
+/// The migrations: the one at index N turns a history of version N into one of version N + 1. Version 0 is a new
+/// history, or one written before histories had a version. Never change a migration that was released; append another one.
+/// Programs of earlier versions may be running meanwhile, so migrations only add what these can ignore.
 const MIGRATIONS: &[&str] =
     &["CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT \
     NULL, variables TEXT NOT NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, \
@@ -49,7 +50,7 @@ const MIGRATIONS: &[&str] =
     rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report TEXT); \
     ALTER TABLE runs ADD COLUMN program TEXT"];
 
-/// The version of the book and its folder, stored as SQLite's `user_version`.
+/// The version of the history and its folder, stored as SQLite's `user_version`.
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// The version of this program.
@@ -80,7 +81,7 @@ impl JobKey {
     pub fn text(&self) -> String {
         match self.variables.is_empty() {
             true => self.path.clone(),
-            // Values may be long, and are nobody's business in a target.
+            // Values may be long, and do not belong in a target.
             false => format!("{} {:016x}", self.path, stable::hash(&self.variables)),
         }
     }
@@ -120,12 +121,12 @@ impl Outcome {
     }
 }
 
-/// What the book says of a run.
+/// What the run history says of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunRecord {
     /// Its name.
     pub run: String,
-    /// The name of the first of the runs that went on with each other.
+    /// The name of the first run of the resume chain.
     pub logical: String,
     /// The job's file.
     pub job: String,
@@ -174,14 +175,14 @@ pub struct Ending {
     pub report: Option<Value>,
 }
 
-/// The book.
+/// The run history.
 #[derive(Debug)]
 pub struct RunBook {
     folder: PathBuf,
     connection: Mutex<Connection>,
 }
 
-/// A run that is in the book, and lives.
+/// A live run that is in the history.
 #[derive(Debug)]
 pub struct LiveRun {
     book: Arc<RunBook>,
@@ -196,7 +197,7 @@ pub struct LiveRun {
 #[derive(Debug)]
 pub struct OnlyRun(#[allow(dead_code)] File);
 
-/// Why a book cannot be opened.
+/// Why a run history cannot be opened.
 enum Unopened {
     /// A newer version of the program has written it.
     Newer(Error),
@@ -212,7 +213,7 @@ impl Unopened {
     }
 }
 
-/// Where the state is kept if nobody says so; `None` if there is no home.
+/// Where the state is kept by default; `None` if there is no home.
 pub fn default_folder() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     folder("XDG_STATE_HOME")
@@ -221,13 +222,13 @@ pub fn default_folder() -> Option<PathBuf> {
 }
 
 impl RunBook {
-    /// Opens the book in `folder`, and makes what is missing.
+    /// Opens the run history in `folder`, and creates what is missing.
     pub fn open(folder: &Path) -> Result<Arc<Self>> {
         RunBook::try_open(folder).map_err(Unopened::into_error)
     }
 
-    /// The same for the default folder; `None` if it cannot be used. A newer book is an error even so: a run without
-    /// the book might load rows twice.
+    /// The same for the default folder; `None` if it cannot be used. A newer history is an error even so: a run without
+    /// the history might load rows twice.
     pub fn open_if_possible(folder: &Path) -> Result<Option<Arc<Self>>> {
         match RunBook::try_open(folder) {
             Ok(book) => Ok(Some(book)),
@@ -267,7 +268,7 @@ impl RunBook {
         done.map_err(|error| fault(&self.folder, &error))
     }
 
-    /// Enters a run of `job`; `logical` is the run that it goes on with, or its own name.
+    /// Enters a run of `job`; `logical` is the run that it resumes, or its own name.
     pub fn begin(self: &Arc<Self>, run: &str, logical: &str, job: &JobKey) -> Result<LiveRun> {
         let lock = self.lock_file(run);
         let failed = |cause: std::io::Error| Error::io("the lock of the run cannot be created", &cause);
@@ -312,7 +313,7 @@ impl RunBook {
         }
     }
 
-    /// Removes the rejects, and what is noted of rows, of runs that are not in the book any more. What cannot be
+    /// Removes the rejects, and what is noted of rows, of runs that are no longer in the history. What cannot be
     /// removed stays, to no harm.
     fn forget_rejects(&self) {
         let known =
@@ -378,7 +379,7 @@ impl RunBook {
         Ok(self.told(records())?.into_iter().map(|record| self.alive(record)).collect())
     }
 
-    /// The last run of `job` that had begun to load: others have left nothing to go on with.
+    /// The last run of `job` that had begun to load: others have left nothing to resume.
     pub fn last(&self, job: &JobKey) -> Result<Option<RunRecord>> {
         let query = format!(
             "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND fingerprint IS NOT NULL ORDER BY began \
@@ -389,7 +390,7 @@ impl RunBook {
         Ok(self.told(found)?.map(|record| self.alive(record)))
     }
 
-    /// How many rows the runs that go on with `logical` have made visible chunk by chunk, as far as they could say.
+    /// How many rows the runs that resume `logical` have made visible chunk by chunk, as far as they could say.
     pub fn rows_of(&self, logical: &str) -> Result<u64> {
         let runs = self.list(None, u64::MAX)?;
         let rows = runs.iter().filter(|run| run.logical == logical).filter_map(|run| self.noted_rows(&run.run));
@@ -434,8 +435,8 @@ impl RunBook {
 }
 
 /// Notes, while a run lives, that rows of it have become visible, now and then: what a run that is killed has done at
-/// least. They are in a file beside the book, which a run that is stopped in the middle of writing would keep from all
-/// others.
+/// least. They are in a file beside the history, which a run that is stopped in the middle of writing would keep from
+/// all others.
 #[derive(Debug)]
 pub struct Pen {
     path: PathBuf,
@@ -504,7 +505,7 @@ impl LiveRun {
         let done = self.book.told(self.book.connection().execute(update, values)).map(drop);
         fail_point::pass("state.after");
         if done.is_ok() && outcome == Outcome::Done {
-            // Nobody goes on with it.
+            // No run resumes it.
             let _ = fs_err::remove_file(&self.pen.path);
         }
         done
@@ -513,7 +514,7 @@ impl LiveRun {
 
 impl Drop for LiveRun {
     fn drop(&mut self) {
-        // Whoever finds no lock file knows as much as whoever finds it free.
+        // Finding no lock file says as much as finding it free.
         let _ = fs_err::remove_file(&self.lock);
     }
 }
@@ -546,8 +547,8 @@ fn record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
     })
 }
 
-/// Migrates the book to [`VERSION`] in one transaction, for which other processes wait. Returns the book's version if
-/// it is a newer one, and changes nothing then.
+/// Migrates the history to [`VERSION`] in one transaction, for which other processes wait. Returns its version if it is
+/// a newer one, and changes nothing then.
 fn migrate(connection: &mut Connection) -> rusqlite::Result<Option<i64>> {
     let found = version(connection)?;
     if found >= VERSION {
@@ -625,7 +626,7 @@ mod tests {
         assert_eq!(other.list(Some("/jobs/b.yaml"), 10).expect("it answers").len(), 0);
     }
 
-    /// A book of version 0 with a run that was killed.
+    /// A history of version 0 with a run that was killed.
     fn first_book(folder: &Path) {
         let connection = Connection::open(folder.join("runs.db")).expect("a database");
         connection

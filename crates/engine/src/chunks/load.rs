@@ -76,7 +76,7 @@ pub struct ChunkLoad {
     pub rejects: Arc<Rejects>,
     /// Noted with the first rows: what the job's rows depend on.
     pub fingerprint: Option<Chunk>,
-    /// Notes beside the book of runs what has become visible, if there is a book.
+    /// Notes beside the run history what has become visible, if there is one.
     pub pen: Option<Arc<Pen>>,
     /// The commits that are under way.
     pub commits: Commits,

@@ -24,7 +24,7 @@ mod refused;
 mod units;
 pub mod way;
 
-/// Decoded bytes of a chunk. A load that was begun with other chunks cannot be gone on with, so this stays as it is.
+/// Decoded bytes of a chunk. A load that was begun with other chunks cannot be resumed, so this stays as it is.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Decoded bytes of a chunk, in tests fewer.

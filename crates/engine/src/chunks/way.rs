@@ -2,7 +2,7 @@
 //! one source, and always the same one.
 //!
 //! Filters, expressions and unions are such. Whatever puts rows together (an aggregate, a sort, a window, a limit, a
-//! join), or is shared by several users, needs all rows; what is volatile gives others the next time.
+//! join), or is shared by several consumers, needs all rows; what is volatile gives others the next time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! The files in which rejects are kept: JSON lines in frames of zstd, one file for each run.
 //!
 //! ```text
-//!  STATE/rejects/FIRST/RUN.jsonl.zst    FIRST: the first of the runs that go on with each other
+//!  STATE/rejects/FIRST/RUN.jsonl.zst    FIRST: the first run of its resume chain
 //!  STATE/rejects/FIRST/replayed         what was loaded later: see [`Marks`]
 //! ```
 //! A line is a reject, or says something of others. Rejects of a chunk stand in the file before the chunk's notes are
@@ -100,7 +100,7 @@ pub enum Line {
         /// The delivery.
         delivery: DeliveryNumber,
     },
-    /// Loads begin anew in this run: what earlier ones have rejected on the way, and is not tied to a chunk, does not
+    /// Loads start again in this run: what earlier ones have rejected on the way, and is not tied to a chunk, does not
     /// count.
     Anew {
         /// The sources that they read, and their sinks.
@@ -160,7 +160,7 @@ struct State {
     deliveries: DeliveryNumber,
 }
 
-/// The folder for the rejects of `first` and the runs that go on with it.
+/// The folder for the rejects of `first` and the runs that resume it.
 pub fn folder(state: &Path, first: &str) -> PathBuf {
     state.join("rejects").join(first)
 }
@@ -170,8 +170,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl RejectLog {
-    /// That of `run`, which goes on with `first` or is it, in the state folder. Nothing is made until there is a
-    /// reject.
+    /// That of `run`, which resumes `first` or is it, in the state folder. Nothing is made until there is a reject.
     pub fn new(state: &Path, first: &str, run: &str) -> Self {
         let folder = folder(state, first);
         let path = folder.join(format!("{run}{ENDING}"));
@@ -287,7 +286,7 @@ fn cannot_keep(path: &Path, cause: &std::io::Error) -> Error {
     }
 }
 
-/// The rejects of `first` and the runs that go on with it, in the state folder.
+/// The rejects of `first` and the runs that resume it, in the state folder.
 pub fn of_run(state: &Path, first: &str) -> Result<Vec<Kept>> {
     let folder = folder(state, first);
     match folder.is_dir() {

@@ -165,7 +165,7 @@ impl Rejects {
         }
     }
 
-    /// Keeps rejects in the state folder, as those of `run`, which goes on with `first` or is it.
+    /// Keeps rejects in the state folder, as those of `run`, which resumes `first` or is it.
     pub fn keep_in(&self, state: &Path, first: &str, run: &str) {
         let _ = self.log.set(RejectLog::new(state, first, run));
         let _ = self.run.set(first.to_owned());

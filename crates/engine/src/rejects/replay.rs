@@ -5,8 +5,8 @@
 //!  rejects ─▶ units, each a header and a record ─▶ the job, reduced to one sink ─▶ commit ─▶ marked ─▶ ledger forgets
 //! ```
 //! A replay is a load like any other, with a name of its own in the target's ledger: it tells the run and how many
-//! replays into this sink have come to their end, the **round**. So one that is killed is gone on with by the next, and
-//! what it has loaded is loaded once. What fails again is kept again, and stays a reject.
+//! replays into this sink have come to their end, the **round**. So one that is killed is resumed by the next, and what
+//! it has loaded is loaded once. What fails again is kept again, and stays a reject.
 //!
 //! Here is what is loaded again, and what has become of it. `read/replayed.rs` reads it, `replay.rs` runs it.
 

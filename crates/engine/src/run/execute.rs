@@ -191,7 +191,7 @@ fn interruption() -> Error {
         .hint("start it again with the same command")
 }
 
-/// A load that has begun. If the run ends before it is committed, however it ends, it is taken back.
+/// A load that has begun. If the run ends before it is committed, however it ends, it is rolled back.
 struct Begun<'a> {
     sink: &'a SinkStep,
     load: Arc<dyn Load>,
@@ -235,7 +235,7 @@ struct Done {
 }
 
 impl Done {
-    /// The first of the runs that go on with each other.
+    /// The first run of the resume chain.
     fn logical(&self) -> &str {
         self.resumes.as_ref().unwrap_or(&self.run)
     }
@@ -248,8 +248,7 @@ fn sources(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     own.into_iter().chain(placed).chain(plan.children().into_iter().flat_map(sources)).collect()
 }
 
-/// Whoever reads standard output may leave when they have what they want; but what goes elsewhere is then missing
-/// there.
+/// The reader of standard output may close it early; but what goes elsewhere is then missing there.
 fn unfinished(job: &Job, error: Error) -> Error {
     let only_output = job.sinks.iter().all(|sink| sink.write.value == "-");
     if error.kind() != ErrorKind::OutputClosed || only_output {
@@ -538,7 +537,7 @@ impl<'a> Work<'_, 'a> {
 }
 
 /// Drives all partitions of `plans`, each as a task on the workers, and `chunk_loads` beside them. The first error, or
-/// the user, ends them all, and no task is left when this returns: what they have written can then be taken back.
+/// the user, ends them all, and no task is left when this returns: what they have written can then be rolled back.
 async fn drive(
     run: &RunContext,
     plans: Vec<Arc<dyn ExecutionPlan>>,
