@@ -41,8 +41,8 @@ const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began
                        rows_written, rows_rejected, units, predicted, report, program";
 
 /// The migrations: the one at index N turns a history of version N into one of version N + 1. Version 0 is a new
-/// history, or one written before histories had a version. Never change a migration that was released; append another one.
-/// Programs of earlier versions may be running meanwhile, so migrations only add what these can ignore.
+/// history, or one written before histories had a version. Never change a migration that was released; append another
+/// one. Programs of earlier versions may be running meanwhile, so migrations only add what these can ignore.
 const MIGRATIONS: &[&str] =
     &["CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT \
     NULL, variables TEXT NOT NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, \
