@@ -68,7 +68,7 @@ impl Transform for Mask {
             let field =
                 input.field_with_name(column).map_err(|_| Error::job(format!("there is no column `{column}`")))?;
             if !field.data_type().is_string() {
-                let what = format!("`{column}` is no text");
+                let what = format!("`{column}` is not a text");
                 return Err(Error::job(what).hint(format!("leave it out, or cast it first: CAST({column} AS VARCHAR)")));
             }
         }

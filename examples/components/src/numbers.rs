@@ -44,7 +44,7 @@ pub const ENTRY: SourceEntry = SourceEntry {
     schemes: &["numbers"],
     check: &|pattern| match range_of(pattern) {
         Some(_) => Ok(()),
-        None => Err(Fault::new("", "this is no range of numbers").hint("write two numbers: numbers:1..1000")),
+        None => Err(Fault::new("", "this is not a range of numbers").hint("write two numbers: numbers:1..1000")),
     },
     rows: false,
     build: &|settings| {

@@ -55,7 +55,7 @@ async fn mistakes_with_them_have_their_lines_and_hints() {
     let (engine, batches) = engine();
     let sink = json!({"write": "channel:r"});
     let wrong = [
-        (job("numbers:1-9", "SELECT * FROM n", sink.clone()), "this is no range of numbers"),
+        (job("numbers:1-9", "SELECT * FROM n", sink.clone()), "this is not a range of numbers"),
         (job("number:1..9", "SELECT * FROM n", sink.clone()), "number:1..9"),
         (job("numbers:1..9", "SELECT digitsum(n) FROM n", sink), "digitsum"),
         (job("numbers:1..9", "SELECT * FROM n", json!({"write": "channel:r", "rows": 1})), "unknown key `rows`"),
@@ -97,7 +97,7 @@ async fn a_transform_from_outside() {
 
     let wrong = [
         (masking(query, json!({"from": "texts", "columns": ["nmae"]})), "there is no column `nmae`"),
-        (masking(query, json!({"from": "texts", "columns": ["n"]})), "`n` is no text"),
+        (masking(query, json!({"from": "texts", "columns": ["n"]})), "`n` is not a text"),
         (masking(query, json!({"from": "texts", "columns": ["name", "name"]})), "`name` is named twice"),
         (masking(query, json!({"from": "texts"})), "`columns`"),
         (masking(query, json!({"from": "text", "columns": ["name"]})), "there is no source or transform `text`"),
