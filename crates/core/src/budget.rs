@@ -146,6 +146,8 @@ impl Budget {
         let Ok(before) = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) else { return false };
         if self.whole.as_ref().is_some_and(|whole| !whole.take_if(bytes, alone)) {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
+            // Another of this share may have been refused for these bytes meanwhile.
+            self.signals.freed.notify_waiters();
             return false;
         }
         self.peak.fetch_max(before + bytes, Ordering::Relaxed);
@@ -189,16 +191,24 @@ impl Budget {
     }
 
     /// The budget that has no room for `bytes`: this share, or the whole.
-    fn full_for(&self, bytes: usize) -> &Budget {
+    pub fn full_for(&self, bytes: usize) -> &Budget {
         match &self.whole {
             Some(whole) if self.used().saturating_add(bytes) <= self.limit() => whole,
             _ => self,
         }
     }
 
-    /// Bytes that are reserved of the whole budget.
-    fn used_of_whole(&self) -> usize {
-        self.whole.as_ref().map_or_else(|| self.used(), |whole| whole.used())
+    /// Waits until `bytes` are free, or nothing at all is reserved.
+    pub async fn has_room(&self, bytes: usize) {
+        loop {
+            let freed = self.signals.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if self.used() == 0 || self.used().saturating_add(bytes) <= self.limit() {
+                return;
+            }
+            freed.await;
+        }
     }
 
     /// Reserves `bytes`, waiting until they are free. A first reservation that is larger than the whole limit is
@@ -232,7 +242,7 @@ impl Budget {
         if patience.is_zero() || Handle::try_current().is_err() {
             return None;
         }
-        let (mut used, mut since) = (self.used_of_whole(), Instant::now());
+        let (mut used, mut since) = (self.full_for(bytes).used(), Instant::now());
         loop {
             let freed = self.signals.freed.notified();
             tokio::pin!(freed);
@@ -241,9 +251,11 @@ impl Budget {
                 return Some(reserved);
             }
             let in_time = tokio::time::timeout_at(since + patience, freed).await.is_ok();
-            // A limit that moves wakes up, too, and frees nothing.
-            if self.used_of_whole() != used {
-                (used, since) = (self.used_of_whole(), Instant::now());
+            // A limit that moves wakes up, too, and frees nothing. What moves in other shares matters only where they
+            // are what is in the way.
+            let now = self.full_for(bytes).used();
+            if now != used {
+                (used, since) = (now, Instant::now());
             } else if !in_time {
                 return None;
             }

@@ -106,12 +106,21 @@ pub fn spawn<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 's
 }
 
 /// What a thread of this process has used: `/proc/self/task/TID/schedstat` has the time on the processor and the run
-/// delay, in nanoseconds (Linux, Documentation/scheduler/sched-stats.rst). Nothing where the kernel does not count.
+/// delay, in nanoseconds (Linux, Documentation/scheduler/sched-stats.rst).
 fn used_by(thread: ThreadId) -> ProcessorUse {
-    let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
-    let text = fs_err::read_to_string(path).unwrap_or_default();
+    let folder = format!("/proc/self/task/{}", thread.as_raw_nonzero());
+    let Ok(text) = fs_err::read_to_string(format!("{folder}/schedstat")) else { return used_in_ticks(&folder) };
     let mut numbers = text.split_whitespace().map(|number| Duration::from_nanos(number.parse().unwrap_or(0)));
     ProcessorUse { busy: numbers.next().unwrap_or_default(), delayed: numbers.next().unwrap_or_default() }
+}
+
+/// Where the kernel keeps no `schedstat`: user and system time are the 14th and 15th number of `stat`, in ticks of a
+/// hundredth of a second (proc_pid_stat(5)). The second, a name in parentheses, may hold anything.
+fn used_in_ticks(folder: &str) -> ProcessorUse {
+    let text = fs_err::read_to_string(format!("{folder}/stat")).unwrap_or_default();
+    let numbers = text.rsplit_once(')').map_or("", |(_, numbers)| numbers).split_whitespace();
+    let ticks: u64 = numbers.skip(11).take(2).filter_map(|number| number.parse::<u64>().ok()).sum();
+    ProcessorUse { busy: Duration::from_millis(10 * ticks), delayed: Duration::ZERO }
 }
 
 #[cfg(test)]
@@ -126,6 +135,15 @@ mod tests {
         while begun.elapsed() < time {
             std::hint::spin_loop();
         }
+    }
+
+    #[test]
+    fn ticks_tell_nearly_the_same() {
+        work(Duration::from_millis(50));
+        let thread = rustix::thread::gettid();
+        let (fine, ticks) =
+            (used_by(thread).busy, used_in_ticks(&format!("/proc/self/task/{}", thread.as_raw_nonzero())));
+        assert!(ticks.busy <= fine + Duration::from_millis(40) && ticks.busy > Duration::ZERO, "{fine:?} {ticks:?}");
     }
 
     #[test]

@@ -65,8 +65,10 @@ impl Engine {
             running: true,
         };
         let Loaded { job, lints, .. } = self.parse_with(&written.path, &written.text, &options);
-        let job = job.ok_or(Failure { lints, errors: Vec::new() })?;
-        Ok(written.plan(job)?)
+        match job {
+            Some(job) => Ok(written.plan(job, lints)?),
+            None => Err(Failure { lints, errors: Vec::new() }),
+        }
     }
 
     /// The first `rows` rows of the step `name`; of what the first sink writes, if none is named. As in a run,
@@ -131,9 +133,7 @@ fn job_plan(job: Arc<Job>, prepared: Prepared<'_>, explanation: Explanation) -> 
     let mut known = KnownSources::default();
     for reader in &prepared.readers {
         known.columns.extend(prepared.source_columns(&reader.name).map(|columns| (reader.name.clone(), columns)));
-        // There may be other files when a run begins.
-        reader.opened.forget_units();
-        known.opened.insert(reader.name.clone(), Arc::clone(&reader.opened));
+        known.consumed.extend(reader.opened.consumed());
     }
     JobPlan { job, sources: Arc::new(known), columns, warnings: prepared.warnings, explanation }
 }

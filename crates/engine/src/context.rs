@@ -26,8 +26,8 @@ use crate::scratch::Scratch;
 /// names, and each counts by itself.
 pub struct RunContext {
     engine: Engine,
-    /// Counts as a share of the engine's budget while the run lasts.
-    _share: Share,
+    /// Counts as a share of the engine's budget while this lives, unless the run has one with its turn.
+    _share: Option<Share>,
     /// The run's share of the memory budget.
     pub budget: Arc<Budget>,
     /// Where the bytes of local files came from.
@@ -49,21 +49,27 @@ pub struct RunContext {
 }
 
 impl RunContext {
-    /// A context of the calling thread, which joins the run's threads. With `replay` the run loads rejects again.
-    pub fn new(engine: &Engine, replay: Option<Arc<Replay>>) -> Result<Self> {
+    /// A context of the calling thread, with a share of the budget of its own.
+    pub fn new(engine: &Engine) -> Result<Self> {
+        let share = engine.budget().share();
+        let budget = Arc::clone(share.budget());
+        Ok(RunContext { _share: Some(share), ..RunContext::of_run(engine, budget, None)? })
+    }
+
+    /// A context of the calling thread, which joins the run's threads, with `budget` as the run's share. With `replay`
+    /// the run loads rejects again.
+    pub fn of_run(engine: &Engine, budget: Arc<Budget>, replay: Option<Arc<Replay>>) -> Result<Self> {
         let machine = engine.machine();
         let threads = Arc::<ThreadGroup>::default();
         threads.join();
         let runtimes = Runtimes::new(machine.cores, &threads)?;
-        let share = engine.budget().share();
-        let budget = Arc::clone(share.budget());
         let scratch = Arc::new(Scratch::new(&machine.scratch));
         let session = session(engine, &scratch, &budget)?;
         let rejects = Arc::<Rejects>::default();
         replay.iter().for_each(|replay| rejects.replay(replay));
         Ok(RunContext {
             engine: engine.clone(),
-            _share: share,
+            _share: None,
             budget,
             cache: Arc::default(),
             steps: Arc::default(),
@@ -107,7 +113,7 @@ impl Engine {
     {
         let (engine, (mut answer, answered)) = (self.clone(), oneshot::channel());
         let look = move || {
-            let done = RunContext::new(&engine, None).map_err(Failure::from).and_then(|context| {
+            let done = RunContext::new(&engine).map_err(Failure::from).and_then(|context| {
                 context.runtimes.workers().block_on(async {
                     tokio::select! {
                         biased;

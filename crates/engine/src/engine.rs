@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use datafusion::logical_expr::ScalarUDF;
+use millstream_core::budget::Share;
 use millstream_core::{Budget, Error, Registry, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -28,6 +29,8 @@ struct Shared {
     machine: Machine,
     functions: Vec<Arc<ScalarUDF>>,
     budget: Arc<Budget>,
+    /// The limit of the budget where nothing lowers it.
+    limit: usize,
     /// Whether the budget is that of the whole process.
     governs: bool,
     governor: Mutex<Weak<Governor>>,
@@ -92,6 +95,7 @@ impl EngineBuilder {
             registry: Arc::new(self.registry),
             machine,
             functions: self.functions,
+            limit: budget.limit(),
             budget,
             governs: self.governs,
             governor: Mutex::default(),
@@ -135,7 +139,7 @@ impl Engine {
         let governor = match known.upgrade() {
             Some(governor) => governor,
             None => {
-                let started = Governor::start(self.0.machine.memory, Arc::clone(&self.0.budget));
+                let started = Governor::start(self.0.machine.memory, Arc::clone(&self.0.budget), self.0.limit);
                 let started = started.map_err(|cause| Error::io("a thread cannot be started", &cause))?;
                 let started = Arc::new(started);
                 *known = Arc::downgrade(&started);
@@ -146,15 +150,14 @@ impl Engine {
         Ok(Governing { governor: Some(governor), before })
     }
 
-    /// A turn to load, if one is free now.
-    pub(crate) fn try_turn(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.turns).try_acquire_owned().ok()
-    }
-
-    /// A turn to load. Runs have theirs in the order in which they ask.
-    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit> {
+    /// A turn to load: the run's share of the budget, of which the least is free. Runs have their turns in the order in
+    /// which they ask. One that waits for memory has its share, so that the others reserve no more than theirs.
+    pub(crate) async fn turn(&self) -> Result<Turn> {
         let turn = Arc::clone(&self.0.turns).acquire_owned().await;
-        turn.map_err(|closed| Error::internal("no run can start any more").cause(closed))
+        let turn = turn.map_err(|closed| Error::internal("no run can begin any more").cause(closed))?;
+        let share = self.0.budget.share();
+        self.0.budget.has_room(LEAST_SHARE.min(self.0.budget.limit() / 2)).await;
+        Ok(Turn { share, _turn: turn })
     }
 }
 
@@ -162,6 +165,13 @@ impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("machine", &self.0.machine).finish_non_exhaustive()
     }
+}
+
+/// A run's turn, until it is dropped.
+pub(crate) struct Turn {
+    /// Its share of the budget.
+    pub(crate) share: Share,
+    _turn: OwnedSemaphorePermit,
 }
 
 /// Holds the process to its budget while it lives.

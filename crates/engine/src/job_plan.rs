@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::explain::Explanation;
-use crate::read::Opened;
 
 /// The version of a plan that is written down.
 const VERSION: u32 = 1;
@@ -21,8 +20,9 @@ const VERSION: u32 = 1;
 /// number of runs can start from it.
 ///
 /// It can be written as JSON and read on another machine: then the job's variables and the columns of its sources are
-/// those that were found when it was made, whatever the environment or the files say there. Secrets are not part of it:
-/// they travel by the names of their variables or files.
+/// those that were found when it was made, whatever the environment or the files say there. Secrets by reference travel
+/// by the names of their variables or files. What a job says in plain text, such as a password in a URL, and the values
+/// of its variables are part of what is written.
 #[derive(Debug, Clone)]
 pub struct JobPlan {
     pub(crate) job: Arc<Job>,
@@ -37,8 +37,8 @@ pub struct JobPlan {
 pub struct KnownSources {
     /// The columns of their files, without those that the job adds.
     pub columns: HashMap<String, SchemaRef>,
-    /// What looking at them has opened and cannot be opened again, such as standard input. The first run reads it.
-    pub opened: HashMap<String, Arc<Opened>>,
+    /// What looking at them has read the beginning of and cannot be read again, such as a pipe.
+    pub consumed: Vec<String>,
 }
 
 /// A plan as it is written.
@@ -48,6 +48,7 @@ pub(crate) struct WrittenPlan {
     pub(crate) path: String,
     pub(crate) text: String,
     pub(crate) variables: BTreeMap<String, String>,
+    set: BTreeMap<String, String>,
     /// Of the files of each source.
     sources: BTreeMap<String, WrittenColumns>,
     /// Of the rows of each source and transform.
@@ -93,6 +94,7 @@ impl JobPlan {
             path: self.job.path().to_owned(),
             text: self.job.text.whole(),
             variables: self.job.variables.clone(),
+            set: self.job.set.clone(),
             sources: self.sources.columns.iter().map(written).collect(),
             columns: self.columns.iter().map(written).collect(),
             explanation: self.explanation.clone(),
@@ -110,15 +112,16 @@ impl WrittenPlan {
         Self::deserialize(json).map_err(|cause| Error::job("this is not a plan of a job").cause(cause))
     }
 
-    /// The plan, of `job`, which was parsed from its text.
-    pub(crate) fn plan(self, job: Job) -> Result<JobPlan> {
+    /// The plan, of `job`, which was parsed from its text, with these warnings.
+    pub(crate) fn plan(self, job: Job, warnings: Vec<Lint>) -> Result<JobPlan> {
+        let job = Job { set: self.set, ..job };
         let read = |(entry, columns): (String, WrittenColumns)| Ok((entry, columns.schema()?));
         let of_sources = self.sources.into_iter().map(read).collect::<Result<_>>()?;
         Ok(JobPlan {
-            sources: Arc::new(KnownSources { columns: of_sources, opened: HashMap::new() }),
+            sources: Arc::new(KnownSources { columns: of_sources, consumed: Vec::new() }),
             job: Arc::new(job),
             columns: self.columns.into_iter().map(read).collect::<Result<_>>()?,
-            warnings: Vec::new(),
+            warnings,
             explanation: self.explanation,
         })
     }

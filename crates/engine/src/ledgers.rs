@@ -102,7 +102,11 @@ impl Place {
             // If none was asked for, a run without a history is better than no run.
             None => default_folder().map(|folder| RunBook::open_if_possible(&folder)).transpose()?.flatten(),
         };
-        let key = JobKey::new(job.path(), &options.variables);
+        let variables = match options.variables.is_empty() {
+            true => job.set.clone().into_iter().collect(),
+            false => options.variables.clone(),
+        };
+        let key = JobKey::new(job.path(), &variables);
         let last = match &book {
             Some(book) if options.resume => book.last(&key)?,
             _ => None,

@@ -54,13 +54,14 @@ impl BudgetPool {
     }
 
     fn refused(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
+        let full = self.budget.full_for(additional);
         DataFusionError::ResourcesExhausted(format!(
             "{} holds {} and needs {} more; all steps together hold {} of {}",
             holder(reservation.consumer().name()),
             Size(reservation.size() as u64),
             Size(additional as u64),
-            Size(self.budget.used() as u64),
-            Size(self.budget.limit() as u64),
+            Size(full.used() as u64),
+            Size(full.limit() as u64),
         ))
     }
 }
@@ -182,13 +183,14 @@ pub struct Governor {
 }
 
 impl Governor {
-    /// Watches the process against `memory` bytes and moves `budget`, whose limit now is that of the pool.
-    pub fn start(memory: u64, budget: Arc<Budget>) -> std::io::Result<Self> {
+    /// Watches the process against `memory` bytes and moves `budget`, whose limit is `full` before and after.
+    pub fn start(memory: u64, budget: Arc<Budget>, full: usize) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let held = Arc::new(AtomicU64::new(0));
         let (stopped, held_by_thread) = (Arc::clone(&stop), Arc::clone(&held));
         let thread = std::thread::Builder::new().name("millstream-governor".into()).spawn(move || {
-            govern(memory, &budget, &stopped, &held_by_thread);
+            govern(memory, &budget, full, &stopped, &held_by_thread);
+            budget.set_limit(full);
             budget.hold_back(false);
         })?;
         Ok(Governor { stop, held_nanoseconds: held, thread: Some(thread) })
@@ -210,8 +212,7 @@ impl Drop for Governor {
     }
 }
 
-fn govern(memory: u64, budget: &Budget, stop: &AtomicBool, held: &AtomicU64) {
-    let full = budget.limit();
+fn govern(memory: u64, budget: &Budget, full: usize, stop: &AtomicBool, held: &AtomicU64) {
     let least = (full as f64 * LEAST_POOL) as usize;
     let mut hold_since: Option<Instant> = None;
     while !stop.load(Ordering::Relaxed) {
@@ -314,10 +315,12 @@ mod tests {
     #[test]
     fn the_governor_shrinks_the_pool_of_a_process_that_holds_more_than_it_declared() {
         let budget = Budget::new(1 << 20);
-        let governor = Governor::start(1, Arc::clone(&budget)).expect("a thread");
+        let governor = Governor::start(1, Arc::clone(&budget), 1 << 20).expect("a thread");
         std::thread::sleep(INTERVAL * 5);
         assert_eq!(budget.limit(), (1 << 20) / 2);
         std::thread::sleep(LONGEST_HOLD + INTERVAL * 5);
         assert!(governor.held() >= LONGEST_HOLD, "readers are held back, and let go");
+        drop(governor);
+        assert_eq!(budget.limit(), 1 << 20, "the next run begins with all of it");
     }
 }

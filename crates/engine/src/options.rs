@@ -4,11 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::future::select_all;
 use tokio::sync::Notify;
 
 /// Cancels runs. Clones cancel the same runs.
 #[derive(Clone, Default)]
-pub struct Cancel(Arc<State>);
+pub struct Cancel {
+    own: Arc<State>,
+    /// What cancels this, too.
+    above: Vec<Arc<State>>,
+}
 
 #[derive(Default)]
 struct State {
@@ -20,22 +25,38 @@ impl Cancel {
     /// Cancels the runs: each rolls back what is not committed and fails with
     /// [`millstream_core::ErrorKind::Interrupted`]. Commits that have begun come to their end.
     pub fn cancel(&self) {
-        self.0.cancelled.store(true, Ordering::SeqCst);
-        self.0.notify.notify_waiters();
+        self.own.cancelled.store(true, Ordering::SeqCst);
+        self.own.notify.notify_waiters();
+    }
+
+    /// One that this cancels, and that does not cancel this.
+    pub(crate) fn child(&self) -> Self {
+        let above = self.above.iter().chain([&self.own]).map(Arc::clone);
+        Cancel { own: Arc::default(), above: above.collect() }
     }
 
     /// Whether the runs were cancelled.
     pub fn is_cancelled(&self) -> bool {
-        self.0.cancelled.load(Ordering::SeqCst)
+        self.states().any(|state| state.cancelled.load(Ordering::SeqCst))
     }
 
     /// Returns when the runs are cancelled.
     pub async fn cancelled(&self) {
+        select_all(self.states().map(|state| Box::pin(state.cancelled()))).await;
+    }
+
+    fn states(&self) -> impl Iterator<Item = &Arc<State>> {
+        self.above.iter().chain([&self.own])
+    }
+}
+
+impl State {
+    async fn cancelled(&self) {
         loop {
-            let notified = self.0.notify.notified();
+            let notified = self.notify.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if self.is_cancelled() {
+            if self.cancelled.load(Ordering::SeqCst) {
                 return;
             }
             notified.await;
@@ -58,8 +79,9 @@ pub struct RunOptions {
     pub restart: bool,
     /// Load units that have changed since they were loaded as they are now.
     pub accept_changed: bool,
-    /// The variables of the command line, which tell runs of one job from each other.
+    /// The variables that tell runs of one job from each other. Without any: those that the job was parsed with.
     pub variables: Vec<(String, String)>,
-    /// Cancels the run.
+    /// Cancels the run, and all others that have a clone of it. To drop or cancel the handle of one run leaves the
+    /// others alone.
     pub cancel: Cancel,
 }

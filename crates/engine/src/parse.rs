@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millstream_core::{Error, Result};
 use millstream_job::lint::tidy;
@@ -11,6 +12,7 @@ use millstream_job::{Job, Lint, LoadOptions, Loaded};
 use crate::context::RunContext;
 use crate::engine::Engine;
 use crate::failure::Failure;
+use crate::job_plan::Runnable;
 use crate::prepare::{Asked, Reach, prepare_with_sinks};
 use crate::{ledgers, overlap, sql};
 
@@ -91,6 +93,38 @@ impl Engine {
             loaded.sound = loaded.job.take().or(loaded.sound);
         }
         loaded
+    }
+
+    /// `work` with components that no run has had: those of the job itself for its first run, for others new ones.
+    ///
+    /// # Errors
+    /// If the beginning of something that cannot be read twice was read to make the plan; if the job does not parse
+    /// any more, for example since a secret is gone.
+    pub(crate) fn fresh(&self, work: Runnable) -> Result<Runnable, Failure> {
+        let Runnable { job, known } = work;
+        if let Some(uri) = known.as_ref().and_then(|known| known.consumed.first()) {
+            let what = "the plan has read the beginning of this, and it cannot be read again";
+            let hint = "declare the `columns` of the source, or start the job itself in place of the plan";
+            return Err(Error::refused(what).in_unit(uri, None).hint(hint).into());
+        }
+        if !job.taken.swap(true, Ordering::Relaxed) {
+            return Ok(Runnable { job, known });
+        }
+        let parsed = self.parse_with(
+            job.path(),
+            &job.text.whole(),
+            &LoadOptions {
+                set: &job.variables,
+                environment: &|name| std::env::var(name).ok(),
+                only_set: true,
+                references: &|query| sql::references(query),
+                running: true,
+            },
+        );
+        match parsed.job {
+            Some(fresh) => Ok(Runnable { job: Arc::new(Job { set: job.set.clone(), ..fresh }), known }),
+            None => Err(Failure { lints: parsed.lints, errors: Vec::new() }),
+        }
     }
 
     /// `all`, and what is wrong with the entries of `sound`, which parsed.

@@ -238,7 +238,7 @@ impl Prepared<'_> {
             self.unknown.push(name.to_owned());
             return Ok(());
         }
-        let reader = reader(self.context, source, known).await?;
+        let reader = reader(self.context, source).await?;
         // What could not be opened before it is told with it.
         let columns = match known.and_then(|known| known.columns.get(name)) {
             Some(columns) => Arc::clone(columns),
@@ -577,12 +577,10 @@ fn lint(job: &Job, StepFault { text, fault }: StepFault<'_>) -> Lint {
 }
 
 /// The reader of an entry. Where neither the entry nor its patterns tell the format, the names of the files do.
-async fn reader(context: &RunContext, source: &SourceStep, known: Option<&KnownSources>) -> Result<Arc<Reader>> {
+async fn reader(context: &RunContext, source: &SourceStep) -> Result<Arc<Reader>> {
     let (plan, format) = SourcePlan::of_step(context.registry(), source);
     let steps = ReadSteps::new(&context.steps, &source.name.value);
     let reader = Reader::new(plan, context.source_context(), steps, Arc::clone(&context.rejects));
-    let opened = known.and_then(|known| known.opened.get(&source.name.value)).map(Arc::clone);
-    let reader = reader.with_opened(opened.unwrap_or_default());
     // Where the entries of a list are, the list tells when it is read.
     for pattern in reader.patterns.iter().filter(|pattern| !pattern.starts_with('@')) {
         reader.steps.fetch.add_detail(reader.source_of(pattern)?.name());

@@ -45,9 +45,7 @@ impl Engine {
         options: RunOptions,
     ) -> Result<Running<Replayed>> {
         let engine = self.clone();
-        Running::start(options.cancel.clone(), move |observer| {
-            replay(&engine, &job, &state, &first, &options, observer)
-        })
+        Running::start(options, move |options, observer| replay(&engine, &job, &state, &first, options, observer))
     }
 }
 
@@ -181,5 +179,7 @@ fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
         transforms: job.transforms.iter().filter(|step| used(&step.name.value)).cloned().collect(),
         sinks: vec![sink],
         variables: job.variables.clone(),
+        set: job.set.clone(),
+        taken: Arc::default(),
     })
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::thread::Builder;
 
 use arrow::array::RecordBatch;
@@ -29,9 +29,15 @@ const AHEAD: usize = 2;
 /// dropping the stream ends it. After an error nothing more comes.
 pub struct RowStream {
     schema: SchemaRef,
-    batches: mpsc::Receiver<Result<RecordBatch, Failure>>,
+    batches: mpsc::Receiver<Item>,
+    /// Whether the last row has come, or an error.
+    has_ended: bool,
     rejects: Arc<Rejects>,
 }
+
+/// What the thread that reads sends: batches, an error, or `None` behind the last row. A channel that closes without
+/// either says that the thread has panicked.
+type Item = Option<Result<RecordBatch, Failure>>;
 
 impl RowStream {
     /// The columns of all batches.
@@ -49,8 +55,17 @@ impl Stream for RowStream {
     type Item = Result<RecordBatch, Failure>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.batches.poll_recv(context)
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let item = ready!(self.batches.poll_recv(context)).unwrap_or_else(|| Some(Err(panicked())));
+        self.has_ended = !matches!(item, Some(Ok(_)));
+        Poll::Ready(item)
     }
+}
+
+fn panicked() -> Failure {
+    Error::internal("the thread that reads has panicked").into()
 }
 
 impl fmt::Debug for RowStream {
@@ -65,9 +80,9 @@ impl Engine {
     /// # Errors
     /// Everything that is wrong with the job; what goes wrong later comes from the stream.
     pub async fn rows(&self, work: impl Into<Runnable>, entry: &str) -> Result<RowStream, Failure> {
-        let (engine, work, entry) = (self.clone(), work.into(), entry.to_owned());
+        let (engine, work, entry) = (self.clone(), self.fresh(work.into())?, entry.to_owned());
         let (opening, opened) = oneshot::channel();
-        let read = move || match RunContext::new(&engine, None) {
+        let read = move || match RunContext::new(&engine) {
             Ok(context) => {
                 let reading = read(&context, &work, &entry, opening);
                 context.runtimes.workers().block_on(reading);
@@ -77,7 +92,7 @@ impl Engine {
         };
         let thread = Builder::new().name("millstream-rows".to_owned()).spawn(read);
         thread.map_err(|cause| Error::io("a thread cannot be started", &cause))?;
-        opened.await.unwrap_or_else(|_| Err(Error::internal("the thread that reads has panicked").into()))
+        opened.await.unwrap_or_else(|_| Err(panicked()))
     }
 }
 
@@ -86,7 +101,7 @@ async fn read(
     context: &RunContext,
     work: &Runnable,
     entry: &str,
-    opening: oneshot::Sender<Result<RowStream, Failure>>,
+    mut opening: oneshot::Sender<Result<RowStream, Failure>>,
 ) {
     context.rejects.only_count();
     let begun = async {
@@ -97,13 +112,19 @@ async fn read(
         let rows = execute_stream(Arc::clone(&root.plan), context.session.task_ctx()).map_err(fault::unwrap)?;
         Ok::<_, Failure>((governing, prepared, rows))
     };
-    let (_governing, prepared, mut rows) = match begun.await {
+    let begun = tokio::select! {
+        biased;
+        () = opening.closed() => return,
+        begun = begun => begun,
+    };
+    let (_governing, prepared, mut rows) = match begun {
         Ok(begun) => begun,
         Err(failure) => return drop(opening.send(Err(failure))),
     };
     let schema = Arc::new(without_views(&rows.schema()));
     let (sender, batches) = mpsc::channel(AHEAD);
-    let stream = RowStream { schema: Arc::clone(&schema), batches, rejects: Arc::clone(&context.rejects) };
+    let (schema_of_stream, rejects) = (Arc::clone(&schema), Arc::clone(&context.rejects));
+    let stream = RowStream { schema: schema_of_stream, batches, has_ended: false, rejects };
     if opening.send(Ok(stream)).is_err() {
         return;
     }
@@ -120,15 +141,13 @@ async fn read(
         };
         let is_last = next.is_err();
         let next = next.map_err(|error| with_unopened(&prepared, error));
-        if sender.send(next).await.is_err() || is_last {
+        if sender.send(Some(next)).await.is_err() || is_last {
             return;
         }
     }
     let ended = context.rejects.judge_all().map_err(Failure::from).and_then(|()| Failure::of(prepared.unopened()));
-    if let Err(failure) = ended {
-        // The one who reads may have left.
-        let _ = sender.send(Err(failure)).await;
-    }
+    // The one who reads may have left.
+    let _ = sender.send(ended.err().map(Err)).await;
 }
 
 /// `error`, behind what could not be opened before it.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use millstream_core::codec::Limits;
 use millstream_core::format::{EmptyFiles, Format, OnDrift, Validate};
@@ -30,6 +31,11 @@ pub struct Job {
     pub sinks: Vec<SinkStep>,
     /// The variables that had a value when the file was parsed, defaults not counted.
     pub variables: BTreeMap<String, String>,
+    /// Of these, those that did not come from the environment: they tell runs of one job from each other.
+    pub set: BTreeMap<String, String>,
+    /// Whether a run has had the components: they may keep state, such as the snapshot of a database, so each further
+    /// run needs some of its own.
+    pub taken: Arc<AtomicBool>,
 }
 
 impl Job {

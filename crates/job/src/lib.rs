@@ -26,6 +26,7 @@ mod walk;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use millstream_core::Registry;
 use millstream_core::hint::did_you_mean;
@@ -126,7 +127,11 @@ impl Loader<'_> {
         let none = Map::new();
         let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
         settle_sources(root, definitions);
-        let job = self.root(root, definitions).map(|job| Job { variables: filled.values, ..job });
+        let job = self.root(root, definitions).map(|job| Job {
+            variables: filled.values,
+            set: self.options.set.clone(),
+            ..job
+        });
         exposed::hide_passwords(&mut self.lints);
         job
     }
@@ -235,7 +240,15 @@ impl Loader<'_> {
                 uses: links.uses.remove(&entry.key).unwrap_or_default(),
             })
             .collect();
-        let mut job = Job { text: self.text.clone(), transforms, sources, sinks, variables: BTreeMap::new() };
+        let mut job = Job {
+            text: self.text.clone(),
+            transforms,
+            sources,
+            sinks,
+            variables: BTreeMap::new(),
+            set: BTreeMap::new(),
+            taken: Arc::default(),
+        };
         job.keep_sound();
         Some(job)
     }

@@ -77,7 +77,7 @@ pub struct Reader {
     /// The counters.
     pub steps: ReadSteps,
     /// What a sample has left: the listing, and what it has opened and cannot be opened again.
-    pub opened: Arc<Opened>,
+    pub opened: Opened,
 }
 
 impl Deref for Reader {
@@ -116,9 +116,9 @@ impl Opened {
         locked(&self.streams).remove(uri)
     }
 
-    /// Forgets the units: whoever reads the source lists it anew.
-    pub fn forget_units(&self) {
-        *locked(&self.units) = None;
+    /// The URIs of what was opened, cannot be opened again, and has not been read on.
+    pub fn consumed(&self) -> Vec<String> {
+        locked(&self.streams).keys().cloned().collect()
     }
 
     /// Keeps all units of the source for whoever lists it next.
@@ -180,18 +180,13 @@ impl Reader {
             replay: None,
             context,
             steps,
-            opened: Arc::default(),
+            opened: Opened::default(),
         }
     }
 
     /// The reader with `format` in place of its own.
     pub fn with_format(self, format: Arc<dyn Format>) -> Self {
         Reader { plan: SourcePlan { format, ..self.plan }, ..self }
-    }
-
-    /// The reader, which first reads what a look at the source has `opened`.
-    pub fn with_opened(self, opened: Arc<Opened>) -> Self {
-        Reader { opened, ..self }
     }
 
     /// What is to be read.

@@ -15,7 +15,6 @@ use millstream_core::step::StepSnapshot;
 use millstream_core::threads::ProcessorUse;
 use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
 use super::{Event, Observer};
@@ -23,7 +22,7 @@ use crate::chunks::load::Loaded;
 use crate::chunks::placed::{PlacedReadExec, placed};
 use crate::chunks::way::{Counts, counts, row_wise};
 use crate::context::RunContext;
-use crate::engine::Engine;
+use crate::engine::{Engine, Turn};
 use crate::failure::Failure;
 use crate::fault;
 use crate::fingerprint::Fingerprints;
@@ -57,9 +56,10 @@ pub(crate) fn execute(
 ) -> Result<Report, Failure> {
     let job = work.job.as_ref();
     engine.machine().scratch.disks.iter().try_for_each(|disk| check_scratch(&disk.folder))?;
-    let _turn = turn(engine, options, observer)?;
+    let turn = turn(engine, options, observer)?;
     let place = Place::find(job, engine.machine(), options, replay)?;
-    let run = RunContext::new(engine, replay.map(Arc::clone))?;
+    let budget = Arc::clone(turn.share.budget());
+    let run = RunContext::of_run(engine, budget, replay.map(Arc::clone))?;
     let begun = Instant::now();
     let governing = run.govern()?;
     let live = OnceCell::new();
@@ -158,17 +158,19 @@ pub(crate) fn execute(
     Ok(report)
 }
 
-/// Waits until fewer runs have the memory than may have it at once. The turn ends when what comes back is dropped.
-fn turn(engine: &Engine, options: &RunOptions, observer: &Observer) -> Result<OwnedSemaphorePermit> {
-    if let Some(turn) = engine.try_turn() {
-        return Ok(turn);
-    }
-    observer.report(Event::Waiting);
+/// Waits until the run may load.
+fn turn(engine: &Engine, options: &RunOptions, observer: &Observer) -> Result<Turn> {
     futures::executor::block_on(async {
+        let turn = engine.turn();
+        tokio::pin!(turn);
+        if let Some(turn) = turn.as_mut().now_or_never() {
+            return turn;
+        }
+        observer.report(Event::Waiting);
         tokio::select! {
             biased;
             () = options.cancel.cancelled() => Err(interruption()),
-            turn = engine.turn() => turn,
+            turn = turn => turn,
         }
     })
 }

@@ -98,15 +98,17 @@ impl Observer {
 }
 
 impl<T: Send + 'static> Running<T> {
-    /// Does `work` on a thread of its own.
+    /// Does `work` on a thread of its own. What cancels it cancels nothing else.
     pub(crate) fn start(
-        cancel: Cancel,
-        work: impl FnOnce(&Observer) -> Result<T, Failure> + Send + 'static,
+        options: RunOptions,
+        work: impl FnOnce(&RunOptions, &Observer) -> Result<T, Failure> + Send + 'static,
     ) -> Result<Self> {
+        let cancel = options.cancel.child();
+        let options = RunOptions { cancel: cancel.clone(), ..options };
         let (observer, events) = Observer::new();
         let (answer, ended) = oneshot::channel();
         let thread = Builder::new().name("millstream-run".to_owned()).spawn(move || {
-            let done = work(&observer);
+            let done = work(&options, &observer);
             drop(observer);
             // The caller may have left.
             let _ = answer.send(done);
@@ -166,6 +168,9 @@ impl Engine {
     /// If the system starts no more threads. All other errors come from [`Running::finish`].
     pub fn start(&self, work: impl Into<Runnable>, options: RunOptions) -> Result<Run> {
         let (engine, work) = (self.clone(), work.into());
-        Running::start(options.cancel.clone(), move |observer| execute(&engine, &work, &options, None, observer))
+        Running::start(options, move |options, observer| {
+            let work = engine.fresh(work)?;
+            execute(&engine, &work, options, None, observer)
+        })
     }
 }

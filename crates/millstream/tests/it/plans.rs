@@ -114,3 +114,24 @@ async fn rows_come_as_a_stream_without_views() {
     let absent = JobBuilder::read(&engine, json!({"read": folder.path().join("absent.csv")})).await;
     assert!(absent.expect_err("no such file").to_string().contains("absent.csv"));
 }
+
+#[tokio::test]
+async fn a_plan_of_what_cannot_be_read_twice_is_refused_rather_than_short_of_rows() {
+    let folder = TempDir::new().unwrap();
+    let engine = engine(folder.path());
+    let pipe = folder.path().join("in.pipe");
+    crate::runs::make_pipe(&pipe);
+    let target = pipe.clone();
+    let writer = std::thread::spawn(move || {
+        // The reader may leave when it has seen enough.
+        let _ = std::fs::write(target, "a\n".to_owned() + &"1\n".repeat(100_000));
+    });
+    let job = JobBuilder::new()
+        .source("rows", json!({"read": pipe, "csv": {}}))
+        .sink("out", json!({"from": "rows", "write": folder.path().join("out.csv")}));
+    let plan = engine.plan(job.build(&engine).await.unwrap()).await.unwrap();
+    writer.join().unwrap();
+    let failure =
+        engine.start(&plan, RunOptions::default()).unwrap().finish().await.expect_err("rows would be missing");
+    assert!(failure.to_string().contains("cannot be read again"), "{failure}");
+}

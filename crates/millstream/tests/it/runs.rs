@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::future::join_all;
+use millstream::history::{Outcome, RunBook, RunRecord};
 use millstream::machine::{Asked, Machine};
 use millstream::{Cancel, Engine, ErrorKind, Event, Job, JobBuilder, RunOptions};
 use serde_json::json;
@@ -131,10 +132,16 @@ async fn ten_jobs_at_once_end_with_the_results_of_ten_one_after_another() {
     assert_eq!(budget.used(), 0, "what has ended holds nothing");
 }
 
+/// A named pipe.
+pub fn make_pipe(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+}
+
 /// A job that never ends by itself: it reads a pipe that nothing writes to.
 async fn endless(folder: &Path, engine: &Engine, name: &str) -> Arc<Job> {
     let pipe = folder.join(format!("{name}.pipe"));
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    make_pipe(&pipe);
     let source = json!({"read": pipe, "lines": {}});
     let job = JobBuilder::new().path(folder.join(format!("{name}.yaml")).display().to_string());
     let sink = json!({"from": "rows", "write": folder.join(format!("{name}.csv"))});
@@ -144,14 +151,14 @@ async fn endless(folder: &Path, engine: &Engine, name: &str) -> Arc<Job> {
 #[tokio::test]
 async fn a_run_is_cancelled_by_its_handle_by_others_and_by_dropping_it() {
     let folder = TempDir::new().unwrap();
-    let engine = engine(folder.path(), 128);
+    let engine = engine(folder.path(), 512);
     let cancel = Cancel::default();
     let options = |cancel: &Cancel| RunOptions { cancel: cancel.clone(), ..RunOptions::default() };
     let mut by_handle = engine.start(endless(folder.path(), &engine, "a").await, RunOptions::default()).unwrap();
     let by_other = engine.start(endless(folder.path(), &engine, "b").await, options(&cancel)).unwrap();
-    let dropped = Cancel::default();
-    drop(engine.start(endless(folder.path(), &engine, "c").await, options(&dropped)).unwrap());
-    assert!(dropped.is_cancelled());
+    let mut dropped = engine.start(endless(folder.path(), &engine, "c").await, RunOptions::default()).unwrap();
+    assert!(matches!(dropped.next_event().await, Some(Event::Progress(_))));
+    drop(dropped);
     let progress = tokio::time::timeout(Duration::from_secs(60), by_handle.next()).await.expect("it reports");
     assert!(matches!(progress, Some(Event::Progress(_))), "{progress:?}");
     by_handle.cancel();
@@ -161,6 +168,13 @@ async fn a_run_is_cancelled_by_its_handle_by_others_and_by_dropping_it() {
         assert_eq!(failure.errors[0].kind(), ErrorKind::Interrupted, "{failure}");
     }
     assert!(!folder.path().join("a.csv").exists() && !folder.path().join("b.csv").exists());
+    let history = RunBook::open(&folder.path().join("state")).unwrap();
+    let is_interrupted = |run: &RunRecord| run.job.ends_with("c.yaml") && run.outcome == Outcome::Interrupted;
+    let begun = Instant::now();
+    while !history.list(None, 10).unwrap().iter().any(is_interrupted) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "a run whose handle is dropped ends");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]
@@ -199,4 +213,68 @@ fn without_any_runtime() {
     });
     assert_eq!(report.unwrap().rows_written, 2);
     assert_eq!(std::fs::read_to_string(output).unwrap(), "a\n1\n2\n");
+}
+
+#[tokio::test]
+async fn to_drop_a_run_leaves_others_with_the_same_options_alone() {
+    let folder = TempDir::new().unwrap();
+    let engine = engine(folder.path(), 256);
+    std::fs::write(folder.path().join("in.csv"), "a\n1\n").unwrap();
+    let options = RunOptions::default();
+    drop(engine.start(endless(folder.path(), &engine, "a").await, options.clone()).unwrap());
+    assert!(!options.cancel.is_cancelled());
+    let job = JobBuilder::new()
+        .source("rows", json!({"read": folder.path().join("in.csv")}))
+        .sink("out", json!({"from": "rows", "write": folder.path().join("out.csv")}));
+    let job = job.build(&engine).await.unwrap();
+    // A job may run often: each run has components of its own.
+    for _ in 0..3 {
+        let run = engine.start(Arc::clone(&job), options.clone()).unwrap();
+        assert_eq!(run.finish().await.unwrap().rows_written, 1);
+    }
+}
+
+#[tokio::test]
+async fn variables_that_a_job_is_parsed_with_tell_its_runs_apart() {
+    let folder = TempDir::new().unwrap();
+    let engine = engine(folder.path(), 256);
+    for day in ["1", "2"] {
+        std::fs::write(folder.path().join(format!("{day}.csv")), "a\n1\n").unwrap();
+    }
+    let text = format!(
+        "sources: {{s: {{read: '{0}/${{DAY}}.csv'}}}}\n\
+         sinks: {{o: {{from: s, write: 'sqlite:{0}/t.db', table: t, mode: append}}}}\n",
+        folder.path().display()
+    );
+    let path = folder.path().join("job.yaml").display().to_string();
+    let mut rows = Vec::new();
+    for day in ["1", "2", "1"] {
+        let options =
+            millstream::ParseOptions { set: [("DAY".to_owned(), day.to_owned())].into(), needs_secrets: true };
+        let job = engine.parse_job(&path, &text, &options).await.unwrap().job;
+        let options = RunOptions { resume: true, ..RunOptions::default() };
+        rows.push(engine.start(job, options).unwrap().finish().await.unwrap().rows_written);
+    }
+    assert_eq!(rows, [1, 1, 0], "the third run finds the first one done");
+}
+
+#[tokio::test]
+async fn a_panic_is_an_error_and_never_the_end_of_the_rows() {
+    use millstream::sql::{ColumnarValue, Volatility, create_udf};
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("in.csv"), "a\n1\n").unwrap();
+    let kind = arrow::datatypes::DataType::Int64;
+    let panics = |_: &[ColumnarValue]| panic!("on purpose");
+    let boom = create_udf("boom", vec![kind.clone()], kind, Volatility::Volatile, Arc::new(panics));
+    let engine = Engine::builder().function(boom).build().unwrap();
+    let job = JobBuilder::new()
+        .source("rows", json!({"read": folder.path().join("in.csv")}))
+        .sql("result", "SELECT boom(a) AS b FROM rows")
+        .sink("out", json!({"from": "result", "write": folder.path().join("out.csv")}));
+    let job = job.build(&engine).await.unwrap();
+    let rows: Vec<_> = engine.rows(Arc::clone(&job), "result").await.unwrap().collect().await;
+    assert!(rows.last().is_some_and(Result::is_err), "{rows:?}");
+    let failure = engine.start(job, RunOptions::default()).unwrap().finish().await.expect_err("it panics");
+    assert_eq!(failure.errors[0].kind(), ErrorKind::Internal, "{failure}");
+    assert!(!folder.path().join("out.csv").exists());
 }
