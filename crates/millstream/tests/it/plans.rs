@@ -27,7 +27,7 @@ fn is_shareable<T: Send + Sync + Clone + 'static>(_: &T) {}
 #[tokio::test]
 async fn a_plan_says_how_the_job_would_run() {
     let folder = TempDir::new().unwrap();
-    std::fs::write(folder.path().join("in.csv"), "a\n1\n2\n").unwrap();
+    fs_err::write(folder.path().join("in.csv"), "a\n1\n2\n").unwrap();
     let engine = engine(folder.path());
     let plan = engine.plan(job(folder.path()).build(&engine).await.unwrap()).await.unwrap();
     is_shareable(&plan);
@@ -44,16 +44,16 @@ async fn a_plan_says_how_the_job_would_run() {
 #[tokio::test]
 async fn a_plan_runs_often_and_reads_what_is_there_then() {
     let folder = TempDir::new().unwrap();
-    std::fs::write(folder.path().join("in.csv"), "a\n1\n").unwrap();
+    fs_err::write(folder.path().join("in.csv"), "a\n1\n").unwrap();
     let engine = engine(folder.path());
     let plan = engine.plan(job(folder.path()).build(&engine).await.unwrap()).await.unwrap();
-    std::fs::write(folder.path().join("in2.csv"), "a\n5\n").unwrap();
+    fs_err::write(folder.path().join("in2.csv"), "a\n5\n").unwrap();
     for _ in 0..2 {
         let report = engine.start(&plan, RunOptions::default()).unwrap().finish().await.unwrap();
         assert_eq!(report.rows_written, 2);
     }
-    std::fs::remove_file(folder.path().join("in.csv")).unwrap();
-    std::fs::remove_file(folder.path().join("in2.csv")).unwrap();
+    fs_err::remove_file(folder.path().join("in.csv")).unwrap();
+    fs_err::remove_file(folder.path().join("in2.csv")).unwrap();
     let failure = engine.start(&plan, RunOptions::default()).unwrap().finish().await.expect_err("nothing to read");
     assert_eq!(failure.errors[0].kind(), ErrorKind::Refused, "{failure}");
 }
@@ -61,7 +61,7 @@ async fn a_plan_runs_often_and_reads_what_is_there_then() {
 #[tokio::test]
 async fn a_plan_that_was_written_has_the_columns_and_variables_of_then() {
     let folder = TempDir::new().unwrap();
-    std::fs::write(folder.path().join("in.csv"), "a\n1\n").unwrap();
+    fs_err::write(folder.path().join("in.csv"), "a\n1\n").unwrap();
     let engine = engine(folder.path());
     let text = job(folder.path()).to_string().replace("a + 1", "a + ${BY}");
     let options = millstream::ParseOptions { set: [("BY".to_owned(), "10".to_owned())].into(), needs_secrets: true };
@@ -69,17 +69,17 @@ async fn a_plan_that_was_written_has_the_columns_and_variables_of_then() {
     let plan = engine.plan(parsed.job).await.unwrap();
     let written = serde_json::from_str(&plan.to_json().unwrap().to_string()).unwrap();
     // Now the numbers would be taken for decimals.
-    std::fs::write(folder.path().join("in.csv"), "a\n1.5\n2\n").unwrap();
+    fs_err::write(folder.path().join("in.csv"), "a\n1.5\n2\n").unwrap();
     let restored: JobPlan = engine.restore(&written).unwrap();
     assert_eq!(restored.to_json().unwrap(), plan.to_json().unwrap());
     let failure =
         engine.start(&restored, RunOptions::default()).unwrap().finish().await.expect_err("1.5 is not an int64");
     assert_eq!(failure.errors[0].kind(), ErrorKind::Rejects, "{failure}");
     assert!(failure.to_string().contains("`1.5`"), "{failure}");
-    std::fs::write(folder.path().join("in.csv"), "a\n7\n").unwrap();
+    fs_err::write(folder.path().join("in.csv"), "a\n7\n").unwrap();
     let report = engine.start(&restored, RunOptions::default()).unwrap().finish().await.unwrap();
     assert_eq!(report.rows_written, 1);
-    assert_eq!(std::fs::read_to_string(folder.path().join("out.csv")).unwrap(), "b\n17\n");
+    assert_eq!(fs_err::read_to_string(folder.path().join("out.csv")).unwrap(), "b\n17\n");
 
     let mut newer = written.clone();
     newer["version"] = json!(99);
@@ -91,7 +91,7 @@ async fn a_plan_that_was_written_has_the_columns_and_variables_of_then() {
 #[tokio::test]
 async fn rows_come_as_a_stream_without_views() {
     let folder = TempDir::new().unwrap();
-    std::fs::write(folder.path().join("in.csv"), "a,t\n1,x\n2,y\nz,w\n").unwrap();
+    fs_err::write(folder.path().join("in.csv"), "a,t\n1,x\n2,y\nz,w\n").unwrap();
     let engine = engine(folder.path());
     let columns = json!({"a": "int64", "t": "utf8"});
     let source = json!({"read": folder.path().join("in.csv"), "csv": {"columns": columns}, "max_rejects": 1});
@@ -124,7 +124,7 @@ async fn a_plan_of_what_cannot_be_read_twice_is_refused_rather_than_short_of_row
     let target = pipe.clone();
     let writer = std::thread::spawn(move || {
         // The reader may leave when it has seen enough.
-        let _ = std::fs::write(target, "a\n".to_owned() + &"1\n".repeat(100_000));
+        let _ = fs_err::write(target, "a\n".to_owned() + &"1\n".repeat(100_000));
     });
     let job = JobBuilder::new()
         .source("rows", json!({"read": pipe, "csv": {}}))

@@ -35,7 +35,7 @@ fn write_orders(folder: &Path, megabytes: usize) {
             let _ = writeln!(text, "{id},c{},{},note {mixed:x} of an order", mixed % 5_000, mixed % 100_000);
             id += 2;
         }
-        std::fs::write(folder.join(format!("orders-{part}.csv")), text).unwrap();
+        fs_err::write(folder.join(format!("orders-{part}.csv")), text).unwrap();
     }
 }
 
@@ -91,7 +91,7 @@ fn rows_of(output: &Path, number: usize) -> Vec<String> {
             statement.query_map([], row).unwrap().map(Result::unwrap).collect()
         }
         false => {
-            let text = std::fs::read_to_string(output.join(format!("{number}.csv"))).unwrap();
+            let text = fs_err::read_to_string(output.join(format!("{number}.csv"))).unwrap();
             text.lines().map(str::to_owned).collect()
         }
     };
@@ -103,8 +103,8 @@ fn rows_of(output: &Path, number: usize) -> Vec<String> {
 async fn ten_jobs_at_once_end_with_the_results_of_ten_one_after_another() {
     let folder = TempDir::new().unwrap();
     let [alone, together] = ["alone", "together"].map(|name| folder.path().join(name));
-    std::fs::create_dir(&alone).unwrap();
-    std::fs::create_dir(&together).unwrap();
+    fs_err::create_dir(&alone).unwrap();
+    fs_err::create_dir(&together).unwrap();
     write_orders(folder.path(), 3);
     let engine = engine(folder.path(), 416);
     for job in jobs(folder.path(), &alone) {
@@ -202,7 +202,7 @@ async fn runs_wait_for_their_turn() {
 fn without_any_runtime() {
     let folder = TempDir::new().unwrap();
     let engine = engine(folder.path(), 128);
-    std::fs::write(folder.path().join("in.csv"), "a\n1\n2\n").unwrap();
+    fs_err::write(folder.path().join("in.csv"), "a\n1\n2\n").unwrap();
     let output = folder.path().join("out.csv");
     let job = JobBuilder::new()
         .source("rows", json!({"read": folder.path().join("in.csv")}))
@@ -212,14 +212,14 @@ fn without_any_runtime() {
         engine.start(job, RunOptions::default())?.finish().await
     });
     assert_eq!(report.unwrap().rows_written, 2);
-    assert_eq!(std::fs::read_to_string(output).unwrap(), "a\n1\n2\n");
+    assert_eq!(fs_err::read_to_string(output).unwrap(), "a\n1\n2\n");
 }
 
 #[tokio::test]
 async fn to_drop_a_run_leaves_others_with_the_same_options_alone() {
     let folder = TempDir::new().unwrap();
     let engine = engine(folder.path(), 256);
-    std::fs::write(folder.path().join("in.csv"), "a\n1\n").unwrap();
+    fs_err::write(folder.path().join("in.csv"), "a\n1\n").unwrap();
     let options = RunOptions::default();
     drop(engine.start(endless(folder.path(), &engine, "a").await, options.clone()).unwrap());
     assert!(!options.cancel.is_cancelled());
@@ -239,7 +239,7 @@ async fn variables_that_a_job_is_parsed_with_tell_its_runs_apart() {
     let folder = TempDir::new().unwrap();
     let engine = engine(folder.path(), 256);
     for day in ["1", "2"] {
-        std::fs::write(folder.path().join(format!("{day}.csv")), "a\n1\n").unwrap();
+        fs_err::write(folder.path().join(format!("{day}.csv")), "a\n1\n").unwrap();
     }
     let text = format!(
         "sources: {{s: {{read: '{0}/${{DAY}}.csv'}}}}\n\
@@ -262,7 +262,7 @@ async fn variables_that_a_job_is_parsed_with_tell_its_runs_apart() {
 async fn a_panic_is_an_error_and_never_the_end_of_the_rows() {
     use millstream::sql::{ColumnarValue, Volatility, create_udf};
     let folder = TempDir::new().unwrap();
-    std::fs::write(folder.path().join("in.csv"), "a\n1\n").unwrap();
+    fs_err::write(folder.path().join("in.csv"), "a\n1\n").unwrap();
     let kind = arrow::datatypes::DataType::Int64;
     let panics = |_: &[ColumnarValue]| panic!("on purpose");
     let boom = create_udf("boom", vec![kind.clone()], kind, Volatility::Volatile, Arc::new(panics));
