@@ -146,8 +146,6 @@ impl Budget {
         let Ok(before) = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) else { return false };
         if self.whole.as_ref().is_some_and(|whole| !whole.take_if(bytes, alone)) {
             self.used.fetch_sub(bytes, Ordering::Relaxed);
-            // Another of this share may have been refused for these bytes meanwhile.
-            self.signals.freed.notify_waiters();
             return false;
         }
         self.peak.fetch_max(before + bytes, Ordering::Relaxed);
