@@ -118,7 +118,7 @@ pub fn engine(global: &Global) -> Result<Engine, Failure> {
     Ok(Engine::builder().machine(machine(global)?).own_process().build()?)
 }
 
-/// The job at `path`, if it has no errors. Warnings are told.
+/// The job at `path`, if it has no errors. Shows its warnings.
 pub fn sound_job(
     global: &Global,
     engine: &Engine,
@@ -152,7 +152,7 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), 
             resume: run.resume,
             restart: run.restart,
             accept_changed: run.accept_changed,
-            variables: global.set.clone(),
+            variables: Some(global.set.clone()),
             cancel,
         };
         engine.start(job, options)

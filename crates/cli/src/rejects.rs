@@ -57,7 +57,7 @@ fn replay(global: &Global, output: Output, folder: &Path, run: &RunRecord) -> Re
     let engine = engine(&global)?;
     let job = sound_job(&global, &engine, output, &run.job, true)?;
     let done = follow(output, |cancel| {
-        let options = RunOptions { variables, cancel, ..RunOptions::default() };
+        let options = RunOptions { variables: Some(variables), cancel, ..RunOptions::default() };
         engine.replay(job, folder.to_owned(), run.logical.clone(), options)
     })?;
     match output.json {

@@ -285,8 +285,9 @@ fn is_new<'a>(
     }
 }
 
-/// The keys of an entry of `transforms` that are no components.
-const SHORT_FORMS: &[&str] =
+/// The keys of an entry of `transforms` that are not components: SQL, its short forms, and what any entry may say. The
+/// job crate, which owns them, has a test that none is missing here.
+pub const SHORT_FORMS: &[&str] =
     &["sql", "filter", "select", "union", "sort", "dedupe", "sorted_by", "max_rejects", "from"];
 
 /// The content types that name a format, and the ending that files of it have.

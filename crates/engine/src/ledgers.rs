@@ -102,10 +102,8 @@ impl Place {
             // If none was asked for, a run without a history is better than no run.
             None => default_folder().map(|folder| RunBook::open_if_possible(&folder)).transpose()?.flatten(),
         };
-        let variables = match options.variables.is_empty() {
-            true => job.set.clone().into_iter().collect(),
-            false => options.variables.clone(),
-        };
+        let of_job = || job.set.clone().into_iter().collect();
+        let variables = options.variables.clone().unwrap_or_else(of_job);
         let key = JobKey::new(job.path(), &variables);
         let last = match &book {
             Some(book) if options.resume => book.last(&key)?,
@@ -127,7 +125,7 @@ impl Place {
 
     /// The command that resumes this run or the last one, as messages show it.
     fn resume_command(&self) -> String {
-        let set = if self.options.variables.is_empty() { "" } else { ", with the same `--set`," };
+        let set = if self.job.variables.is_empty() { "" } else { ", with the same `--set`," };
         format!("`millstream run --resume {}`{set}", self.path)
     }
 

@@ -79,8 +79,8 @@ pub struct RunOptions {
     pub restart: bool,
     /// Load units that have changed since they were loaded as they are now.
     pub accept_changed: bool,
-    /// The variables that tell runs of one job from each other. Without any: those that the job was parsed with.
-    pub variables: Vec<(String, String)>,
+    /// The variables that distinguish the runs of one job. `None`: those that the job was parsed with.
+    pub variables: Option<Vec<(String, String)>>,
     /// Cancels the run, and all others that have a clone of it. To drop or cancel the handle of one run leaves the
     /// others alone.
     pub cancel: Cancel,

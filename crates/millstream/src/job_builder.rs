@@ -30,8 +30,8 @@ impl JobBuilder {
         JobBuilder { path: "job.yaml".to_owned(), root: Map::new() }
     }
 
-    /// The path of the job file. Messages name it, and runs of a job are told from those of others by it; so a job
-    /// that is to be resumed needs one of its own. Without it: `job.yaml` in the working directory.
+    /// The path of the job file. It appears in messages, and it identifies the job in the run history: give a job that
+    /// may be resumed a path of its own. Without it: `job.yaml` in the working directory.
     pub fn path(self, path: impl Into<String>) -> Self {
         JobBuilder { path: path.into(), ..self }
     }

@@ -50,6 +50,8 @@
 //! println!("{job}");
 //!
 //! let engine = Engine::builder().build()?;
+//! # let asked = millstream::machine::Asked { state: Some(folder.path().to_owned()), ..Default::default() };
+//! # let engine = Engine::builder().machine(millstream::machine::Machine::detect(asked)?).build()?;
 //! let job = job.build(&engine).await?;
 //! let report = engine.start(job, RunOptions::default())?.finish().await?;
 //! assert_eq!((report.rows_read, report.rows_written), (2, 1));

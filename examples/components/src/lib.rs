@@ -10,7 +10,11 @@
 //! let mut registry = millstream::component::registry();
 //! registry.add_source(numbers::ENTRY)?;
 //! let batches = channel::add_to(&mut registry)?;
-//! let engine = Engine::builder().registry(registry).function(digits::digit_sum()).build()?;
+//! let engine = Engine::builder().registry(registry).function(digits::digit_sum());
+//! # let state = tempfile::tempdir().unwrap();
+//! # let asked = millstream::machine::Asked { state: Some(state.path().to_owned()), ..Default::default() };
+//! # let engine = engine.machine(millstream::machine::Machine::detect(asked)?);
+//! let engine = engine.build()?;
 //!
 //! let job = JobBuilder::new()
 //!     .source("n", json!({"read": "numbers:1..100", "csv": {"header": false, "columns": {"n": "int64"}}}))

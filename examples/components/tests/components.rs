@@ -6,17 +6,22 @@ use std::sync::mpsc::Receiver;
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
+use millstream::machine::{Asked, Machine};
 use millstream::{Engine, Failure, JobBuilder, RunOptions};
 use millstream_example_components::channel::{self, Named};
 use millstream_example_components::{digits, mask, numbers};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-fn engine() -> (Engine, Receiver<Named>) {
+/// An engine with the components, whose run history is in `state`, and what its channel gives.
+fn engine(state: &TempDir) -> (Engine, Receiver<Named>) {
     let mut registry = millstream::component::registry();
     registry.add_source(numbers::ENTRY).unwrap();
     registry.add_transform(mask::ENTRY).unwrap();
     let batches = channel::add_to(&mut registry).unwrap();
-    (Engine::builder().registry(registry).function(digits::digit_sum()).build().unwrap(), batches)
+    let asked = Asked { state: Some(state.path().to_owned()), ..Asked::default() };
+    let builder = Engine::builder().machine(Machine::detect(asked).unwrap()).registry(registry);
+    (builder.function(digits::digit_sum()).build().unwrap(), batches)
 }
 
 fn job(read: &str, query: &str, sink: Value) -> JobBuilder {
@@ -34,7 +39,8 @@ async fn run(engine: &Engine, job: JobBuilder) -> Result<u64, Failure> {
 
 #[tokio::test]
 async fn a_source_a_sink_and_a_function_from_outside() {
-    let (engine, batches) = engine();
+    let state = TempDir::new().unwrap();
+    let (engine, batches) = engine(&state);
     let query = "SELECT digit_sum(n) AS digits, count(*) AS numbers FROM n GROUP BY 1 ORDER BY 1";
     let read = run(&engine, job("numbers:1..100000", query, json!({"write": "channel:results"}))).await.unwrap();
     assert_eq!(read, 100_000);
@@ -52,7 +58,8 @@ async fn a_source_a_sink_and_a_function_from_outside() {
 
 #[tokio::test]
 async fn mistakes_with_them_have_their_lines_and_hints() {
-    let (engine, batches) = engine();
+    let state = TempDir::new().unwrap();
+    let (engine, batches) = engine(&state);
     let sink = json!({"write": "channel:r"});
     let wrong = [
         (job("numbers:1-9", "SELECT * FROM n", sink.clone()), "this is not a range of numbers"),
@@ -80,7 +87,8 @@ fn masking(query: &str, settings: Value) -> JobBuilder {
 
 #[tokio::test]
 async fn a_transform_from_outside() {
-    let (engine, batches) = engine();
+    let state = TempDir::new().unwrap();
+    let (engine, batches) = engine(&state);
     let query = "SELECT n, 'number ' || n AS name FROM n";
     let job = masking(query, json!({"from": "texts", "columns": ["name"], "shown": 3}));
     let plan = engine.plan(job.build(&engine).await.unwrap()).await.unwrap();

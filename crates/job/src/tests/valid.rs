@@ -222,3 +222,12 @@ fn what_is_said_of_the_whole_job_holds_for_each_source_that_says_nothing() {
     assert_eq!(of(&format!("incremental: true\n{rest}")), [true, false, true]);
     assert_eq!(of(&format!("incremental: false\n{rest}")), [false, false, true]);
 }
+
+#[test]
+fn the_registry_knows_all_keys_of_a_transform() {
+    let schema = schema(&REGISTRY);
+    let keys = schema["$defs"]["transform"]["properties"].as_object().expect("keys");
+    assert!(keys.len() >= 8, "{keys:?}");
+    let known = millstream_core::registry::SHORT_FORMS;
+    assert!(keys.keys().all(|key| known.contains(&key.as_str())), "{keys:?} and {known:?}");
+}

@@ -78,7 +78,7 @@ async fn make_tables(begun: &Begun, connection: &mut dyn Connection) -> Result<(
     let dialect = server.dialect();
     let (new, model) = match facts {
         Some(_) => (None, &names.target),
-        // Rows with one key are told from each other when they are moved, so the key does not wait.
+        // The key is not deferred: it decides between rows with the same key when they are moved.
         None => (Some(dialect.create_table(&names.new, &begun.context.schema, &spec.key, false)), &names.new),
     };
     let (columns, by_arrival) = (begun.column_names(), spec.mode.needs_key());
