@@ -32,7 +32,10 @@ mod zstd;
 use millstream_core::registry::CodecEntry;
 
 pub use millstream_core::codec::Limits;
-pub use unpack::{PACKED_HEAD, Unpack, UnpackOptions, Unpacked, check_members, codec_by_name, is_packed, is_zip};
+pub use unpack::{
+    PACKED_HEAD, Packing, Unpack, UnpackOptions, Unpacked, check_members, codec_by_name, has_directory_by_name,
+    is_packed, is_zip, packing_by_name,
+};
 pub use zip::{ZipCuts, ZipEnding, ZipPlan, ZipPlanner};
 
 /// All codecs. To add one is to add a folder and a line here.

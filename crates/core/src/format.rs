@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::codec::Limits;
 use crate::{Budget, Error, Result};
@@ -407,6 +408,70 @@ pub trait StreamFormat: Format {
     fn splitter(&self, _head: &[u8]) -> Option<Box<dyn Splitter>> {
         None
     }
+
+    /// Whether any text is made of records of this format. If not, a file of another kind (a spreadsheet, a picture) is
+    /// refused by its first bytes.
+    fn reads_any_text(&self) -> bool {
+        false
+    }
+
+    /// Whether a batch takes about as much memory as the text of its records, if all columns are read.
+    fn rows_are_as_large_as_text(&self) -> bool {
+        false
+    }
+
+    /// Whether a record can only be parsed behind a header, the first record of its file.
+    fn needs_header(&self) -> bool {
+        false
+    }
+
+    /// How many bytes of `beginning`, the first bytes of a file, come before its first record.
+    fn header_length(&self, _beginning: &[u8], _request: &ParseRequest) -> usize {
+        0
+    }
+
+    /// How many bytes of `text` its first record takes; with or without its line end. `text` begins with a record, and
+    /// may be cut off anywhere behind it. `header` is what comes before the first record of the file.
+    fn record_length(&self, _header: &[u8], text: &[u8], _request: &ParseRequest) -> usize {
+        memchr::memchr(b'\n', text).unwrap_or(text.len())
+    }
+
+    /// The text of a file with one record. `header` is what comes before the first record of the file that `record` is
+    /// from; it is empty if there is none.
+    fn file_of_record(&self, header: &[u8], record: &[u8]) -> Vec<u8> {
+        [header, record, b"\n"].concat()
+    }
+
+    /// How likely the defaults are to fit the files of a source with `columns`, where `settings` say nothing.
+    fn defaults(&self, _settings: &Value, _columns: &Schema) -> Defaults {
+        Defaults::None
+    }
+
+    /// What `sample` says against the defaults for the source `name` with `columns`: the one doubt that explains the
+    /// others. Defaults that are plausible are only held against it if `plausible` says so.
+    fn doubt(&self, _name: &str, _settings: &Value, _columns: &Schema, _: &Sample, _plausible: bool) -> Option<Doubt> {
+        None
+    }
+}
+
+/// How likely defaults are to fit a source's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defaults {
+    /// The settings leave nothing out that a sample could tell.
+    None,
+    /// The columns look right. A sample may still tell otherwise, but is worth no request to a server.
+    Plausible,
+    /// The columns look wrong: a sample is worth a request.
+    Doubtful,
+}
+
+/// A reason to doubt a default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// What is doubtful, in lower case.
+    pub what: String,
+    /// What to do.
+    pub hint: String,
 }
 
 /// Bytes that can be read anywhere.

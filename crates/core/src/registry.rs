@@ -71,6 +71,8 @@ pub struct FormatEntry {
     pub extensions: &'static [&'static str],
     /// Settings that an extension suggests (a `.tsv` has tabs), under the given ending.
     pub suggested: &'static (dyn Fn(&str) -> Value + Send + Sync),
+    /// Settings that a content type suggests (`text/csv; header=absent`); `None` if it is not one of the format's.
+    pub by_content_type: &'static (dyn Fn(&str) -> Option<Value> + Send + Sync),
     /// Makes the format. Does no I/O.
     pub build: Build<dyn Format>,
 }
@@ -248,12 +250,10 @@ impl Registry {
         (codec.map(|(entry, _)| entry), format)
     }
 
-    /// The format that a content type (`text/csv; header=present`) names, and the ending of such files. Types that many
-    /// servers give to whatever they do not know (`text/plain`, `application/octet-stream`) name none.
-    pub fn by_content_type(&self, value: &str) -> Option<(&'static FormatEntry, &'static str)> {
-        let kind = value.split(';').next().unwrap_or_default().trim();
-        let (_, ending) = CONTENT_TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(kind))?;
-        self.formats.iter().copied().find(|entry| entry.extensions.contains(ending)).map(|entry| (entry, *ending))
+    /// The format that a content type (`text/csv; header=present`) names, and the settings that it suggests. Types that
+    /// many servers give to whatever they do not know (`text/plain`, `application/octet-stream`) name none.
+    pub fn by_content_type(&self, value: &str) -> Option<(&'static FormatEntry, Value)> {
+        self.formats.iter().find_map(|entry| Some((*entry, (entry.by_content_type)(value)?)))
     }
 
     /// The format of a sink without a format block, and the ending it is known by: what the target's name suggests,
@@ -290,21 +290,11 @@ fn is_new<'a>(
 pub const SHORT_FORMS: &[&str] =
     &["sql", "filter", "select", "union", "sort", "dedupe", "sorted_by", "max_rejects", "from"];
 
-/// The content types that name a format, and the ending that files of it have.
-const CONTENT_TYPES: &[(&str, &str)] = &[
-    ("text/csv", ".csv"),
-    ("application/csv", ".csv"),
-    ("text/tab-separated-values", ".tsv"),
-    ("application/json", ".json"),
-    ("application/x-ndjson", ".ndjson"),
-    ("application/ndjson", ".ndjson"),
-    ("application/jsonl", ".jsonl"),
-    ("application/x-jsonl", ".jsonl"),
-    ("application/jsonlines", ".jsonl"),
-    ("application/x-jsonlines", ".jsonl"),
-    ("application/json-lines", ".jsonl"),
-    ("application/vnd.apache.parquet", ".parquet"),
-];
+/// Whether a content type with its parameters (`text/csv; charset=utf-8`) is one of `types`.
+pub fn is_content_type(value: &str, types: &[&str]) -> bool {
+    let kind = value.split(';').next().unwrap_or_default().trim();
+    types.iter().any(|known| known.eq_ignore_ascii_case(kind))
+}
 
 /// The scheme of `url`: one of `known` before its first colon, `-` for `-`; what has an unknown scheme and `://` keeps
 /// that scheme (so it finds no entry), the rest is a path: `""`.

@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::codec::Codec;
 use crate::format::Format;
-use crate::source::SourceContext;
+use crate::source::{SourceContext, TableName};
 use crate::store::Store;
 use crate::{Budget, Error, RejectKind, Result, Step};
 
@@ -101,6 +101,28 @@ pub trait Refusals: Debug + Send + Sync {
     fn refuse(&self, place: &str, refused: &Refused) -> Result<()>;
 }
 
+/// What a sink writes, as far as its settings tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// Rows of a table.
+    Table {
+        /// The table.
+        table: TableName,
+        /// Whether the rows come into it beside those that a reader sees only if the sink leaves rows out: otherwise
+        /// they appear with the end of the load, in place of the others.
+        with_rejects: bool,
+    },
+    /// An object of this URL.
+    Object(String),
+    /// Files of this machine. Their names have the placeholders `{shard}`, `{part}`, `{run}` and `{value}`.
+    Files {
+        /// The path with its placeholders.
+        template: String,
+        /// How many shards there are.
+        shards: u64,
+    },
+}
+
 /// A target for rows.
 #[async_trait]
 pub trait Sink: Debug + Send + Sync {
@@ -109,6 +131,16 @@ pub trait Sink: Debug + Send + Sync {
 
     /// The target, with passwords left out: a path or URL.
     fn target(&self) -> String;
+
+    /// What a writer waits for, as the report says it: `disk`, `standard output`.
+    fn medium(&self) -> &'static str {
+        self.name()
+    }
+
+    /// What a source of the same job must not read, since its next run would read its own result.
+    fn writes(&self) -> Vec<Written> {
+        Vec::new()
+    }
 
     /// How rows are spread over files, if they are.
     fn routing(&self) -> Option<Routing> {

@@ -127,11 +127,40 @@ impl Debug for OpenedUnit {
     }
 }
 
+/// A table, however the job file writes it: two names are equal if they mean the same table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableName {
+    /// Its database: kind, server and name, or path.
+    pub database: String,
+    /// Its name in the database.
+    pub table: String,
+}
+
 /// A place that bytes come from.
 #[async_trait]
 pub trait Source: Debug + Send + Sync {
     /// What it is called in reports: `file`, `http`.
     fn name(&self) -> &'static str;
+
+    /// What a reader waits for, as the report says it: `disk`, `network`.
+    fn medium(&self) -> &'static str {
+        self.name()
+    }
+
+    /// Whether its units are files or pipes of this machine, so that listing and opening one costs next to nothing.
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    /// Whether `unit` can be opened more than once: a pipe cannot.
+    fn can_reopen(&self, _unit: &Unit) -> bool {
+        true
+    }
+
+    /// The table of a database that `pattern` (one URL) and the settings stand for; `None` if it is not a table.
+    fn table(&self, _pattern: &str) -> Option<TableName> {
+        None
+    }
 
     /// The most units that are worth opening at once.
     fn connections(&self) -> usize;

@@ -5,9 +5,11 @@
 //! for all that no pattern can name except by a wildcard. Of a database only the table that rows are added to counts:
 //! what replaces or merges its own rows is made for that, and what a query reads is not known.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use millstream_core::redact;
+use millstream_core::sink::Written;
+use millstream_core::source::TableName;
 use millstream_job::{Job, Lint, SinkStep, SourceStep};
 use millstream_source::file::PathPattern;
 use millstream_source::pattern::{escape, expand};
@@ -45,7 +47,7 @@ pub fn lints(job: &Job) -> Vec<Lint> {
                         redact::url(&written)
                     );
                     let hint = match target {
-                        Target::Table { .. } => {
+                        Target::Table(_) => {
                             "add the rows to another table, or `replace` or `merge` those that are there; to \
                              `truncate` it, leave out `max_rejects`"
                                 .to_owned()
@@ -78,7 +80,7 @@ enum Target {
     /// This object.
     Remote(String),
     /// Rows that are added to this table.
-    Table { database: String, table: String },
+    Table(TableName),
     /// Files of this machine.
     Local {
         folder: PathBuf,
@@ -103,37 +105,18 @@ enum Open {
 }
 
 impl Target {
-    /// The table and the files that a sink writes to.
-    fn all(sink: &SinkStep, folder: &std::path::Path) -> impl Iterator<Item = Self> {
-        Target::table(sink).into_iter().chain(Target::files(sink, folder))
+    /// What a sink writes to.
+    fn all(sink: &SinkStep, folder: &Path) -> impl Iterator<Item = Self> {
+        let leaves_rows_out = sink.settings.get("max_rejects").is_some();
+        sink.sink.writes().into_iter().filter_map(move |written| match written {
+            Written::Table { with_rejects: true, .. } if !leaves_rows_out => None,
+            Written::Table { table, .. } => Some(Target::Table(table)),
+            Written::Object(url) => Some(Target::Remote(url)),
+            Written::Files { template, shards } => Target::files(&template, shards, folder),
+        })
     }
 
-    /// The table that rows are added to, or that is empty before they come: where rows may be left out.
-    fn table(sink: &SinkStep) -> Option<Self> {
-        let database = database(&sink.write.value)?;
-        let setting = |name: &str| sink.settings.get(name).and_then(serde_json::Value::as_str);
-        let is_emptied = setting("mode") == Some("truncate") && sink.settings.get("max_rejects").is_some();
-        let adds = setting("mode").is_none_or(|mode| mode == "append");
-        let table = setting("table").filter(|_| adds || is_emptied)?;
-        Some(Target::Table { database, table: bare(table).to_owned() })
-    }
-
-    fn files(sink: &SinkStep, folder: &std::path::Path) -> Option<Self> {
-        let write = &sink.write.value;
-        if database(write).is_some_and(|database| !database.starts_with("sqlite:")) {
-            return None;
-        }
-        if write.contains("://") {
-            return Some(Target::Remote(write.clone()));
-        }
-        let (text, count) = match sink.sink.name() {
-            "file" => {
-                let count = sink.settings.get("shards").and_then(|shards| shards.get("count"));
-                (sink.sink.target(), count.and_then(serde_json::Value::as_u64).unwrap_or(1))
-            }
-            "sqlite" => (write.split_once(':')?.1.to_owned(), 1),
-            _ => return None,
-        };
+    fn files(text: &str, count: u64, folder: &Path) -> Option<Self> {
         let digits = count.saturating_sub(1).to_string().len().max(SHARD_DIGITS);
         let wanted = if text.contains("{shard}") { count.min(MOST_SHARDS) } else { 1 };
         let name = |shard: u64| {
@@ -142,7 +125,7 @@ impl Target {
             text.replace("{value}", ANY_VALUE)
         };
         let number = |digits: usize| "[0-9]".repeat(digits);
-        let all = escape(&text)
+        let all = escape(text)
             .replace(r"\{shard\}", &number(digits))
             .replace(r"\{part\}", &number(PART_DIGITS))
             .replace(r"\{run\}", "[0-9]*-[0-9]*")
@@ -166,11 +149,9 @@ impl Target {
         }
         let mut read = expand(pattern).ok()?.take(MOST_NAMES);
         match self {
-            Target::Table { database: written, table } => {
-                let blocks = ["mysql", "postgres", "sqlite"].into_iter().filter_map(|kind| source.settings.get(kind));
-                let reads =
-                    blocks.filter_map(|block| block.get("table")).any(|read| read.as_str().map(bare) == Some(table));
-                (reads && database(pattern).as_ref() == Some(written)).then(|| Meeting::Sure(format!("table {table}")))
+            Target::Table(written) => {
+                let read = source.places.iter().find_map(|(_, source)| source.table(pattern));
+                (read.as_ref() == Some(written)).then(|| Meeting::Sure(format!("table {}", written.table)))
             }
             Target::Remote(url) => read.find(|read| read == url).map(Meeting::Sure),
             Target::Local { .. } if pattern.contains("://") && !pattern.to_ascii_lowercase().starts_with("file:") => {
@@ -197,30 +178,6 @@ impl Target {
             }
         }
     }
-}
-
-/// A table's name without the schema that PostgreSQL has by itself.
-fn bare(table: &str) -> &str {
-    table.strip_prefix("public.").unwrap_or(table)
-}
-
-/// The database in a URL, however it is written: `postgres://h/d`, `sqlite:x.db`; `None` if it is none.
-fn database(url: &str) -> Option<String> {
-    let (scheme, rest) = url.split_once(':')?;
-    let (scheme, port) = match scheme.to_ascii_lowercase().as_str() {
-        "mysql" | "mariadb" => ("mysql", ":3306"),
-        "postgres" | "postgresql" => ("postgres", ":5432"),
-        "sqlite" => {
-            let path = rest.strip_prefix("//").unwrap_or(rest);
-            return Some(format!("sqlite:{}", std::path::absolute(path).ok()?.display()));
-        }
-        _ => return None,
-    };
-    let rest = rest.strip_prefix("//")?.split('?').next()?;
-    let (host, name) = rest.split_once('/').unwrap_or((rest, ""));
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let host = host.strip_suffix(port).unwrap_or(host).to_ascii_lowercase();
-    Some(format!("{scheme}://{host}/{name}"))
 }
 
 #[cfg(test)]

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
-use millstream_core::error::printable;
+use millstream_core::format::Defaults;
 use millstream_core::sink::Sink;
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, ErrorKind, Registry, Result};
-use millstream_format::Guess;
 use millstream_job::{Job, Lint, SinkStep, SortKey, SourceStep, Transform, TransformStep};
 use serde_json::Value;
 
@@ -28,9 +27,6 @@ use crate::read::table::SourceTable;
 use crate::read::{ReadSteps, Reader, SourcePlan, naming, replayed, sample};
 use crate::report::{MissingColumn, Skipped};
 use crate::sql;
-
-/// So many columns are named in a warning.
-const NAMES_SHOWN: usize = 6;
 
 /// A job whose readers are known and whose steps are planned.
 pub struct Prepared<'a> {
@@ -162,7 +158,9 @@ fn stays_unknown_offline(context: &RunContext, source: &SourceStep) -> bool {
 fn is_remote(context: &RunContext, source: &SourceStep) -> bool {
     source.read.iter().any(|pattern| {
         let place = pattern.value.trim_start_matches('@');
-        context.registry().source_for(place).is_some_and(|entry| !["file", "stdin"].contains(&entry.spec.name))
+        let Some(kind) = context.registry().source_for(place) else { return false };
+        let built = source.places.iter().find(|(entry, _)| entry.spec.name == kind.spec.name);
+        built.is_none_or(|(_, source)| !source.is_local())
     })
 }
 
@@ -259,8 +257,8 @@ impl Prepared<'_> {
         Failure { lints, errors: Vec::new() }.none()?;
         self.warnings.extend(no_columns_warning(job, source, &reader, &columns));
         // What is loaded again had its header when it was read first; what is far is not read twice.
-        let looks_at_header = self.context.replay.is_none() && !is_remote(self.context, source);
-        self.warnings.extend(csv_warning(job, source, &reader, &columns, looks_at_header).await);
+        let plausible = self.context.replay.is_none() && !is_remote(self.context, source);
+        self.warnings.extend(doubt_warning(job, source, &reader, &columns, plausible).await);
         let estimate = match is_remote(self.context, source) {
             true => None,
             false => sample::estimate(&reader).await.map_err(|error| several(reader.unopened.before(error)))?,
@@ -500,71 +498,29 @@ fn no_columns_warning(job: &Job, source: &SourceStep, reader: &Reader, columns: 
     })
 }
 
-/// What the beginning of a csv file without declared columns makes doubtful: that it is split by commas, or that its
-/// first record is a header. At most one warning: the first makes the second doubtful.
-async fn csv_warning(
+/// What the beginning of the first file says against the defaults of the source's format. What is `plausible` is only
+/// looked at where that needs no network.
+async fn doubt_warning(
     job: &Job,
     source: &SourceStep,
     reader: &Arc<Reader>,
     columns: &SchemaRef,
-    looks_at_header: bool,
+    plausible: bool,
 ) -> Option<Lint> {
-    let name = reader.format.name();
-    if name != "csv" || reader.format.declared().is_some() {
-        return None;
-    }
-    let block = source.settings.get(name);
-    let says = |key: &str| block.is_some_and(|block| block.get(key).is_some());
-    let of_delimiter = columns.fields().len() == 1 && !says("delimiter");
-    if !of_delimiter && (!looks_at_header || says("header")) {
+    let format = reader.stream_format()?;
+    let settings = source.settings.get(format.name()).unwrap_or(&Value::Null);
+    let defaults = format.defaults(settings, columns);
+    if defaults == Defaults::None || (defaults == Defaults::Plausible && !plausible) {
         return None;
     }
     let unit = sample::units(reader, 1).await.ok()?.into_iter().next()?;
-    let is_here = ["file", "stdin"].contains(&reader.source_of(&unit.uri).ok()?.name());
-    let of_header = looks_at_header && is_here && !says("header");
-    if !of_delimiter && !of_header {
+    let plausible = plausible && reader.source_of(&unit.uri).ok()?.is_local();
+    if defaults == Defaults::Plausible && !plausible {
         return None;
     }
-    let guess = sample::guess_of(&sample::short_head(reader, unit).await.ok()?).ok()?;
-    if guess.format != name {
-        return None;
-    }
-    let wrong = if of_delimiter { delimiter_warning(job, source, &guess) } else { None };
-    wrong.or_else(|| if of_header { header_warning(job, source, columns, &guess) } else { None })
-}
-
-/// A source without settings is split by commas. Where that gives one column, and something else would give several,
-/// the job is probably not what its author means.
-fn delimiter_warning(job: &Job, source: &SourceStep, guess: &Guess) -> Option<Lint> {
-    let delimiter = guess.settings.get("delimiter").filter(|sign| *sign != ",")?;
-    let fields = guess.settings.get("columns")?.as_object()?.len();
-    let what = format!("split by commas, `{}` has one column; split by {delimiter}, {fields}", source.name.value);
-    let lint = job.text.warning(source.read.first()?.span, what);
-    (fields > 1).then(|| lint.hint(format!("say so below `read`: csv: {{delimiter: {delimiter}}}")))
-}
-
-/// A source without settings has a header. Where its first record looks like the others, it would be lost.
-fn header_warning(job: &Job, source: &SourceStep, columns: &SchemaRef, guess: &Guess) -> Option<Lint> {
-    let settings = &guess.settings;
-    let skipped = |block: Option<&Value>| block.and_then(|block| block.get("skip_lines")?.as_u64()).unwrap_or(0);
-    let is_same_table = settings.get("columns")?.as_object()?.len() == columns.fields().len()
-        && skipped(Some(settings)) == skipped(source.settings.get("csv"));
-    if !is_same_table || settings.get("header") != Some(&Value::Bool(false)) {
-        return None;
-    }
-    let names = columns.fields().iter().map(|field| format!("`{}`", printable(field.name().as_bytes())));
-    let mut shown: Vec<String> = names.take(NAMES_SHOWN).collect();
-    if columns.fields().len() > NAMES_SHOWN {
-        shown.push("…".to_owned());
-    }
-    let what = format!("the first record of `{}` is taken for its header: {}", source.name.value, shown.join(", "));
-    let why = guess.evidence.iter().find_map(|line| line.strip_prefix("the first record is not a header: "));
-    let why = why.map(|why| format!("it looks like data: {}; ", printable(why.as_bytes()))).unwrap_or_default();
-    let hint = format!(
-        "{why}if it is data, say so below `read`, csv: {{header: false}}, and declare `columns`; if it is the header, \
-         say csv: {{header: true}}"
-    );
-    Some(job.text.warning(source.read.first()?.span, what).hint(hint))
+    let sample = sample::sample_of(&sample::short_head(reader, unit).await.ok()?);
+    let doubt = format.doubt(&source.name.value, settings, columns, &sample, plausible)?;
+    Some(job.text.warning(source.read.first()?.span, doubt.what).hint(doubt.hint))
 }
 
 fn lint(job: &Job, StepFault { text, fault }: StepFault<'_>) -> Lint {

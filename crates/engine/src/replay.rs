@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use millstream_core::format::{Reading, StreamFormat};
 use millstream_core::reject::Rejected;
 use millstream_core::sink::SinkParts;
 use millstream_core::{Error, Result};
@@ -121,18 +122,21 @@ fn text(job: &Job, kept: &Kept) -> Result<Bytes, String> {
     let raw = raw.bytes().ok_or("what was kept of them is damaged")?;
     let step = job.sources.iter().find(|step| step.name.value == source);
     let step = step.ok_or("the job no longer has a source of that name")?;
-    let setting = |block: &str, key: &str| step.settings.get(block).and_then(|block| block.get(key)).cloned();
-    let is_csv = step.format.as_ref().map_or(head.is_some(), |format| format.name() == "csv");
-    let has_header = is_csv && setting("csv", "header") != Some(Value::Bool(false));
+    let format = step.format.as_deref().and_then(|format| match format.reading() {
+        Reading::Stream(format) => Some(format),
+        Reading::Ranges(_) | Reading::Rows => None,
+    });
+    // Where the files' names said the format, a header was kept if it was needed.
+    let needs_header = format.map_or(head.is_some(), StreamFormat::needs_header);
     let head = head.as_ref().map(|head| head.bytes().unwrap_or_default()).unwrap_or_default();
-    if has_header && head.is_empty() {
+    if needs_header && head.is_empty() {
         return Err("the header of their file was not kept".to_owned());
     }
-    let array = setting("json", "layout") == Some(Value::String("array".to_owned()));
-    Ok(match array {
-        true => [b"[".as_slice(), &raw, b"]\n"].concat().into(),
-        false => [head.as_slice(), &raw, b"\n"].concat().into(),
-    })
+    let file = match format {
+        Some(format) => format.file_of_record(&head, &raw),
+        None => [head.as_slice(), &raw, b"\n"].concat(),
+    };
+    Ok(file.into())
 }
 
 /// The sinks that a record has not got into; otherwise why it cannot get there.

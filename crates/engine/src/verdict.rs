@@ -12,11 +12,13 @@
 //! The first of these that fills the run is its limit. If none does, a single task may have been the limit: a step that
 //! was busy all the time on one core while the others had nothing to do (one large gzip, a final sort).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use millstream_core::StepKind;
 use millstream_core::spec::Size;
 use millstream_core::step::StepSnapshot;
+use millstream_job::Job;
 use serde::Serialize;
 
 /// What a run can be short of.
@@ -63,6 +65,20 @@ pub struct Evidence<'a> {
     pub cores: usize,
     /// How long readers were held back because memory was short.
     pub held: Duration,
+    /// What the readers and writers of a component wait for, by the component's name.
+    pub media: &'a BTreeMap<&'static str, &'static str>,
+}
+
+impl Evidence<'_> {
+    fn medium<'a>(&'a self, component: &'a str) -> &'a str {
+        self.media.get(component).copied().unwrap_or(component)
+    }
+}
+
+/// What the components of `job` wait for, by their names.
+pub fn media(job: &Job) -> BTreeMap<&'static str, &'static str> {
+    let sources = job.sources.iter().flat_map(|step| &step.places).map(|(_, source)| (source.name(), source.medium()));
+    sources.chain(job.sinks.iter().map(|step| (step.sink.name(), step.sink.medium()))).collect()
 }
 
 /// Above this share a resource fills the run.
@@ -143,13 +159,13 @@ impl<'a> Shares<'a> {
         match (source, target, self.busiest) {
             (source, Some((share, step)), _) if share >= source.map_or(0.0, |(share, _)| share) => {
                 let share = percent(share);
-                let target = format!("the target of {} ({})", step.name, place_name(&step.detail));
+                let target = format!("the target of {} ({})", step.name, evidence.medium(&step.detail));
                 (Limit::Target, format!("{target}: writing to it took {share} of the time, cores busy {cores}"))
             }
             (Some((share, step)), _, _) => {
                 let fetch =
                     evidence.steps.iter().find(|other| other.name == step.name && other.kind == StepKind::Fetch);
-                let place = fetch.map_or("source", |fetch| place_name(&fetch.detail));
+                let place = fetch.map_or("source", |fetch| evidence.medium(&fetch.detail));
                 let share = percent(share);
                 let reading = format!("reading {} ({place})", step.name);
                 (
@@ -252,16 +268,6 @@ fn waiting_for_scratch(steps: &[StepSnapshot], elapsed: f64) -> Option<(f64, &St
     waiting.map(|step| (share(step), step)).max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-fn place_name(detail: &str) -> &str {
-    match detail {
-        "stdin" => "standard input",
-        "stdout" => "standard output",
-        "file" => "disk",
-        "http" | "ftp" | "sftp" => "network",
-        other => other,
-    }
-}
-
 fn percent(share: f64) -> String {
     format!("{:.0} %", (share * 100.0).min(100.0))
 }
@@ -288,6 +294,7 @@ mod tests {
             delayed: Duration::ZERO,
             cores: 2,
             held: Duration::from_secs_f64(held),
+            media: &BTreeMap::from([("file", "disk"), ("http", "network")]),
         })
     }
 

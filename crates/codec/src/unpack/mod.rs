@@ -33,7 +33,7 @@ use millstream_core::crew::{Alone, Crew};
 use millstream_core::spec::Fault;
 use millstream_core::{Error, Result};
 
-pub use promise::codec_by_name;
+pub use promise::{Packing, codec_by_name, has_directory_by_name, packing_by_name};
 
 use crate::input::{Input, Piece};
 use crate::ratio::check_ratio;

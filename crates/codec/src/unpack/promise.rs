@@ -38,6 +38,32 @@ pub fn codec_by_name(path: &str) -> Option<&'static str> {
     Some(if is_tar { tar_in(codec) } else { codec })
 }
 
+/// How a unit is compressed, as far as its name tells. Archives come first: they say least of the text inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Packing {
+    /// It has members, compressed, of which not all may be wanted.
+    Archive,
+    /// Not at all; a tar only as a whole.
+    Plain,
+    /// As one stream.
+    Stream,
+}
+
+/// How the unit at `path` (a path or URL) is compressed, by its ending.
+pub fn packing_by_name(path: &str) -> Packing {
+    match codec_by_name(path) {
+        None | Some("tar") => Packing::Plain,
+        Some("zip") => Packing::Archive,
+        Some(name) if PACKED.iter().any(|packed| packed.name == name) => Packing::Archive,
+        Some(_) => Packing::Stream,
+    }
+}
+
+/// Whether the ending of `path` (a path or URL) promises an archive with a directory of its members: a zip.
+pub fn has_directory_by_name(path: &str) -> bool {
+    codec_by_name(path) == Some("zip")
+}
+
 /// What a tar inside of `codec` is called.
 pub(super) fn tar_in(codec: &str) -> &'static str {
     PACKED.iter().find(|packed| packed.codec == codec).map_or("tar", |packed| packed.name)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures::{StreamExt, stream};
-use millstream_codec::{Unpack, ZipEnding, ZipPlan, ZipPlanner, codec_by_name, is_zip};
+use millstream_codec::{Unpack, ZipEnding, ZipPlan, ZipPlanner, has_directory_by_name, is_zip};
 use millstream_core::source::{Content, OpenedUnit};
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
 
@@ -54,8 +54,8 @@ pub enum Found<B = Content> {
 /// Opens `unit`: its stream, unless it is an archive that can be read by its directory.
 pub async fn open(reader: &Reader, unit: &Unit) -> Result<Found> {
     // What listing has told is enough where the name tells the rest; otherwise its first bytes do.
-    if is_large(unit) && unit.etag.is_some() && codec_by_name(&unit.uri) == Some("zip") && !reader.opened.has(&unit.uri)
-    {
+    let promises_directory = has_directory_by_name(&unit.uri);
+    if is_large(unit) && unit.etag.is_some() && promises_directory && !reader.opened.has(&unit.uri) {
         return planned(reader, unit, unit).await;
     }
     let OpenedUnit { unit: known, ranges, content } = reader.open(unit).await?;

@@ -20,7 +20,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
-use millstream_core::format::BATCH_BYTES;
+use millstream_core::format::{BATCH_BYTES, StreamFormat};
 use millstream_core::{Result, Unit};
 
 use super::Reader;
@@ -79,7 +79,8 @@ impl ReadExec {
     /// Whether what comes out is about as large as the text of the source: nothing is left out, and a value takes no
     /// less than its text.
     pub fn gives_its_text(&self) -> bool {
-        self.request.whole && matches!(self.reader.format.name(), "lines" | "csv")
+        let format = self.reader.stream_format();
+        self.request.whole && format.is_some_and(StreamFormat::rows_are_as_large_as_text)
     }
 
     /// Whether `statistics` tells of all units, and not only of the first.

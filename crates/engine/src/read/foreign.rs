@@ -11,7 +11,7 @@ pub struct Foreign {
     /// What is read is text.
     is_text: bool,
     /// Any text will do.
-    is_lines: bool,
+    is_any_text: bool,
     /// Members are not asked for by their names, so that the parts of a spreadsheet are none.
     is_whole: bool,
     /// What has come of the content, as far as it tells.
@@ -24,9 +24,11 @@ const TELLING: usize = 512;
 impl Foreign {
     /// For the units of `reader`.
     pub fn new(reader: &Reader) -> Self {
-        let is_text = matches!(reader.format.reading(), Reading::Stream(_));
-        let is_lines = reader.format.name() == "lines";
-        Foreign { is_text, is_lines, is_whole: reader.members.is_empty(), head: Vec::new() }
+        let (is_text, is_any_text) = match reader.format.reading() {
+            Reading::Stream(format) => (true, format.reads_any_text()),
+            Reading::Ranges(_) | Reading::Rows => (false, false),
+        };
+        Foreign { is_text, is_any_text, is_whole: reader.members.is_empty(), head: Vec::new() }
     }
 
     /// A content begins: a member of the unit at `uri`, or all of it.
@@ -43,6 +45,6 @@ impl Foreign {
             return Ok(());
         }
         self.head.extend_from_slice(&text[..text.len().min(missing)]);
-        foreign_text(&self.head, self.is_lines).map_or(Ok(()), Err)
+        foreign_text(&self.head, self.is_any_text).map_or(Ok(()), Err)
     }
 }

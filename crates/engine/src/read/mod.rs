@@ -46,7 +46,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use millstream_core::format::Format;
+use millstream_core::format::{Format, StreamFormat};
 use millstream_core::source::{OpenedUnit, SourceContext};
 use millstream_core::{ByteStream, Error, Reservation, Result, Step, StepKind, Steps, Unit};
 
@@ -318,7 +318,8 @@ impl Reader {
     /// What keeps the text of a member for raw records, if `raw` asks for them; or its beginning, where a reject may
     /// have to be read again behind it.
     pub fn tape(&self, raw: bool) -> Option<Tape> {
-        let header = self.format.name() == "csv" && self.rejects.of_step(&self.name).is_some();
+        let has_header = self.stream_format().is_some_and(StreamFormat::needs_header);
+        let header = has_header && self.rejects.of_step(&self.name).is_some();
         (raw || header).then(|| Tape::new(raw))
     }
 }

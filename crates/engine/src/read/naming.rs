@@ -85,17 +85,7 @@ fn by_units(registry: &Registry, units: &[Unit]) -> Result<Option<Suggested>> {
 async fn by_content_type(reader: &Arc<Reader>, unit: &Unit) -> Result<Option<Suggested>> {
     let source = reader.source_of(&unit.uri)?;
     let kind = source.content_type(&reader.context, unit).await?;
-    let kind = kind.unwrap_or_default();
-    let found = reader.registry.by_content_type(&kind);
-    Ok(found.map(|(entry, ending)| {
-        let mut settings = (entry.suggested)(ending);
-        // The only parameter of RFC 4180 that matters here. Charsets are often wrong, and wrong bytes are seen.
-        let absent = kind.split(';').skip(1).any(|part| part.trim().eq_ignore_ascii_case("header=absent"));
-        if absent && entry.spec.name == "csv" {
-            settings["header"] = Value::Bool(false);
-        }
-        (entry, settings)
-    }))
+    Ok(reader.registry.by_content_type(&kind.unwrap_or_default()))
 }
 
 /// The error of a file whose format is said nowhere: with what `guess` sees in it.

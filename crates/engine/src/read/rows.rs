@@ -18,9 +18,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use millstream_codec::Unpacked;
-use millstream_core::format::{
-    BATCH_BYTES, EmptyFiles, ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject, Rows, StreamFormat,
-};
+use millstream_core::format::{BATCH_BYTES, EmptyFiles, ParseRequest, Parsed, Parser, ReadAt, Reading, Reject, Rows};
 use millstream_core::{Budget, Crew, Error, Reservation, Result, Unit};
 
 use super::crew::Member;
@@ -330,7 +328,7 @@ impl MemberReader {
 
     /// Prepares for a long text that begins with `text`: its pieces may be parsed by several tasks.
     fn split(&mut self, reader: &Reader, request: &ParseRequest, text: &[u8], worker: &Member) {
-        let (MemberReader::Parse(_, false), Some(format)) = (&*self, stream_format(reader)) else { return };
+        let (MemberReader::Parse(_, false), Some(format)) = (&*self, reader.stream_format()) else { return };
         let Some(splitter) = format.splitter(text) else { return };
         let MemberReader::Parse(parser, _) = std::mem::replace(self, MemberReader::None) else { return };
         let crew: Arc<dyn Crew> = Arc::clone(worker.crew()) as Arc<dyn Crew>;
@@ -394,7 +392,7 @@ fn collected_rows(
     request: &ParseRequest,
     pieces: Vec<Bytes>,
 ) -> Result<BoxStream<'static, Result<Parsed>>> {
-    let format = range_format(reader).ok_or_else(|| Error::internal("only a format that asks for ranges collects"))?;
+    let format = reader.range_format().ok_or_else(|| Error::internal("only a format that asks for ranges collects"))?;
     let bytes: Bytes = pieces.concat().into();
     if bytes.is_empty() && request.empty_files == EmptyFiles::Allow {
         return Ok(futures::stream::empty().boxed());
@@ -475,7 +473,7 @@ fn parsed_pieces(parsed: Parsed, member: &MemberPlace) -> impl Iterator<Item = M
 /// The rows of a unit whose format asks for ranges.
 fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, file: Arc<dyn ReadAt>) -> MemberRows {
     async_stream::try_stream! {
-        let format = range_format(&reader).ok_or_else(|| Error::internal("only a format that asks for ranges comes \
+        let format = reader.range_format().ok_or_else(|| Error::internal("only a format that asks for ranges comes \
                                                                           here"))?;
         let parse = lacking::watched(&request.parse, reader.replay.is_some());
         let mut read = match file.size() == 0 && parse.empty_files == EmptyFiles::Allow {
@@ -561,21 +559,5 @@ fn constant(value: Option<&str>, rows: usize) -> ArrayRef {
             let views = vec![one.views()[0]; rows];
             Arc::new(StringViewArray::new(views.into(), one.data_buffers().to_vec(), None))
         }
-    }
-}
-
-/// A stream format or a range format, as references that outlive the match.
-pub fn stream_format(reader: &Reader) -> Option<&dyn StreamFormat> {
-    match reader.format.reading() {
-        Reading::Stream(format) => Some(format),
-        Reading::Ranges(_) | Reading::Rows => None,
-    }
-}
-
-/// The range format of `reader`, if it has one.
-pub fn range_format(reader: &Reader) -> Option<&dyn RangeFormat> {
-    match reader.format.reading() {
-        Reading::Stream(_) | Reading::Rows => None,
-        Reading::Ranges(format) => Some(format),
     }
 }

@@ -6,7 +6,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use millstream_codec::Unpacked;
+use millstream_codec::{Packing, Unpacked, packing_by_name};
 use millstream_core::format::{EmptyFiles, OnDrift, ParseRequest, ReadAt, Reading, Sample, SeenColumns};
 use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
 use millstream_format::drift::nothing_in_common;
@@ -16,7 +16,6 @@ use super::archive;
 use super::foreign::Foreign;
 use super::no_match;
 use super::ranges::{Collected, ranged_file};
-use super::rows::{range_format, stream_format};
 use super::stored;
 use super::table::Estimate;
 
@@ -108,7 +107,7 @@ async fn stream_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resu
     if let (true, Some(error)) = (samples.is_empty(), unopened) {
         return Err(unknown_columns(reader, error));
     }
-    let format = stream_format(reader).ok_or_else(|| Error::internal("a stream format was expected"))?;
+    let format = reader.stream_format().ok_or_else(|| Error::internal("a stream format was expected"))?;
     let columns = format.infer(&samples, reader.on_drift)?;
     for sample in &samples {
         fits(reader, sample, &columns).map_err(|error| error.in_unit(&sample.uri, None))?;
@@ -118,7 +117,7 @@ async fn stream_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Resu
 
 /// Whether the file of `sample` can be read with these columns: what the run would say when it comes to it.
 fn fits(reader: &Reader, sample: &Sample, columns: &SchemaRef) -> Result<()> {
-    let format = stream_format(reader).ok_or_else(|| Error::internal("a stream format was expected"))?;
+    let format = reader.stream_format().ok_or_else(|| Error::internal("a stream format was expected"))?;
     let cut = sample.text.len() > FITS_BYTES;
     let text = sample.text.slice(..sample.text.len().min(FITS_BYTES));
     let sample = Sample { uri: sample.uri.clone(), text, complete: sample.complete && !cut };
@@ -142,13 +141,14 @@ fn request(reader: &Reader, columns: &SchemaRef) -> ParseRequest {
 
 /// Holds the beginning of the first file against columns that the job declares, where it can be opened again.
 pub async fn check_first(reader: &Arc<Reader>, columns: &SchemaRef) -> Result<()> {
-    if reader.format.declared().is_none() || stream_format(reader).is_none() {
+    if reader.format.declared().is_none() || reader.stream_format().is_none() {
         return Ok(());
     }
     // What cannot be listed or opened is reported when it is read.
     let Ok(first) = units(reader, 1).await else { return Ok(()) };
     let Some(unit) = first.into_iter().next() else { return Ok(()) };
-    if !is_local(reader, &unit) || !can_reopen(reader, &unit)? {
+    let source = reader.source_of(&unit.uri)?;
+    if !source.is_local() || !source.can_reopen(&unit) {
         return Ok(());
     }
     let head = match read_head(reader, unit, FITS_BYTES, None).await {
@@ -174,7 +174,7 @@ fn unknown_columns(reader: &Reader, error: Error) -> Error {
 const DECLARE: &str = "declare `columns`, or raise `--memory`";
 
 async fn range_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Result<Unit>>) -> Result<SchemaRef> {
-    let format = range_format(reader).ok_or_else(|| Error::internal("a range format was expected"))?;
+    let format = reader.range_format().ok_or_else(|| Error::internal("a range format was expected"))?;
     let mut found: Vec<(String, SchemaRef)> = Vec::new();
     let mut unopened = None;
     while let Some(unit) = units.next().await.transpose()? {
@@ -248,7 +248,7 @@ pub async fn units(reader: &Arc<Reader>, limit: usize) -> Result<Vec<Unit>> {
 pub async fn estimate(reader: &Arc<Reader>) -> Result<Option<Estimate>> {
     let units = units(reader, ESTIMATE_UNITS).await?;
     // What a list names may be elsewhere: a look at it would cost as much as reading it.
-    if !units.iter().all(|unit| is_local(reader, unit)) {
+    if !units.iter().all(|unit| reader.source_of(&unit.uri).is_ok_and(|source| source.is_local())) {
         return Ok(None);
     }
     let mut estimate = Estimate { is_cut: units.len() == ESTIMATE_UNITS, ..Estimate::default() };
@@ -256,9 +256,9 @@ pub async fn estimate(reader: &Arc<Reader>) -> Result<Option<Estimate>> {
     estimate.record_bytes = record_bytes;
     for unit in units {
         let Some(size) = unit.size else { return Ok(None) };
-        let ratio = match packing(&unit) {
+        let ratio = match packing_by_name(&unit.uri) {
             Packing::Plain => 1.0,
-            Packing::Packed => ratio,
+            Packing::Stream => ratio,
             Packing::Archive => UNPACKED_RATIO,
         };
         estimate.units += 1;
@@ -268,30 +268,13 @@ pub async fn estimate(reader: &Arc<Reader>) -> Result<Option<Estimate>> {
     Ok(Some(estimate))
 }
 
-/// How a unit is compressed, by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Packing {
-    /// It has members, of which not all may be wanted.
-    Archive,
-    Plain,
-    Packed,
-}
-
-/// How `unit` is compressed. A tar is only if it is as a whole.
-fn packing(unit: &Unit) -> Packing {
-    match millstream_codec::codec_by_name(&unit.uri) {
-        None | Some("tar") => Packing::Plain,
-        Some(name) if name == "zip" || name.starts_with("tar") => Packing::Archive,
-        Some(_) => Packing::Packed,
-    }
-}
-
 /// By how much the largest of the compressed `units` grows when it is unpacked, and the bytes of one of its records; if
 /// none is, those of the largest. What is wrong with it is told when it is read.
 async fn growth(reader: &Arc<Reader>, units: &[Unit]) -> Option<(f64, Option<u64>)> {
-    let unit = units.iter().max_by_key(|unit| (packing(unit), unit.size))?;
-    let is_sound = matches!(reader.format.reading(), Reading::Stream(_)) && packing(unit) != Packing::Archive;
-    if !is_sound || !can_reopen(reader, unit).ok()? {
+    let unit = units.iter().max_by_key(|unit| (packing_by_name(&unit.uri), unit.size))?;
+    let is_sound =
+        matches!(reader.format.reading(), Reading::Stream(_)) && packing_by_name(&unit.uri) != Packing::Archive;
+    if !is_sound || !reader.source_of(&unit.uri).ok()?.can_reopen(unit) {
         return None;
     }
     let head = head(reader, unit.clone()).await.ok()?;
@@ -318,8 +301,12 @@ pub async fn short_head(reader: &Arc<Reader>, unit: Unit) -> Result<Head> {
 
 /// The format of a sample.
 pub fn guess_of(head: &Head) -> Result<millstream_format::Guess> {
-    let sample = Sample { uri: head.unit.name(), text: head.text.clone(), complete: head.complete };
-    millstream_format::guess(&sample, &head.text)
+    millstream_format::guess(&sample_of(head), &head.text)
+}
+
+/// The beginning of a unit as a sample.
+pub fn sample_of(head: &Head) -> Sample {
+    Sample { uri: head.unit.name(), text: head.text.clone(), complete: head.complete }
 }
 
 /// The first `limit` bytes of `unit`, decoded; charged to `holder`, if there is one, as long as the text lives.
@@ -327,7 +314,7 @@ async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize, holder: Optio
     let uri = unit.uri.clone();
     let at_unit = |error: Error| error.in_unit(&uri, None);
     let (mut unpack, mut bytes) = archive::look(reader, &unit).await.map_err(at_unit)?;
-    let reopens = can_reopen(reader, &unit)?;
+    let reopens = reader.source_of(&unit.uri)?.can_reopen(&unit);
     let mut taken: Vec<Bytes> = Vec::new();
     let mut head = Head { unit, member: None, codec: "", text: Bytes::new(), complete: false, stored: 0 };
     let mut text = Charged::default();
@@ -380,18 +367,4 @@ impl AsRef<[u8]> for Charged {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
-}
-
-/// Whether `unit` is a file of this machine.
-fn is_local(reader: &Reader, unit: &Unit) -> bool {
-    reader.source_of(&unit.uri).is_ok_and(|source| source.name() == "file")
-}
-
-/// A pipe can be read only once: what a sample took from it must be given back.
-fn can_reopen(reader: &Reader, unit: &Unit) -> Result<bool> {
-    Ok(match reader.source_of(&unit.uri)?.name() {
-        "stdin" => false,
-        "file" => unit.size.is_some(),
-        _ => true,
-    })
 }

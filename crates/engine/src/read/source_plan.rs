@@ -6,9 +6,10 @@ use std::sync::Arc;
 use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use millstream_codec::{Limits, UnpackOptions};
-use millstream_core::format::{EmptyFiles, Format, OnDrift, Validate};
+use millstream_core::format::{EmptyFiles, Format, OnDrift, RangeFormat, Reading, StreamFormat, Validate};
 use millstream_core::source::{OnError, Source};
 use millstream_core::{Error, Registry, Result, Unit};
+use millstream_format::lines::Lines;
 use millstream_job::{AddColumn, SortKey, SourceStep};
 
 use super::order::SortedBy;
@@ -88,6 +89,22 @@ pub struct SourcePlan {
 }
 
 impl SourcePlan {
+    /// The format, if it is parsed as its text arrives.
+    pub fn stream_format(&self) -> Option<&dyn StreamFormat> {
+        match self.format.reading() {
+            Reading::Stream(format) => Some(format),
+            Reading::Ranges(_) | Reading::Rows => None,
+        }
+    }
+
+    /// The format, if it asks for ranges.
+    pub fn range_format(&self) -> Option<&dyn RangeFormat> {
+        match self.format.reading() {
+            Reading::Ranges(format) => Some(format),
+            Reading::Stream(_) | Reading::Rows => None,
+        }
+    }
+
     /// What `step` reads. Its format is what the entry says, else what its patterns say; `None` where neither does.
     pub fn of_step(registry: &Arc<Registry>, step: &SourceStep) -> (Self, Option<Arc<dyn Format>>) {
         let patterns = patterns(step);
@@ -111,7 +128,7 @@ impl SourcePlan {
             incremental: step.incremental,
             ..SourcePlan::of_lines(&step.name.value, patterns, sources.collect(), registry)
         };
-        (SourcePlan { format: format.clone().unwrap_or_else(lines), ..plan }, format)
+        (SourcePlan { format: format.clone().unwrap_or_else(|| Arc::new(Lines::default())), ..plan }, format)
     }
 
     /// Reads the lines of `patterns` from `sources`.
@@ -121,7 +138,7 @@ impl SourcePlan {
             patterns,
             sources,
             registry: Arc::clone(registry),
-            format: lines(),
+            format: Arc::new(Lines::default()),
             members: Vec::new(),
             limits: Limits::default(),
             allow_empty: false,
@@ -197,12 +214,4 @@ pub fn named_format(registry: &Registry, step: &SourceStep) -> Option<Arc<dyn Fo
 
 fn patterns(step: &SourceStep) -> Vec<String> {
     step.read.iter().map(|pattern| pattern.value.clone()).collect()
-}
-
-/// The format `lines`, as it is without settings.
-fn lines() -> Arc<dyn Format> {
-    let entry = millstream_format::FORMATS.iter().find(|entry| entry.spec.name == "lines");
-    entry
-        .and_then(|entry| (entry.build)(&serde_json::Value::Object(serde_json::Map::new())).ok())
-        .expect("lines is a format and needs no settings")
 }

@@ -40,7 +40,7 @@ use crate::rejects::replay::Replay;
 use crate::rejects::{Rejects, SinkRefusals};
 use crate::report::{MissingColumn, Progress, Report, SinkResult, Skipped, Tally, Totals};
 use crate::runs::{Ending, LiveRun};
-use crate::verdict::{Evidence, verdict};
+use crate::verdict::{Evidence, media, verdict};
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -600,7 +600,8 @@ fn report(run: &RunContext, job: &Job, done: &Done, elapsed: Duration, used: Pro
     let steps: Vec<StepSnapshot> = run.steps.all().iter().map(|step| step.snapshot()).collect();
     let totals = Totals::of(&steps);
     let ProcessorUse { busy: processor, delayed } = used;
-    let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, delayed, cores: run.machine().cores, held });
+    let (cores, media) = (run.machine().cores, media(job));
+    let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, delayed, cores, held, media: &media });
     Report {
         job: job.path().to_owned(),
         run: done.run.clone(),

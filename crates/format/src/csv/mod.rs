@@ -9,17 +9,21 @@
 //! | `build` | values as arrays |
 //! | `parse` | pushed text to batches and rejects |
 //! | `split` | pieces of a text that can be parsed apart |
+//! | `single` | one record cut out of a text |
+//! | `doubt` | what a sample says against the defaults |
 //! | `faults` | what is said of bad records and values |
 //! | `infer` | the columns of a sample |
 //! | `write` | batches to text |
 
 mod bits;
 mod build;
+mod doubt;
 mod faults;
 pub(crate) mod infer;
 mod marks;
 mod parse;
 pub(crate) mod scan;
+mod single;
 pub mod spec;
 mod split;
 mod sweep;
@@ -32,12 +36,12 @@ mod tests;
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use encoding_rs::Encoding;
 use millstream_core::format::{
-    Format, OnDrift, ParseRequest, Parsed, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat,
+    Defaults, Doubt, Format, OnDrift, ParseRequest, Parsed, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat,
 };
-use millstream_core::registry::{Built, FormatEntry};
+use millstream_core::registry::{Built, FormatEntry, is_content_type};
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Error, Result};
 use serde_json::{Value, json};
@@ -62,8 +66,23 @@ pub const ENTRY: FormatEntry = FormatEntry {
         ".psv" => json!({"delimiter": "|"}),
         _ => json!({}),
     },
+    by_content_type: &by_content_type,
     build: &|settings| build_format(settings),
 };
+
+/// The settings of `text/csv; header=absent` and its like.
+fn by_content_type(value: &str) -> Option<Value> {
+    let mut settings = match value {
+        value if is_content_type(value, &["text/csv", "application/csv"]) => json!({}),
+        value if is_content_type(value, &["text/tab-separated-values"]) => json!({"delimiter": "\t"}),
+        _ => return None,
+    };
+    // The only parameter of RFC 4180 that matters here. Charsets are often wrong, and wrong bytes are seen.
+    if value.split(';').skip(1).any(|part| part.trim().eq_ignore_ascii_case("header=absent")) {
+        settings["header"] = Value::Bool(false);
+    }
+    Some(settings)
+}
 
 fn build_format(settings: &Value) -> Built<dyn Format> {
     let spec: CsvSpec = parse(settings)?;
@@ -194,6 +213,32 @@ impl StreamFormat for Csv {
         let width = request.schema.fields().len();
         let other = faults::other_width(&self.dialect, &decoded(sample, self.encoding), self.skip_lines, width);
         other.map_or(Ok(()), Err)
+    }
+
+    fn rows_are_as_large_as_text(&self) -> bool {
+        true
+    }
+
+    fn needs_header(&self) -> bool {
+        self.header
+    }
+
+    fn header_length(&self, beginning: &[u8], request: &ParseRequest) -> usize {
+        single::starts(self, beginning, request).and_then(|starts| starts.into_iter().min()).unwrap_or(0)
+    }
+
+    fn record_length(&self, header: &[u8], text: &[u8], request: &ParseRequest) -> usize {
+        let starts = single::starts(self, &[header, text].concat(), request);
+        let second = starts.into_iter().flatten().filter(|start| *start > header.len()).min();
+        second.map_or(text.len(), |start| start - header.len())
+    }
+
+    fn defaults(&self, settings: &Value, columns: &Schema) -> Defaults {
+        doubt::defaults(settings, columns)
+    }
+
+    fn doubt(&self, name: &str, settings: &Value, columns: &Schema, sample: &Sample, plausible: bool) -> Option<Doubt> {
+        doubt::doubt(name, settings, columns, sample, plausible)
     }
 
     fn splitter(&self, head: &[u8]) -> Option<Box<dyn Splitter>> {

@@ -846,3 +846,33 @@ proptest! {
 fn csv_reader(text: &[u8]) -> ::csv::Reader<&[u8]> {
     ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text)
 }
+
+#[test]
+fn one_record_is_cut_out_of_a_file_and_made_a_file_again() {
+    let text = b"# c\nid,name\n1,\"a\nb\"\n2,c\n";
+    for (header, length) in [(true, b"# c\nid,name\n".len()), (false, b"# c\n".len())] {
+        let format = csv(json!({"comment": "#", "header": header, "columns": {"id": "utf8", "name": "utf8"}}));
+        let columns = format.declared().expect("declared columns");
+        let request = ParseRequest { lines: true, bytes: true, ..ParseRequest::all(columns) };
+        assert_eq!(format.needs_header(), header);
+        assert_eq!(format.header_length(text, &request), length, "header: {header}");
+        let (head, rest) = text.split_at(b"# c\nid,name\n".len());
+        let record = &rest[..format.record_length(head, rest, &request)];
+        assert_eq!(record, b"1,\"a\nb\"\n");
+        let file = format.file_of_record(head, record);
+        assert_eq!(format.record_length(head, &file[head.len()..], &request), file.len() - head.len());
+    }
+}
+
+#[test]
+fn a_content_type_tells_settings() {
+    for (value, settings) in [
+        ("text/csv; charset=utf-8", Some(json!({}))),
+        ("Text/CSV;header=absent", Some(json!({"header": false}))),
+        ("text/tab-separated-values", Some(json!({"delimiter": "\t"}))),
+        ("text/plain", None),
+        ("application/json", None),
+    ] {
+        assert_eq!((ENTRY.by_content_type)(value), settings, "{value}");
+    }
+}

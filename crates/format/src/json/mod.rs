@@ -25,7 +25,7 @@ use arrow::datatypes::SchemaRef;
 use millstream_core::format::{
     Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat,
 };
-use millstream_core::registry::{Built, FormatEntry};
+use millstream_core::registry::{Built, FormatEntry, is_content_type};
 use millstream_core::spec::{self as core_spec, Fault, SpecInfo};
 use millstream_core::{Error, Result};
 use serde_json::Value;
@@ -39,12 +39,25 @@ pub const ENTRY: FormatEntry = FormatEntry {
     spec: SpecInfo::of::<JsonSpec>(),
     extensions: &[".json", ".jsonl", ".ndjson"],
     suggested: &|_| Value::Object(serde_json::Map::new()),
+    by_content_type: &|value| is_content_type(value, CONTENT_TYPES).then(|| Value::Object(serde_json::Map::new())),
     build: &|settings| {
         let spec: JsonSpec = core_spec::parse(settings)?;
         let built: Built<dyn Format> = Ok(Arc::new(JsonFormat::new(spec)?));
         built
     },
 };
+
+/// The content types of JSON, also where each line is a value.
+const CONTENT_TYPES: &[&str] = &[
+    "application/json",
+    "application/x-ndjson",
+    "application/ndjson",
+    "application/jsonl",
+    "application/x-jsonl",
+    "application/jsonlines",
+    "application/x-jsonlines",
+    "application/json-lines",
+];
 
 /// JSON with its settings.
 #[derive(Debug)]
@@ -99,6 +112,21 @@ impl StreamFormat for JsonFormat {
 
     fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>> {
         Ok(Box::new(parser::JsonParser::new(self, request)?))
+    }
+
+    fn record_length(&self, _header: &[u8], text: &[u8], _request: &ParseRequest) -> usize {
+        let mut values = serde_json::Deserializer::from_slice(text).into_iter::<serde::de::IgnoredAny>();
+        match values.next() {
+            Some(Ok(_)) => values.byte_offset(),
+            _ => text.len(),
+        }
+    }
+
+    fn file_of_record(&self, header: &[u8], record: &[u8]) -> Vec<u8> {
+        match self.spec.layout {
+            Layout::Array => [b"[", record, b"]\n"].concat(),
+            _ => [header, record, b"\n"].concat(),
+        }
     }
 
     /// Only of lines: in the other layouts the end of a record that is too long, or lacks a bracket, is not known until

@@ -1001,3 +1001,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn one_value_is_cut_out_of_a_file_and_made_a_file_again() {
+    let request = ParseRequest::all(schema(&[("a", "utf8")]));
+    let lines = format(json!({"layout": "lines"}));
+    assert_eq!(lines.record_length(b"", b"{\"a\": \"},\"},\n {\"b\": 2}]", &request), b"{\"a\": \"},\"}".len());
+    assert_eq!(lines.record_length(b"", b"{\"a\":", &request), b"{\"a\":".len());
+    assert_eq!(lines.file_of_record(b"", b"{}"), b"{}\n");
+    assert_eq!(format(json!({"layout": "array"})).file_of_record(b"", b"{}"), b"[{}]\n");
+}

@@ -34,6 +34,8 @@ pub const ENTRY: FormatEntry = FormatEntry {
     spec: SpecInfo::of::<LinesSpec>(),
     extensions: &[".txt", ".log", ".lines"],
     suggested: &|_| json!({}),
+    // `text/plain` is what servers give to all that they do not know.
+    by_content_type: &|_| None,
     build: &|settings| build_format(settings),
 };
 
@@ -61,6 +63,13 @@ impl Lines {
             encoding: spec.encoding.as_deref().map(by_label).transpose()?,
             max_record: usize::try_from(spec.max_record.0.min(spec::MAX_RECORD)).unwrap_or(usize::MAX),
         })
+    }
+}
+
+impl Default for Lines {
+    /// The format without settings.
+    fn default() -> Self {
+        Lines { encoding: None, max_record: usize::try_from(LinesSpec::default().max_record.0).unwrap_or(usize::MAX) }
     }
 }
 
@@ -112,6 +121,14 @@ impl StreamFormat for Lines {
             return Err(Error::job("lines have one column of text, `line`").text(type_name(column.data_type())));
         }
         Ok(Box::new(LineParser::new(request, self.encoding, self.max_record)))
+    }
+
+    fn reads_any_text(&self) -> bool {
+        true
+    }
+
+    fn rows_are_as_large_as_text(&self) -> bool {
+        true
     }
 
     fn splitter(&self, head: &[u8]) -> Option<Box<dyn Splitter>> {

@@ -31,7 +31,7 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use millstream_core::format::{Format, OnDrift, ParseRequest, Parsed, RangeFormat, ReadAt, Reading, RowEncoder};
-use millstream_core::registry::{Built, FormatEntry};
+use millstream_core::registry::{Built, FormatEntry, is_content_type};
 use millstream_core::spec::{self as core_spec, SpecInfo};
 use millstream_core::{Error, Result};
 use serde_json::Value;
@@ -44,6 +44,9 @@ pub const ENTRY: FormatEntry = FormatEntry {
     spec: SpecInfo::of::<ParquetSpec>(),
     extensions: &[".parquet"],
     suggested: &|_| Value::Object(serde_json::Map::new()),
+    by_content_type: &|value| {
+        is_content_type(value, &["application/vnd.apache.parquet"]).then(|| Value::Object(serde_json::Map::new()))
+    },
     build: &|settings| {
         let spec: ParquetSpec = core_spec::parse(settings)?;
         let built: Built<dyn Format> = Ok(Arc::new(ParquetFormat::new(spec)));

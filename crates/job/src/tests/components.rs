@@ -63,12 +63,14 @@ pub static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
                     spec: SpecInfo::of::<CsvSpec>(),
                     extensions: &[".csv", ".tsv"],
                     suggested: &|ending| if ending == ".tsv" { json!({"delimiter": "\t"}) } else { json!({}) },
+                    by_content_type: &|_| None,
                     build: &|value| parse::<CsvSpec>(value).map(|spec| Arc::new(Rows("csv", format!("{spec:?}"))) as _),
                 },
                 FormatEntry {
                     spec: SpecInfo::of::<JsonSpec>(),
                     extensions: &[".jsonl"],
                     suggested: &|_| json!({}),
+                    by_content_type: &|_| None,
                     build: &|value| {
                         parse::<JsonSpec>(value).map(|spec| Arc::new(Rows("json", format!("{spec:?}"))) as _)
                     },

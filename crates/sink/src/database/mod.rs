@@ -32,11 +32,12 @@ use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
-use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink};
+use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, Written};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 use millstream_database::load::{Key, Publish};
 use millstream_database::table::BulkColumn;
+use millstream_database::table_name;
 
 use self::server::Server;
 use self::spec::{DatabaseSpec, Mode};
@@ -69,6 +70,11 @@ impl Sink for DatabaseSink {
 
     fn target(&self) -> String {
         self.server.place().shown.clone()
+    }
+
+    fn writes(&self) -> Vec<Written> {
+        let table = table_name(&self.server.place().shown, &self.spec.table);
+        self.spec.mode.writes(table).into_iter().collect()
     }
 
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {

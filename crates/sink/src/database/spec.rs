@@ -1,6 +1,8 @@
 //! What the job file may say of a sink that is a database server, beside `from` and `write`. It owns the settings that
 //! MySQL and PostgreSQL have in common, which are all of them.
 
+use millstream_core::sink::Written;
+use millstream_core::source::TableName;
 use millstream_core::spec::{Duration, Fault, Secret, Size, TextOrSecret};
 use millstream_database::{Access, Order, Tls};
 use schemars::JsonSchema;
@@ -131,6 +133,17 @@ impl Mode {
     /// Whether rows are told from each other by the key.
     pub(crate) fn needs_key(self) -> bool {
         matches!(self, Mode::Merge | Mode::Ignore)
+    }
+
+    /// Whether a source must not read the `table` that it writes: not what replaces or merges its own rows, which is
+    /// made for that.
+    pub(crate) fn writes(self, table: Option<TableName>) -> Option<Written> {
+        let with_rejects = match self {
+            Mode::Append => false,
+            Mode::Truncate => true,
+            Mode::Replace | Mode::Merge | Mode::Ignore => return None,
+        };
+        Some(Written::Table { table: table?, with_rejects })
     }
 }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
-use millstream_core::sink::{KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts};
+use millstream_core::sink::{KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts, Written};
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::store::Store;
@@ -56,11 +56,12 @@ fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
         (target, encoding) => return Err(target.err().into_iter().chain(encoding.err()).flatten().collect()),
     };
     let wanted = Wanted::new(target, &spec);
+    let is_object = parts.store.is_some();
     let place: Box<dyn Place> = match parts.store {
         None => Box::new(Folder),
         Some(store) => Box::new(Bucket(store)),
     };
-    Ok(Arc::new(FileSink { spec, place, wanted, encoding }))
+    Ok(Arc::new(FileSink { spec, place, is_object, wanted, encoding }))
 }
 
 /// What keeps the first file from being an object of `store`. A name that is too long is told by the check of the sink.
@@ -91,6 +92,8 @@ fn first_names(spec: &FileSpec, target: &Target) -> Result<Vec<String>> {
 pub(crate) struct FileSink {
     spec: FileSpec,
     place: Box<dyn Place>,
+    /// Whether its files are objects of a store.
+    is_object: bool,
     wanted: Wanted,
     encoding: Encoding,
 }
@@ -103,6 +106,22 @@ impl Sink for FileSink {
 
     fn target(&self) -> String {
         self.wanted.target.shown()
+    }
+
+    fn medium(&self) -> &'static str {
+        "disk"
+    }
+
+    fn writes(&self) -> Vec<Written> {
+        let template = self.target();
+        if self.is_object {
+            return vec![Written::Object(template)];
+        }
+        let shards = match self.spec.routing().map(|routing| routing.kind) {
+            Some(RoutingKind::Hash(count) | RoutingKind::Mod(count)) => u64::from(count),
+            Some(RoutingKind::Value) | None => 1,
+        };
+        vec![Written::Files { template, shards }]
     }
 
     fn routing(&self) -> Option<Routing> {

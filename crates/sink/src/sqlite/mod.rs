@@ -34,12 +34,12 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
-use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer};
+use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer, Written};
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Budget, Error, Result, Step};
-use millstream_database::Dialect;
 use millstream_database::sqlite::{self, Access, LockWait, SqliteDialect, path_of};
+use millstream_database::{Dialect, table_name};
 use serde_json::Value;
 
 use self::database::{Database, Joined};
@@ -94,6 +94,12 @@ impl Sink for SqliteSink {
 
     fn target(&self) -> String {
         format!("sqlite:{}", self.path.display())
+    }
+
+    fn writes(&self) -> Vec<Written> {
+        let file = Written::Files { template: self.path.display().to_string(), shards: 1 };
+        let table = table_name(&self.target(), &self.spec.table);
+        [self.spec.mode.writes(table), Some(file)].into_iter().flatten().collect()
     }
 
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {

@@ -55,6 +55,10 @@ impl Sink for StdoutSink {
         "stdout"
     }
 
+    fn medium(&self) -> &'static str {
+        "standard output"
+    }
+
     fn target(&self) -> String {
         "standard output".to_owned()
     }

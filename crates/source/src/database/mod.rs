@@ -31,9 +31,10 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use millstream_core::format::{ParseRequest, Rows};
 use millstream_core::registry::{Built, SourceEntry};
-use millstream_core::source::{RowSource, Source, SourceContext};
+use millstream_core::source::{RowSource, Source, SourceContext, TableName};
 use millstream_core::spec::{Fault, SpecInfo};
 use millstream_core::{ByteStream, Error, Result, Unit};
+use millstream_database::table_name;
 use serde_json::Value;
 
 use self::kind::{Database, on_io};
@@ -121,6 +122,11 @@ fn parted(unit: &Unit) -> (&str, Option<&str>) {
 impl Source for DatabaseSource {
     fn name(&self) -> &'static str {
         self.database.dialect().name()
+    }
+
+    fn table(&self, pattern: &str) -> Option<TableName> {
+        let name = table_name(pattern, self.query.as_ref()?.table()?)?;
+        name.database.starts_with(self.database.dialect().name()).then_some(name)
     }
 
     fn connections(&self) -> usize {

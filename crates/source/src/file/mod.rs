@@ -64,6 +64,19 @@ impl Source for FileSource {
         "file"
     }
 
+    fn medium(&self) -> &'static str {
+        "disk"
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    /// A named pipe has no size.
+    fn can_reopen(&self, unit: &Unit) -> bool {
+        unit.size.is_some()
+    }
+
     /// A disk has a queue to fill; more than a few a core gains nothing.
     fn connections(&self) -> usize {
         2 * std::thread::available_parallelism().map_or(2, usize::from)

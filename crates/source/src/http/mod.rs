@@ -83,6 +83,10 @@ impl Source for HttpSource {
         "http"
     }
 
+    fn medium(&self) -> &'static str {
+        "network"
+    }
+
     fn connections(&self) -> usize {
         self.spec.connections
     }

@@ -222,6 +222,10 @@ impl<P: Protocol> Source for Remote<P> {
         P::NAME
     }
 
+    fn medium(&self) -> &'static str {
+        "network"
+    }
+
     fn connections(&self) -> usize {
         P::settings(&self.0.spec).connections
     }

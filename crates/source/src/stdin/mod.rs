@@ -52,6 +52,18 @@ impl Source for StdinSource {
         "stdin"
     }
 
+    fn medium(&self) -> &'static str {
+        "standard input"
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn can_reopen(&self, _unit: &Unit) -> bool {
+        false
+    }
+
     fn connections(&self) -> usize {
         1
     }
