@@ -296,7 +296,7 @@ impl Prepared<'_> {
             }
         }
         for sink in &job.sinks {
-            failure.lints.extend(self.sink_plan(sink).err().map(|fault| lint(job, fault)));
+            failure.lints.extend(self.sink_plan(sink).err().map(|fault| lint(job, *fault)));
         }
     }
 
@@ -328,7 +328,7 @@ impl Prepared<'_> {
     }
 
     /// The logical plan of a sink's rows; `None` if its columns are not known.
-    fn sink_plan(&self, sink: &SinkStep) -> Result<Option<LogicalStep>, StepFault> {
+    fn sink_plan(&self, sink: &SinkStep) -> Result<Option<LogicalStep>, Box<StepFault>> {
         if !self.tables.contains_key(&sink.from.value) {
             return Ok(None);
         }
@@ -448,7 +448,7 @@ impl Prepared<'_> {
     pub async fn plan_sinks(&self, job: &Job) -> Result<Physical, Failure> {
         let mut roots = Vec::new();
         for sink in &job.sinks {
-            roots.extend(self.sink_plan(sink).map_err(|fault| Failure::from(lint(job, fault)))?);
+            roots.extend(self.sink_plan(sink).map_err(|fault| Failure::from(lint(job, *fault)))?);
         }
         Ok(self.plan(&roots).await?)
     }

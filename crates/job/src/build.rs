@@ -215,7 +215,8 @@ impl<'a> Builder<'a> {
         build: impl FnOnce(&Value) -> Result<Arc<T>, Vec<Fault>>,
     ) -> Option<Arc<T>> {
         let settings = if block.value.is_null() { Value::Object(Map::new()) } else { block.value.to_value() };
-        let faulty = self.faulty_keys(block, self.block_schema(&block.key));
+        let schema = self.block_schema(&block.key);
+        let faulty = Self::faulty_keys(block, &schema.map_or_else(Vec::new, |schema| self.walked(block, schema)));
         let Some(faulty) = faulty else {
             return match build(&settings) {
                 Ok(built) => Some(built),
@@ -231,12 +232,13 @@ impl<'a> Builder<'a> {
         None
     }
 
-    /// The keys of `block` in which a walk of its schema finds faults or an unknown value; `None` if all is well.
-    fn faulty_keys<'e>(&self, block: &'e Entry, schema: Option<&Value>) -> Option<Vec<&'e str>> {
-        let lints = match schema {
-            Some(schema) => Walker { text: self.text, definitions: self.definitions }.entry(block, schema).lints,
-            None => Vec::new(),
-        };
+    /// What the schema says of `entry`.
+    fn walked(&self, entry: &Entry, schema: &Value) -> Vec<Lint> {
+        Walker { text: self.text, definitions: self.definitions }.entry(entry, schema).lints
+    }
+
+    /// The keys of `block` in which there is one of `lints` or an unknown value; `None` if all is well.
+    fn faulty_keys<'e>(block: &'e Entry, lints: &[Lint]) -> Option<Vec<&'e str>> {
         if lints.is_empty() && !block.value.has_unknown() {
             return None;
         }
@@ -551,7 +553,11 @@ impl<'a> Builder<'a> {
         let check = transform.spec.check;
         let faults = check(&settings.value).or_else(|| match is_good {
             true => None,
-            false => check(&without(&kind.value, &self.faulty_keys(kind, Some(schema))?)),
+            false => {
+                // Settings of which there are too few or too many can be read all the same.
+                let lints = self.walked(kind, schema).into_iter().filter(|lint| lint.code != LintCode::Count);
+                check(&without(&kind.value, &Self::faulty_keys(kind, &lints.collect::<Vec<_>>())?))
+            }
         });
         for fault in faults.into_iter().flatten() {
             let span = kind.value.at_path(&fault.path, kind.key_span);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Keys<T> {
-    /// One.
+    /// A column or SQL expression.
     One(#[schemars(length(min = 1))] T),
     /// Several.
     Several(#[schemars(length(min = 1))] Vec<T>),

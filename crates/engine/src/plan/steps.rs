@@ -261,10 +261,10 @@ impl StepPlanner<'_> {
     }
 
     /// The rows that go to a sink: all columns of its `from`, and the route behind them if it spreads its rows.
-    pub fn sink(&self, sink: &SinkStep) -> Result<LogicalPlan, StepFault> {
+    pub fn sink(&self, sink: &SinkStep) -> Result<LogicalPlan, Box<StepFault>> {
         let at = |text: &Located<String>, error: DataFusionError| {
             let fault = sql::plan_fault(&text.value, &error);
-            StepFault { text: text.clone(), fault }
+            Box::new(StepFault { text: text.clone(), fault })
         };
         let input = self.scan(&sink.from.value).map_err(|error| at(&sink.from, error))?;
         let Some(routing) = sink.sink.routing() else { return Ok(input) };

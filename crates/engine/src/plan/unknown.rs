@@ -1,5 +1,5 @@
-//! The search for all columns of one text that do not exist: the planner stops at the first, so it is asked again with a
-//! null in its place.
+//! The search for all columns of one text that do not exist: the planner stops at the first, so it is asked again with
+//! a null in its place.
 
 use crate::sql;
 
