@@ -3,7 +3,7 @@
 //! ```text
 //!  settings ─parse─▶ spec ─build─▶ Relation ─plan (engine)─▶ rows
 //! ```
-//! A transform is one folder, like any component. Its spec has texts whose places in the job file are kept ([`text`]):
+//! A transform is one folder, like any component. Its spec has texts whose places in the job file are kept ([`Text`]):
 //! names of entries, SQL, sort keys. Its `build` composes a [`Relation`] of them: the rows as data, made of operations
 //! that the engine can plan. What these cannot express, a transform computes by itself, batch by batch: [`Transform`].
 //! It knows nothing of plans, and the engine knows no transform.
