@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use millstream_core::Registry;
-use millstream_job::{Lint, LoadOptions, SqlFault, Transform, load};
+use millstream_job::{Lint, LoadOptions, SqlFault, load};
 
 use crate::memory;
 
@@ -13,6 +13,7 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
         millstream_source::SOURCES,
         millstream_codec::CODECS,
         millstream_format::FORMATS,
+        millstream_transform::TRANSFORMS,
         millstream_sink::SINKS,
         millstream_source::STORES,
     )
@@ -49,7 +50,8 @@ pub fn run(data: &[u8]) {
         assert!(lint.column <= line + 1 && !lint.what.is_empty(), "{lint:?}");
     }
     for step in loaded.job.iter().chain(&loaded.sound).flat_map(|job| &job.transforms) {
-        if let Transform::Sql(sql) = &step.transform {
+        for sql in step.rows.sql() {
+            let sql = step.located(sql.text);
             for (line, column) in [(0, 0), (1, 1), (2, 3), (usize::MAX, usize::MAX)] {
                 let place = sql.locate(line, column);
                 assert!(place.column <= loaded.text.line(place.line).chars().count() + 1, "{place:?}");

@@ -16,7 +16,7 @@ use crate::sink::{Sink, SinkParts};
 use crate::source::Source;
 use crate::spec::{Fault, SpecInfo};
 use crate::store::Store;
-use crate::transform::Transform;
+use crate::transform::{KEYS_BESIDE, Relation};
 
 /// A component, or all faults of its settings.
 pub type Built<T> = Result<Arc<T>, Vec<Fault>>;
@@ -77,13 +77,14 @@ pub struct FormatEntry {
     pub build: Build<dyn Format>,
 }
 
-/// A kind of transform, beside SQL and its short forms.
+/// A kind of transform.
 #[derive(Clone, Copy)]
 pub struct TransformEntry {
-    /// Its settings, under its key in an entry of `transforms`, beside `from`.
+    /// Its settings, under its key in an entry of `transforms`. The texts in them that name entries or are SQL have the
+    /// types of [`crate::transform`], and are checked by these.
     pub spec: SpecInfo,
-    /// Makes the transform. Does no I/O.
-    pub build: Build<dyn Transform>,
+    /// The rows that it computes. Does no I/O.
+    pub build: &'static (dyn Fn(&Value) -> Result<Relation, Vec<Fault>> + Send + Sync),
 }
 
 /// A kind of sink.
@@ -122,7 +123,7 @@ pub struct Registry {
     pub codecs: Vec<&'static CodecEntry>,
     /// Formats.
     pub formats: Vec<&'static FormatEntry>,
-    /// Transforms, beside SQL and its short forms.
+    /// Ways to compute rows from those of other entries.
     pub transforms: Vec<&'static TransformEntry>,
     /// Places to write to.
     pub sinks: Vec<&'static SinkEntry>,
@@ -136,6 +137,7 @@ impl Registry {
         sources: &'static [SourceEntry],
         codecs: &'static [CodecEntry],
         formats: &'static [FormatEntry],
+        transforms: &'static [TransformEntry],
         sinks: &'static [SinkEntry],
         stores: &'static [StoreEntry],
     ) -> Self {
@@ -143,7 +145,7 @@ impl Registry {
             sources: sources.iter().collect(),
             codecs: codecs.iter().collect(),
             formats: formats.iter().collect(),
-            transforms: Vec::new(),
+            transforms: transforms.iter().collect(),
             sinks: sinks.iter().collect(),
             stores: stores.iter().collect(),
         }
@@ -175,11 +177,11 @@ impl Registry {
     /// Adds a kind of transform.
     ///
     /// # Errors
-    /// If there is one of that name, or a short form of SQL.
+    /// If there is one of that name, or the name is another key of an entry.
     pub fn add_transform(&mut self, entry: TransformEntry) -> Result<(), Error> {
         let others = self.transforms.iter().map(|other| (&other.spec, [].as_slice()));
         is_new("transform", &entry.spec, &[], others)?;
-        if SHORT_FORMS.contains(&entry.spec.name) {
+        if KEYS_BESIDE.contains(&entry.spec.name) {
             let what = format!("the transform `{}` cannot be added", entry.spec.name);
             return Err(Error::job(what).cause("a key of a job file has this name"));
         }
@@ -231,6 +233,11 @@ impl Registry {
         self.sinks.iter().copied().find(|entry| entry.schemes.contains(&scheme))
     }
 
+    /// The transform of that name.
+    pub fn transform(&self, name: &str) -> Option<&'static TransformEntry> {
+        self.transforms.iter().copied().find(|entry| entry.spec.name == name)
+    }
+
     /// The codec of that name.
     pub fn codec(&self, name: &str) -> Option<&'static CodecEntry> {
         self.codecs.iter().copied().find(|entry| entry.name == name)
@@ -275,20 +282,13 @@ fn is_new<'a>(
 ) -> Result<(), Error> {
     let clash =
         |(other, its): &(&SpecInfo, &[&str])| other.name == spec.name || its.iter().any(|one| marks.contains(one));
-    match others.find(clash) {
-        None => Ok(()),
-        Some((other, _)) => Err(Error::job(format!("the {kind} `{}` cannot be added", spec.name)).cause(format!(
-            "`{}` has its name, or one of {}",
-            other.name,
-            marks.join(", ")
-        ))),
-    }
+    let Some((other, _)) = others.find(clash) else { return Ok(()) };
+    let cause = match marks {
+        [] => format!("there is a {kind} of that name"),
+        marks => format!("`{}` has its name, or one of {}", other.name, marks.join(", ")),
+    };
+    Err(Error::job(format!("the {kind} `{}` cannot be added", spec.name)).cause(cause))
 }
-
-/// The keys of an entry of `transforms` that are not components: SQL, its short forms, and what any entry may say. The
-/// job crate, which owns them, has a test that none is missing here.
-pub const SHORT_FORMS: &[&str] =
-    &["sql", "filter", "select", "union", "sort", "dedupe", "sorted_by", "max_rejects", "from"];
 
 /// Whether a content type with its parameters (`text/csv; charset=utf-8`) is one of `types`.
 pub fn is_content_type(value: &str, types: &[&str]) -> bool {

@@ -20,8 +20,8 @@ pub trait Spec: DeserializeOwned + JsonSchema {
     const NAME: &'static str;
     /// One sentence for the reference.
     const SUMMARY: &'static str;
-    /// The body of an entry that uses it, in YAML: a source's (with `read:`) or a sink's (with `from: ranked`). Every
-    /// example is linted by a test.
+    /// The body of an entry that uses it, in YAML: a source's (with `read:`), or a transform's or a sink's (with
+    /// `from: ranked`). Every example is linted by a test.
     const EXAMPLE: &'static str;
 
     /// Faults that the types do not show: combinations, values out of range.
@@ -33,7 +33,8 @@ pub trait Spec: DeserializeOwned + JsonSchema {
 /// A fault inside the settings of a component. The job crate finds its line and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Keys and indices that lead to the offending value; empty for the settings as a whole.
+    /// Keys and indices that lead to the offending value; empty for the settings as a whole. An empty text behind a key
+    /// stands for the key itself.
     pub path: Vec<String>,
     /// What is wrong, in lower case.
     pub what: String,
@@ -49,6 +50,13 @@ impl Fault {
             what: what.into(),
             hint: None,
         }
+    }
+
+    /// A fault of the key that `path` ends with: it should not be there.
+    pub fn of_key(path: &str, what: impl Into<String>) -> Self {
+        let mut fault = Fault::new(path, what);
+        fault.path.push(String::new());
+        fault
     }
 
     /// Adds what to do.
@@ -69,6 +77,8 @@ pub struct SpecInfo {
     pub example: &'static str,
     /// The JSON schema of the settings.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
+    /// What [`Spec::check`] says of settings; `None` if they cannot be read.
+    pub check: fn(&Value) -> Option<Vec<Fault>>,
 }
 
 impl SpecInfo {
@@ -79,6 +89,7 @@ impl SpecInfo {
             summary: S::SUMMARY,
             example: S::EXAMPLE,
             schema: |generator| generator.subschema_for::<S>(),
+            check: |settings| S::deserialize(settings).ok().map(|spec| spec.check()),
         }
     }
 }
@@ -106,7 +117,7 @@ pub fn parse<S: Spec>(settings: &Value) -> Result<S, Vec<Fault>> {
                 serde_path_to_error::Segment::Map { key } => Some(key.clone()),
                 _ => None,
             });
-            Err(vec![Fault { path: path.collect(), what: error.to_string(), hint: None }])
+            Err(vec![Fault { path: path.collect(), ..Fault::new("", error.to_string()) }])
         }
     }
 }

@@ -17,8 +17,9 @@
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use millstream_core::format::{OnDrift, Validate};
 use millstream_core::sink::{Chunk, WrittenChunks};
+use millstream_core::transform::{Distinct, Keep, Relation, SortKey, UnionBy};
 use millstream_core::{Registry, redact};
-use millstream_job::{Distinct, Job, Keep, Located, SinkStep, SortKey, SourceStep, Transform, TransformStep, UnionBy};
+use millstream_job::{Job, SinkStep, SourceStep, TransformStep};
 use serde_json::{Map, Value, json};
 
 use crate::prepare::Prepared;
@@ -223,56 +224,65 @@ fn source(step: &SourceStep, facts: &Facts<'_>) -> Value {
 fn transform(step: &TransformStep, facts: &Facts<'_>) -> Value {
     let name = step.name.value.as_str();
     let mut entry = json!({"name": name, "columns": computed_columns((facts.columns)(name))});
+    let (kind, what) = relation(&step.rows, &step.settings);
+    entry[kind] = what;
+    add(&mut entry, "sorted_by", keys(&step.sorted_by));
+    entry
+}
+
+/// The name of an operation and what there is to say of it. The names are stored: they do not change, whatever the
+/// transforms are called that compose them. `settings` are those of the entry.
+fn relation<'a>(rows: &'a Relation, settings: &Value) -> (&'a str, Value) {
     let mut what = json!({});
-    let kind = match &step.transform {
-        Transform::Sql(text) => {
-            what = text_of(text);
-            "sql"
+    let read = |from: &Relation| match from {
+        Relation::Entry(name) => json!(name.as_str()),
+        other => {
+            let (kind, what) = relation(other, settings);
+            json!({kind: what})
         }
-        Transform::Filter { from, r#where } => {
-            add(&mut what, "from", json!(from.value));
-            add(&mut what, "where", text_of(r#where));
+    };
+    if let [from] = rows.inputs()[..]
+        && !matches!(rows, Relation::Union { .. })
+    {
+        add(&mut what, "from", read(from));
+    }
+    let kind = match rows {
+        Relation::Entry(name) => return ("entry", json!(name.as_str())),
+        Relation::Query(query) => return ("sql", text_of(query.as_str())),
+        Relation::Filter { condition, .. } => {
+            add(&mut what, "where", text_of(condition.as_str()));
             "filter"
         }
-        Transform::Select { from, columns } => {
-            let chosen = columns.iter().map(|column| {
-                let name = column.name.as_ref().map(|name| name.value.as_str());
-                json!([name, text_of(&column.expression)])
-            });
-            add(&mut what, "from", json!(from.value));
+        Relation::Project { columns, .. } => {
+            let chosen = columns.iter().map(|column| json!([column.name, text_of(column.expression.as_str())]));
             add(&mut what, "columns", chosen.collect());
             "select"
         }
-        Transform::Union { of, by, distinct } => {
-            let of: Vec<&str> = of.iter().map(|step| step.value.as_str()).collect();
-            add(&mut what, "of", json!(of));
+        Relation::Union { of, by, distinct } => {
+            add(&mut what, "of", of.iter().map(read).collect());
             add(&mut what, "by", if *by == UnionBy::Position { json!("position") } else { Value::Null });
             add(&mut what, "distinct", flag(*distinct));
             "union"
         }
-        Transform::Sort { from, by, limit, distinct, stable, pool: _ } => {
-            add(&mut what, "from", json!(from.value));
-            add(&mut what, "by", keys(by));
+        Relation::Sort { by, limit, distinct, stable, from: _, pool: _ } => {
+            add(&mut what, "by", by.iter().map(sort_key).collect());
             add(&mut what, "limit", json!(limit));
             add(&mut what, "distinct", distinct.as_ref().map_or(Value::Null, one_of));
             add(&mut what, "stable", flag(*stable));
             "sort"
         }
-        Transform::Dedupe { from, distinct, order } => {
-            add(&mut what, "from", json!(from.value));
+        Relation::Dedupe { distinct, order, .. } => {
             add(&mut what, "distinct", one_of(distinct));
-            add(&mut what, "order", keys(order));
+            add(&mut what, "order", order.iter().map(sort_key).collect());
             "dedupe"
         }
-        Transform::Component { from, transform, settings } => {
-            add(&mut what, "from", json!(from.value));
-            add(&mut what, "settings", settings.clone());
+        Relation::Map { transform, .. } => {
+            let settings = settings.as_object().into_iter().flatten().filter(|(key, _)| *key != "from");
+            add(&mut what, "settings", settings.map(|(key, value)| (key.clone(), value.clone())).collect());
             transform.name()
         }
     };
-    entry[kind] = what;
-    add(&mut entry, "sorted_by", keys(&step.sorted_by));
-    entry
+    (kind, what)
 }
 
 fn sink(step: &SinkStep) -> Value {
@@ -310,13 +320,20 @@ fn flag(is: bool) -> Value {
     if is { json!(true) } else { Value::Null }
 }
 
-fn text_of(sql: &Located<String>) -> Value {
-    json!(normalised(&sql.value))
+fn text_of(sql: &str) -> Value {
+    json!(normalised(sql))
 }
 
-fn keys(keys: &[SortKey]) -> Value {
-    let key = |key: &SortKey| json!([text_of(&key.expression), key.descending, key.nulls_first]);
-    keys.iter().map(key).collect()
+fn key(expression: &str, descending: bool, nulls_first: bool) -> Value {
+    json!([text_of(expression), descending, nulls_first])
+}
+
+fn keys(keys: &[millstream_job::SortKey]) -> Value {
+    keys.iter().map(|one| key(&one.expression.value, one.descending, one.nulls_first)).collect()
+}
+
+fn sort_key(one: &SortKey) -> Value {
+    key(one.expression.as_str(), one.descending, one.nulls_first)
 }
 
 fn one_of(Distinct { by, keep }: &Distinct) -> Value {
@@ -324,7 +341,7 @@ fn one_of(Distinct { by, keep }: &Distinct) -> Value {
         Keep::First => "first",
         Keep::Last => "last",
     });
-    json!([by.iter().map(text_of).collect::<Vec<_>>(), keep])
+    json!([by.iter().map(|same| text_of(same.as_str())).collect::<Vec<_>>(), keep])
 }
 
 /// A path or URL without a password, whether it has one or not.
@@ -576,6 +593,28 @@ sinks: {b: {from: a, write: 'sqlite:out.db', table: T, mode: truncate}}
             "v2:2bc9e809865720d25fbee0aeb9a9aac5",
         ];
         assert_eq!(forms.each_ref().map(second), golden, "{forms:#?}");
+    }
+
+    /// What a transform composes is part of the form in all its depth.
+    #[test]
+    fn operations_of_operations_are_in_the_form() {
+        let condition = |text: &str| Relation::Filter { from: Relation::of("s".into()), condition: text.into() };
+        let composed = |from: Relation| Relation::Dedupe {
+            from: Box::new(from),
+            distinct: Distinct::default(),
+            order: Vec::new(),
+        };
+        let one = composed(condition("a>1"));
+        let (kind, what) = relation(&one, &json!({"from": "s"}));
+        let expected = json!({"from": {"filter": {"from": "s", "where": "a > 1"}}, "distinct": [[], null]});
+        assert_eq!((kind, what), ("dedupe", expected));
+        let both = Relation::Union {
+            of: vec![condition("b"), Relation::Entry("t".into())],
+            by: UnionBy::Name,
+            distinct: false,
+        };
+        let (kind, what) = relation(&both, &Value::Null);
+        assert_eq!((kind, what), ("union", json!({"of": [{"filter": {"from": "s", "where": "b"}}, "t"]})));
     }
 
     fn fingerprints(first: &str, current: &str) -> Fingerprints {

@@ -9,8 +9,9 @@ use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use millstream_core::format::Defaults;
 use millstream_core::sink::Sink;
 use millstream_core::source::SourceContext;
+use millstream_core::transform::ScratchPool;
 use millstream_core::{Error, ErrorKind, Registry, Result};
-use millstream_job::{Job, Lint, SinkStep, SortKey, SourceStep, Transform, TransformStep};
+use millstream_job::{Job, Lint, SinkStep, SortKey, SourceStep, TransformStep};
 use serde_json::Value;
 
 use crate::context::RunContext;
@@ -279,7 +280,7 @@ impl Prepared<'_> {
     /// `failure`.
     async fn add_transforms(&mut self, job: &Job, failure: &mut Failure) {
         for step in job.transforms_in_order() {
-            failure.lints.extend(self.pool_fault(job, &step.transform));
+            failure.lints.extend(self.pool_faults(job, step));
             let name = step.name.value.as_str();
             let known = !step.uses.iter().any(|used| self.unknown.contains(used));
             let planned = match known {
@@ -293,21 +294,26 @@ impl Prepared<'_> {
             }
         }
         for sink in &job.sinks {
-            failure.lints.extend(self.sink_plan(sink).err().map(|fault| lint(job, fault)));
+            failure.lints.extend(self.sink_plan(sink).err().map(|fault| lint(job, *fault)));
         }
     }
 
     /// A sort names a pool that this machine has.
-    fn pool_fault(&self, job: &Job, transform: &Transform) -> Option<Lint> {
-        let Transform::Sort { pool: Some(pool), .. } = transform else { return None };
-        let hint = self.context.machine().scratch.no_such_pool(&pool.value)?;
-        Some(job.text.error(pool.span, format!("this machine has no scratch in a pool `{}`", pool.value)).hint(hint))
+    fn pool_faults(&self, job: &Job, step: &TransformStep) -> Vec<Lint> {
+        let fault = |pool: &ScratchPool| {
+            let name = pool.as_str();
+            let hint = self.context.machine().scratch.no_such_pool(name)?;
+            let what = format!("this machine has no scratch in a pool `{name}`");
+            Some(job.text.error(step.located(&pool.0).span, what).hint(hint))
+        };
+        step.rows.pools().into_iter().filter_map(fault).collect()
     }
 
     /// The plan of a transform, which has the order that it says.
     async fn plan_step(&self, job: &Job, step: &TransformStep) -> Result<LogicalPlan, Failure> {
-        let planned = self.plan_transform(&step.name.value, &step.transform).await;
-        let plan = planned.map_err(|faults| {
+        let state = self.context.session.state();
+        let planner = StepPlanner { state: &state, tables: &self.tables };
+        let plan = planner.plan(step).await.map_err(|faults| {
             let lints = faults.into_iter().map(|fault| lint(job, fault)).collect();
             Failure { lints, errors: Vec::new() }
         })?;
@@ -319,20 +325,8 @@ impl Prepared<'_> {
         Ok(RowsInOrder::plan(plan, step.sorted_by.iter().map(sorted_by).collect(), &step.name.value))
     }
 
-    async fn plan_transform<'job>(
-        &self,
-        step: &str,
-        transform: &'job Transform,
-    ) -> Result<LogicalPlan, Vec<StepFault<'job>>> {
-        let state = self.context.session.state();
-        let planner = StepPlanner { state: &state, tables: &self.tables };
-        let plan = planner.plan(step, transform).await?;
-        planner.check_constants(transform, &plan).map_err(|fault| vec![fault])?;
-        Ok(plan)
-    }
-
     /// The logical plan of a sink's rows; `None` if its columns are not known.
-    fn sink_plan<'job>(&self, sink: &'job SinkStep) -> Result<Option<LogicalStep>, StepFault<'job>> {
+    fn sink_plan(&self, sink: &SinkStep) -> Result<Option<LogicalStep>, Box<StepFault>> {
         if !self.tables.contains_key(&sink.from.value) {
             return Ok(None);
         }
@@ -452,7 +446,7 @@ impl Prepared<'_> {
     pub async fn plan_sinks(&self, job: &Job) -> Result<Physical, Failure> {
         let mut roots = Vec::new();
         for sink in &job.sinks {
-            roots.extend(self.sink_plan(sink).map_err(|fault| Failure::from(lint(job, fault)))?);
+            roots.extend(self.sink_plan(sink).map_err(|fault| Failure::from(lint(job, *fault)))?);
         }
         Ok(self.plan(&roots).await?)
     }
@@ -523,9 +517,9 @@ async fn doubt_warning(
     Some(job.text.warning(source.read.first()?.span, doubt.what).hint(doubt.hint))
 }
 
-fn lint(job: &Job, StepFault { text, fault }: StepFault<'_>) -> Lint {
+fn lint(job: &Job, StepFault { text, fault }: StepFault) -> Lint {
     let sql::PlanFault { fault, length } = fault;
-    let lint = job.error_in(text, fault.line, fault.column, length, &fault.what);
+    let lint = job.error_in(&text, fault.line, fault.column, length, &fault.what);
     match fault.hint {
         Some(hint) => lint.hint(hint),
         None => lint,

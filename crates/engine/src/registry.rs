@@ -8,6 +8,7 @@ pub fn registry() -> Registry {
         millstream_source::SOURCES,
         millstream_codec::CODECS,
         millstream_format::FORMATS,
+        millstream_transform::TRANSFORMS,
         millstream_sink::SINKS,
         millstream_source::STORES,
     )
@@ -23,25 +24,44 @@ mod tests {
     use crate::Engine;
     use crate::parse::Variables;
 
-    fn job_with(example: &str) -> String {
+    /// Which section an example is for.
+    #[derive(Debug, Clone, Copy)]
+    enum Of {
+        Sources,
+        Transforms,
+        Sinks,
+    }
+
+    fn job_with(of: Of, example: &str) -> String {
         let body = example.lines().map(|line| format!("    {line}\n")).collect::<String>();
-        match example.contains("from: ranked") {
-            true => format!("sources:\n  ranked:\n    read: in.csv\nsinks:\n  example:\n{body}"),
-            false => {
+        match of {
+            Of::Sources => {
                 format!("sources:\n  example:\n{body}sinks:\n  out:\n    from: example\n    write: out.csv\n")
             }
+            Of::Transforms => format!(
+                "sources: {{ranked: {{read: in.csv}}, others: {{read: others.csv}}}}\ntransforms:\n  \
+                 example:\n{body}sinks:\n  out: {{from: example, write: out.csv}}\n  ranked: {{from: ranked, write: \
+                 ranked.csv}}\n  others: {{from: others, write: all.csv}}\n"
+            ),
+            Of::Sinks => format!("sources:\n  ranked:\n    read: in.csv\nsinks:\n  example:\n{body}"),
         }
     }
 
     #[test]
     fn every_example_is_a_sound_entry() {
         let registry = registry();
-        let specs = registry.sources.iter().map(|entry| entry.spec);
-        let specs = specs.chain(registry.formats.iter().map(|entry| entry.spec));
-        let specs: Vec<SpecInfo> = specs.chain(registry.sinks.iter().map(|entry| entry.spec)).collect();
-        assert!(specs.len() >= 10);
-        for spec in specs {
-            let text = job_with(spec.example);
+        let sources = registry.sources.iter().map(|entry| (Of::Sources, entry.spec));
+        // Those of formats that are mostly written are of sinks.
+        let formats = registry.formats.iter().map(|entry| match entry.spec.example.starts_with("from: ") {
+            true => (Of::Sinks, entry.spec),
+            false => (Of::Sources, entry.spec),
+        });
+        let transforms = registry.transforms.iter().map(|entry| (Of::Transforms, entry.spec));
+        let sinks = registry.sinks.iter().map(|entry| (Of::Sinks, entry.spec));
+        let specs: Vec<(Of, SpecInfo)> = sources.chain(formats).chain(transforms).chain(sinks).collect();
+        assert!(specs.len() >= 16);
+        for (of, spec) in specs {
+            let text = job_with(of, spec.example);
             let variables = Variables { set: &BTreeMap::new(), environment: &|_| Some("set".into()) };
             let engine = Engine::builder().build().expect("an engine");
             let loaded = engine.parse("job.yaml", &text, variables, true);

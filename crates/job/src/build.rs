@@ -5,21 +5,23 @@ use std::sync::Arc;
 
 use millstream_core::format::Format;
 use millstream_core::hint::{did_you_mean, nearest};
-use millstream_core::registry::{FormatEntry, SinkEntry};
+use millstream_core::registry::{FormatEntry, SinkEntry, TransformEntry};
 use millstream_core::reject::MaxRejects;
 use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::Fault;
 use millstream_core::store::Store;
+use millstream_core::transform::{KEYS_BESIDE, SortTerm, TextKind};
 use millstream_core::{Registry, redact};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::entries::{BESIDE, DedupeKeys, MAX_REJECTS, SORTED_BY, SortSpec, SourceKeys, UnionForm};
-use crate::graph::{Distinct, Located, SelectColumn, SinkStep, SortKey, SourceStep, Transform};
+use crate::entries::{MAX_REJECTS, SORTED_BY, SourceKeys};
+use crate::graph::{Located, SinkStep, SortKey, SourceStep, TransformStep};
 use crate::lint::{Lint, LintCode};
 use crate::schema::{SOURCE, TRANSFORM, compressions, sink_definition};
+use crate::settings::Settings;
 use crate::text::{JobText, Span};
-use crate::tree::{Entry, Kind, Node, Typed};
+use crate::tree::{Entry, Kind, Node, Scalar, Typed};
 use crate::walk::{Found, Walker};
 
 /// Builds the steps of one file and collects what is wrong.
@@ -66,10 +68,15 @@ impl<'a> Builder<'a> {
 
     fn faults(&mut self, faults: Vec<Fault>, node: &Node, here: Span) {
         for fault in faults {
-            let mut lint = self.text.error(node.at_path(&fault.path, here), fault.what);
-            lint.hint = fault.hint;
-            self.found.lints.push(lint);
+            let span = node.at_path(&fault.path, here);
+            self.fault(fault, span);
         }
+    }
+
+    fn fault(&mut self, fault: Fault, span: Span) {
+        let mut lint = self.text.error(span, fault.what);
+        lint.hint = fault.hint;
+        self.found.lints.push(lint);
     }
 
     /// An entry of `sources`.
@@ -142,9 +149,7 @@ impl<'a> Builder<'a> {
             _ if text.starts_with('@') => {}
             Some(source) => {
                 if let Err(fault) = (source.check)(text) {
-                    let mut lint = self.text.error(pattern.span, fault.what);
-                    lint.hint = fault.hint;
-                    self.found.lints.push(lint);
+                    self.fault(fault, pattern.span);
                 }
             }
             None => {
@@ -210,7 +215,8 @@ impl<'a> Builder<'a> {
         build: impl FnOnce(&Value) -> Result<Arc<T>, Vec<Fault>>,
     ) -> Option<Arc<T>> {
         let settings = if block.value.is_null() { Value::Object(Map::new()) } else { block.value.to_value() };
-        let faulty = self.faulty_keys(block);
+        let schema = self.block_schema(&block.key);
+        let faulty = Self::faulty_keys(block, &schema.map_or_else(Vec::new, |schema| self.walked(block, schema)));
         let Some(faulty) = faulty else {
             return match build(&settings) {
                 Ok(built) => Some(built),
@@ -221,17 +227,18 @@ impl<'a> Builder<'a> {
             };
         };
         let mut faults = build(&without(&block.value, &faulty)).err().unwrap_or_default();
-        faults.retain(|fault| fault.path.len() > 1);
+        faults.retain(|fault| fault.path.iter().filter(|key| !key.is_empty()).count() > 1);
         self.faults(faults, &block.value, block.key_span);
         None
     }
 
-    /// The keys of `block` in which the schema walk finds faults or an unknown value; `None` if all is well.
-    fn faulty_keys<'e>(&self, block: &'e Entry) -> Option<Vec<&'e str>> {
-        let lints = match self.block_schema(&block.key) {
-            Some(schema) => Walker { text: self.text, definitions: self.definitions }.entry(block, schema).lints,
-            None => Vec::new(),
-        };
+    /// What the schema says of `entry`.
+    fn walked(&self, entry: &Entry, schema: &Value) -> Vec<Lint> {
+        Walker { text: self.text, definitions: self.definitions }.entry(entry, schema).lints
+    }
+
+    /// The keys of `block` in which there is one of `lints` or an unknown value; `None` if all is well.
+    fn faulty_keys<'e>(block: &'e Entry, lints: &[Lint]) -> Option<Vec<&'e str>> {
         if lints.is_empty() && !block.value.has_unknown() {
             return None;
         }
@@ -497,69 +504,71 @@ impl<'a> Builder<'a> {
         allowed.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// An entry of `transforms`, the order that its rows are said to have, and how many of them may be left out.
-    pub fn transform(&mut self, entry: &Entry) -> Option<(Transform, Vec<SortKey>, MaxRejects)> {
+    /// An entry of `transforms`; what it uses is [`crate::links`]'s to say.
+    pub fn transform(&mut self, entry: &Entry) -> Option<TransformStep> {
         let before = self.found.lints.len();
         let sorted_by = self.keys_of(entry.value.get(SORTED_BY));
-        let is_sound = !self.found.lints[before..].iter().any(Lint::is_error);
-        let transform = self.transform_itself(entry)?;
-        is_sound.then(|| (transform, sorted_by, self.max_rejects(&entry.value)))
-    }
-
-    fn transform_itself(&mut self, entry: &Entry) -> Option<Transform> {
-        let before = self.found.lints.len();
-        self.walk(entry, TRANSFORM);
+        let is_good = self.walk(entry, TRANSFORM);
         self.one_kind(entry, before);
-        let sort_keys = self.sort_keys(entry);
+        let mut settings = None;
+        for kind in entry.value.entries() {
+            if let Some(transform) = self.registry.transform(&kind.key) {
+                settings = Some((kind, transform, self.settings(kind, transform, is_good)));
+            }
+        }
         if self.found.lints[before..].iter().any(Lint::is_error) || entry.value.has_unknown() {
             return None;
         }
-        let kind = entry.value.entries().iter().find(|one| !BESIDE.contains(&one.key.as_str()))?;
-        let from = text(kind.value.get("from"));
-        Some(match kind.key.as_str() {
-            "sql" => Transform::Sql(text(Some(&kind.value))?),
-            "filter" => Transform::Filter { from: from?, r#where: text(kind.value.get("where"))? },
-            "select" => Transform::Select { from: from?, columns: select_columns(kind.value.get("columns")?) },
-            "union" => match self.keys(&kind.value)? {
-                UnionForm::List(_) => {
-                    Transform::Union { of: texts(Some(&kind.value)), by: Default::default(), distinct: false }
-                }
-                UnionForm::Keys(keys) => {
-                    Transform::Union { of: texts(kind.value.get("of")), by: keys.by, distinct: keys.distinct }
-                }
-            },
-            "sort" => {
-                let keys: SortSpec = self.keys(&kind.value)?;
-                let distinct = match (keys.dedupe, kind.value.get("dedupe")) {
-                    (Some(dedupe), Some(node)) => Some(Distinct { by: texts(node.get("by")), keep: dedupe.keep }),
-                    _ => keys.unique.then(|| Distinct { by: Vec::new(), keep: None }),
-                };
-                Transform::Sort {
-                    from: from?,
-                    by: sort_keys,
-                    limit: keys.limit,
-                    distinct,
-                    stable: keys.stable,
-                    pool: text(kind.value.get("pool")),
-                }
+        let (kind, transform, settings) = settings?;
+        let rows = match (transform.build)(&settings.value) {
+            Ok(rows) => rows,
+            Err(faults) => {
+                self.faults(faults, &kind.value, kind.key_span);
+                return None;
             }
-            "dedupe" => {
-                let keys: DedupeKeys = self.keys(&kind.value)?;
-                let distinct = Distinct { by: texts(kind.value.get("by")), keep: keys.keep };
-                Transform::Dedupe { from: from?, distinct, order: sort_keys }
-            }
-            name => {
-                let component = self.registry.transforms.iter().copied().find(|one| one.spec.name == name)?;
-                let settings = without(&kind.value, &["from"]);
-                match (component.build)(&settings) {
-                    Ok(transform) => Transform::Component { from: from?, transform, settings },
-                    Err(faults) => {
-                        self.faults(faults, &kind.value, kind.key_span);
-                        return None;
-                    }
-                }
-            }
+        };
+        Some(TransformStep {
+            name: name_of(entry),
+            rows,
+            settings: kind.value.to_value(),
+            texts: settings.texts.into_iter().map(|text| text.text).collect(),
+            sorted_by,
+            max_rejects: self.max_rejects(&entry.value),
+            uses: Vec::new(),
         })
+    }
+
+    /// The settings of a transform, and what is wrong with them beside their schema. Where that finds faults as well,
+    /// the transform checks the sound keys.
+    fn settings(&mut self, kind: &Entry, transform: &TransformEntry, is_good: bool) -> Settings {
+        let none = Value::Null;
+        let schema = self.definitions.get(TRANSFORM).and_then(|one| one["properties"].get(transform.spec.name));
+        let schema = schema.unwrap_or(&none);
+        let settings = Settings::read(&kind.value, schema, self.definitions);
+        for term in settings.of(TextKind::SortTerm) {
+            if let Err(fault) = sort_key(term) {
+                self.fault(fault, term.span);
+            }
+        }
+        let check = transform.spec.check;
+        let faults = check(&settings.value).or_else(|| match is_good {
+            true => None,
+            false => {
+                // Settings of which there are too few or too many can be read all the same.
+                let lints = self.walked(kind, schema).into_iter().filter(|lint| lint.code != LintCode::Count);
+                check(&without(&kind.value, &Self::faulty_keys(kind, &lints.collect::<Vec<_>>())?))
+            }
+        });
+        for fault in faults.into_iter().flatten() {
+            let span = kind.value.at_path(&fault.path, kind.key_span);
+            let at =
+                kind.value.entry_at(&fault.path).filter(|entry| entry.value.is_empty_list()).map(Entry::report_span);
+            // The schema counts items; the transform says what they are.
+            let is_count = |lint: &Lint| lint.code == LintCode::Count && at.is_some_and(|at| lint.is_at(at));
+            self.found.lints.retain(|lint| !is_count(lint));
+            self.fault(fault, span);
+        }
+        settings
     }
 
     /// A transform is of exactly one kind.
@@ -567,7 +576,7 @@ impl<'a> Builder<'a> {
         let Some(schema) = self.definitions.get(TRANSFORM) else { return };
         let properties = schema["properties"].as_object();
         let keys = properties.into_iter().flatten().map(|(key, _)| key.as_str());
-        let kinds: Vec<&str> = keys.filter(|key| !BESIDE.contains(key)).collect();
+        let kinds: Vec<&str> = keys.filter(|key| !KEYS_BESIDE.contains(key)).collect();
         let Kind::Block(entries) = &entry.value.kind else { return };
         // The schema counts keys; this says which.
         let is_count = |lint: &Lint| lint.code == LintCode::Count && lint.is_at(entry.report_span());
@@ -580,7 +589,7 @@ impl<'a> Builder<'a> {
                 format!("`{}` does two things: `{}` and `{}`", entry.key, first.key, second.key),
                 "split it into two entries, one of which reads the other",
             );
-        } else if entries.iter().all(|one| BESIDE.contains(&one.key.as_str())) {
+        } else if entries.iter().all(|one| KEYS_BESIDE.contains(&one.key.as_str())) {
             self.error(
                 entry.key_span,
                 format!("`{}` is empty", entry.key),
@@ -589,42 +598,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The keys of a `sort`, or the order of a `dedupe`.
-    fn sort_keys(&mut self, entry: &Entry) -> Vec<SortKey> {
-        let node = &entry.value;
-        let by = node.get("sort").and_then(|sort| sort.get("by"));
-        let order = node.get("dedupe").and_then(|dedupe| dedupe.get("order"));
-        let sort = node.get("sort");
-        let is_on = |node: &Node| node.scalar().is_some_and(|scalar| scalar.text == "true");
-        if let (Some(unique), Some(_)) =
-            (sort.and_then(|sort| sort.entry("unique")), sort.and_then(|s| s.get("dedupe")))
-            && is_on(&unique.value)
-        {
-            self.error(
-                unique.key_span,
-                "`unique` and `dedupe` both say which rows are equal",
-                "`unique` is for rows that are equal in all sort keys, `dedupe` for others: keep one of them",
-            );
-        }
-        let lists = [sort, sort.and_then(|sort| sort.get("dedupe")), node.get("dedupe")];
-        for list in lists.into_iter().flatten().filter_map(|block| block.entry("by")) {
-            if matches!(&list.value.kind, Kind::List(items) if items.is_empty()) {
-                // The schema counts columns; this says what to do.
-                self.found.lints.retain(|lint| lint.code != LintCode::Count || !lint.is_at(list.report_span()));
-                let hint = "name at least one: by: [first_column, second_column]";
-                self.error(list.value.span, "`by` names no column", hint);
-            }
-        }
-        self.keys_of(by.or(order))
-    }
-
     /// The sort keys that stand in `node`.
     fn keys_of(&mut self, node: Option<&Node>) -> Vec<SortKey> {
         let mut keys = Vec::new();
         for key in texts(node) {
             match sort_key(&key) {
                 Ok(sort_key) => keys.push(sort_key),
-                Err((what, hint)) => self.error(key.span, what, hint),
+                Err(fault) => self.fault(fault, key.span),
             }
         }
         keys
@@ -667,7 +647,7 @@ pub fn name_of(entry: &Entry) -> Located<String> {
 pub fn text(node: Option<&Node>) -> Option<Located<String>> {
     let node = node?;
     let scalar = node.scalar().filter(|scalar| scalar.typed == Typed::Text)?;
-    Some(Located { value: scalar.text.clone(), span: node.span, characters: scalar.positions.as_slice().into() })
+    Some(written(node, scalar))
 }
 
 /// One text or a list of them; what is no text is left out.
@@ -688,111 +668,16 @@ fn all_texts(node: &Node, found: &mut Vec<Located<String>>) {
     }
 }
 
-fn select_columns(node: &Node) -> Vec<SelectColumn> {
-    match &node.kind {
-        Kind::Block(entries) => entries
-            .iter()
-            .filter_map(|entry| {
-                Some(SelectColumn { name: Some(name_of(entry)), expression: expression(&entry.value)? })
-            })
-            .collect(),
-        _ => texts(Some(node)).into_iter().map(|expression| SelectColumn { name: None, expression }).collect(),
-    }
+/// The text that a scalar is written as, whatever its type.
+pub fn written(node: &Node, scalar: &Scalar) -> Located<String> {
+    Located { value: scalar.text.clone(), span: node.span, characters: scalar.positions.as_slice().into() }
 }
 
-/// An expression may be a number or `true`, which YAML does not take for text.
-fn expression(node: &Node) -> Option<Located<String>> {
-    let scalar = node.scalar()?;
-    Some(Located { value: scalar.text.clone(), span: node.span, characters: scalar.positions.as_slice().into() })
-}
-
-/// Words that are meant as the direction of a sort key, where they follow a column and are left when that has been
-/// read.
-const LIKE_A_DIRECTION: &[&str] = &[
-    "asc",
-    "ascending",
-    "desc",
-    "descending",
-    "dsc",
-    "down",
-    "first",
-    "increasing",
-    "decreasing",
-    "last",
-    "nulls",
-    "up",
-];
-
-/// `EXPRESSION [asc|desc] [nulls first|last]`.
-pub fn sort_key(key: &Located<String>) -> Result<SortKey, (String, String)> {
-    let mut rest = key.value.trim_end();
-    let nulls = take_words(&mut rest, "nulls", &["first", "last"]);
-    let direction = take_word(&mut rest, &["asc", "desc"]);
-    if rest.trim().is_empty() {
-        return Err((
-            format!("`{}` names no column to sort by", key.value.trim()),
-            "write a column, then `asc` or `desc`, then `nulls first` or `nulls last`".to_owned(),
-        ));
-    }
-    let mut parts = rest.split_whitespace();
-    let is_column =
-        parts.next().is_some_and(|first| first.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'));
-    let next = parts.next().filter(|_| is_column);
-    if let Some(word) = next.filter(|word| LIKE_A_DIRECTION.contains(&word.to_lowercase().as_str())) {
-        return Err((
-            format!("`{word}` is where the direction of a sort key belongs"),
-            "write a column, then `asc` or `desc`, then `nulls first` or `nulls last`".to_owned(),
-        ));
-    }
-    if has_bare_comma(rest) {
-        return Err((
-            "several sort keys are in one text".to_owned(),
-            "make it a list: [first_key desc, second_key]".to_owned(),
-        ));
-    }
-    let descending = direction == Some("desc");
-    let leading = rest.len() - rest.trim_start().len();
-    let skipped = rest[..leading].chars().count();
-    let expression = Located {
-        value: rest.trim_start().to_owned(),
-        span: key.span,
-        characters: key.characters.get(skipped..).unwrap_or_default().into(),
-    };
-    let nulls_first = nulls.map_or(descending, |nulls| nulls == "first");
-    Ok(SortKey { expression, descending, nulls_first })
-}
-
-/// Takes one of `words` off the end of `rest`.
-fn take_word(rest: &mut &str, words: &[&'static str]) -> Option<&'static str> {
-    let last = rest.rsplit(char::is_whitespace).next()?;
-    let word = words.iter().find(|word| word.eq_ignore_ascii_case(last))?;
-    *rest = rest[..rest.len() - last.len()].trim_end();
-    Some(word)
-}
-
-fn take_words(rest: &mut &str, first: &'static str, words: &[&'static str]) -> Option<&'static str> {
-    let mut shorter = *rest;
-    let word = take_word(&mut shorter, words)?;
-    take_word(&mut shorter, &[first])?;
-    *rest = shorter;
-    Some(word)
-}
-
-/// Whether a comma stands outside of parentheses and quotes.
-fn has_bare_comma(text: &str) -> bool {
-    let (mut depth, mut quote) = (0_usize, None);
-    for character in text.chars() {
-        match (quote, character) {
-            (Some(open), _) if open == character => quote = None,
-            (Some(_), _) => {}
-            (None, '\'' | '"') => quote = Some(character),
-            (None, '(' | '[') => depth += 1,
-            (None, ')' | ']') => depth = depth.saturating_sub(1),
-            (None, ',') if depth == 0 => return true,
-            _ => {}
-        }
-    }
-    false
+/// The sort key that a text of the file says.
+pub fn sort_key(key: &Located<String>) -> Result<SortKey, Fault> {
+    let parsed = SortTerm::from(key.value.as_str()).key()?;
+    let expression = key.part(parsed.expression.as_str().to_owned(), parsed.expression.skipped());
+    Ok(SortKey { expression, descending: parsed.descending, nulls_first: parsed.nulls_first })
 }
 
 /// The same text for targets that are the same whatever the world looks like: `a/./b`, `a//b`, `sqlite:./b`.

@@ -3,8 +3,6 @@
 //! The doc comments are the reference, the types the schema. Values are read through these structs once a lint walk
 //! has found nothing wrong; places come from the tree.
 
-use std::collections::BTreeMap;
-
 use millstream_core::codec::Limits;
 use millstream_core::format::{EmptyFiles, OnDrift, Validate};
 use millstream_core::reject::MaxRejects;
@@ -122,199 +120,11 @@ pub struct SinkKeys {
     pub max_rejects: MaxRejects,
 }
 
-/// Keeps the rows that meet a condition.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FilterKeys {
-    /// The source or transform it reads.
-    pub from: String,
-    /// The condition: a SQL expression over the columns.
-    #[schemars(length(min = 1))]
-    pub r#where: String,
-}
-
-/// Chooses, renames and computes columns.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SelectKeys {
-    /// The source or transform it reads.
-    pub from: String,
-    /// The columns in their order: names or SQL expressions, or names with their expressions.
-    pub columns: Columns,
-}
-
-/// Columns of a `select`.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum Columns {
-    /// Names or SQL expressions, with `AS name` where they need a name.
-    List(#[schemars(length(min = 1))] Vec<String>),
-    /// New names and their SQL expressions.
-    Named(#[schemars(extend("minProperties" = 1))] BTreeMap<String, Expression>),
-}
-
-/// A SQL expression. Numbers and `true` need no quotes.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum Expression {
-    /// An expression.
-    Text(#[schemars(length(min = 1))] String),
-    /// A number.
-    Number(f64),
-    /// `true` or `false`.
-    Flag(bool),
-}
-
-/// The rows of several steps, one after the other.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum UnionForm {
-    /// The steps.
-    List(#[schemars(length(min = 2))] Vec<String>),
-    /// The steps and how they are put together.
-    Keys(UnionKeys),
-}
-
-/// The rows of several steps, one after the other.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct UnionKeys {
-    /// The steps.
-    #[schemars(length(min = 2))]
-    pub of: Vec<String>,
-    /// How columns find each other.
-    #[serde(default)]
-    pub by: UnionBy,
-    /// Whether rows that are equal come out once.
-    #[serde(default)]
-    pub distinct: bool,
-}
-
-/// How the columns of a union find each other.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum UnionBy {
-    /// By their names; a column that a step lacks is null.
-    #[default]
-    Name,
-    /// By their places; all steps have as many columns.
-    Position,
-}
-
-/// Sorts the rows.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SortSpec {
-    /// The source or transform it reads.
-    pub from: String,
-    /// What to sort by, most important first: a column or SQL expression, then `asc` (the default) or `desc`, then
-    /// `nulls first` or `nulls last` (nulls count as the largest value if nothing is said).
-    pub by: KeyTexts,
-    /// How many rows to keep; all if left out.
-    #[serde(default)]
-    pub limit: Option<u64>,
-    /// Whether of the rows that are equal in all of `by` only one stays: any of them, with `stable` the first that
-    /// came.
-    #[serde(default)]
-    pub unique: bool,
-    /// Keeps one row of those that are equal in some columns.
-    #[serde(default)]
-    #[schemars(with = "SortDedupe")]
-    pub dedupe: Option<SortDedupe>,
-    /// Whether rows with equal keys stay in the order in which they came: that of the files as they are listed, and of
-    /// their lines. Then one task reads them.
-    #[serde(default)]
-    pub stable: bool,
-    /// The pool of scratch disks that it uses, one of those in the machine file. On a machine without pools it uses
-    /// what there is.
-    #[serde(default)]
-    #[schemars(with = "String", length(min = 1))]
-    pub pool: Option<String>,
-}
-
-/// Keeps one row of those that are equal in some columns, while they are sorted.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SortDedupe {
-    /// The columns in which rows are equal. Where they are the first that are sorted by, it costs nothing; otherwise
-    /// the rows are sorted twice.
-    pub by: KeyTexts,
-    /// Which of the equal rows stays, in the order of the sort; where that says nothing, in the order in which they
-    /// came. If left out, the first in the order of the sort, or any of them.
-    #[serde(default)]
-    #[schemars(with = "Keep")]
-    pub keep: Option<Keep>,
-}
-
-/// One sort key, or a list of at least one.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum KeyTexts {
-    /// One.
-    One(#[schemars(length(min = 1))] String),
-    /// Several.
-    Several(#[schemars(length(min = 1))] Vec<String>),
-}
-
-/// Keeps one row of those that are equal in some columns.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DedupeKeys {
-    /// The source or transform it reads.
-    pub from: String,
-    /// The columns in which rows are equal; all columns if left out.
-    #[serde(default)]
-    pub by: Texts,
-    /// Which of the equal rows stays, in the order that `order` gives (the first, if left out). Without `order` it is
-    /// that in which the rows came: that of the files as they are listed, and of their lines. Then one task reads them.
-    #[serde(default)]
-    #[schemars(with = "Keep")]
-    pub keep: Option<Keep>,
-    /// The order of equal rows, written as in `sort`. Without it and without `keep` any one of them stays.
-    #[serde(default)]
-    pub order: Texts,
-}
-
-/// Which row a dedupe keeps.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Keep {
-    /// The first.
-    #[default]
-    First,
-    /// The last.
-    Last,
-}
-
-/// An entry of `transforms`: exactly one of these keys, beside which `sorted_by` and `max_rejects` may stand.
+/// The keys that every entry of `transforms` may have beside the one of its transform.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("minProperties" = 1, "maxProperties" = 3))]
 pub struct TransformKeys {
-    /// A SQL query; the other entries are its tables.
-    #[serde(default)]
-    #[schemars(with = "String", length(min = 1))]
-    pub sql: Option<String>,
-    /// Keeps the rows that meet a condition.
-    #[serde(default)]
-    #[schemars(with = "FilterKeys")]
-    pub filter: Option<FilterKeys>,
-    /// Chooses, renames and computes columns.
-    #[serde(default)]
-    #[schemars(with = "SelectKeys")]
-    pub select: Option<SelectKeys>,
-    /// The rows of several steps, one after the other.
-    #[serde(default)]
-    #[schemars(with = "UnionForm")]
-    pub union: Option<UnionForm>,
-    /// Sorts the rows.
-    #[serde(default)]
-    #[schemars(with = "SortSpec")]
-    pub sort: Option<SortSpec>,
-    /// Keeps one row of those that are equal in some columns.
-    #[serde(default)]
-    #[schemars(with = "DedupeKeys")]
-    pub dedupe: Option<DedupeKeys>,
     /// The order that the rows have already, written as in `sort`, but of columns only. A sort whose order begins with
     /// these columns then only sorts rows that are equal in them. The sources are read in order, by one task each, and
     /// a row that is not in order ends the run.
@@ -333,6 +143,3 @@ pub const SORTED_BY: &str = "sorted_by";
 
 /// The key of a transform for how many rows it may leave out.
 pub const MAX_REJECTS: &str = "max_rejects";
-
-/// The keys of a transform that say nothing of what it does.
-pub const BESIDE: [&str; 2] = [SORTED_BY, MAX_REJECTS];

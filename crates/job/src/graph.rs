@@ -11,10 +11,10 @@ use millstream_core::reject::MaxRejects;
 use millstream_core::sink::Sink;
 use millstream_core::source::OnError;
 use millstream_core::source::Source;
-use millstream_core::transform as component;
+use millstream_core::transform::{Relation, Text};
 use serde_json::Value;
 
-use crate::entries::{AddColumn, Keep, UnionBy};
+use crate::entries::AddColumn;
 use crate::lint::Lint;
 use crate::text::{JobText, Position, Span};
 
@@ -113,6 +113,12 @@ impl<T> Located<T> {
 }
 
 impl Located<String> {
+    /// The part `value` of it, before which are `skipped` characters.
+    pub(crate) fn part(&self, value: String, skipped: usize) -> Self {
+        let characters = self.characters.get(skipped..).unwrap_or_default().into();
+        Located { value, span: self.span, characters }
+    }
+
     /// The place in the file of a line and column (both from 1, in characters) inside this text. A place behind the
     /// end is the end.
     pub fn locate(&self, line: usize, column: usize) -> Position {
@@ -189,8 +195,12 @@ pub struct SourceStep {
 pub struct TransformStep {
     /// Its name.
     pub name: Located<String>,
-    /// What it does.
-    pub transform: Transform,
+    /// The rows that it computes.
+    pub rows: Relation,
+    /// Its settings, under the key of its transform.
+    pub settings: Value,
+    /// The texts of its settings that `rows` is made of, by their numbers.
+    pub(crate) texts: Vec<Located<String>>,
     /// The order that its rows have already: keys that are columns.
     pub sorted_by: Vec<SortKey>,
     /// How many rows may be left out.
@@ -199,85 +209,15 @@ pub struct TransformStep {
     pub uses: Vec<String>,
 }
 
-/// What a transform does.
-#[derive(Debug, Clone)]
-pub enum Transform {
-    /// A SQL query over the other entries.
-    Sql(Located<String>),
-    /// Keeps the rows that meet a condition.
-    Filter {
-        /// The step it reads.
-        from: Located<String>,
-        /// A SQL expression.
-        r#where: Located<String>,
-    },
-    /// Chooses, renames and computes columns.
-    Select {
-        /// The step it reads.
-        from: Located<String>,
-        /// The columns, in order.
-        columns: Vec<SelectColumn>,
-    },
-    /// The rows of several steps, one after the other.
-    Union {
-        /// The steps, at least two.
-        of: Vec<Located<String>>,
-        /// How columns find each other.
-        by: UnionBy,
-        /// Whether rows that are equal come out once.
-        distinct: bool,
-    },
-    /// Sorts the rows.
-    Sort {
-        /// The step it reads.
-        from: Located<String>,
-        /// What to sort by, most important first.
-        by: Vec<SortKey>,
-        /// How many rows to keep.
-        limit: Option<u64>,
-        /// Of which rows only one stays.
-        distinct: Option<Distinct>,
-        /// Whether rows with equal keys keep the order in which they came.
-        stable: bool,
-        /// The scratch disks that it uses.
-        pool: Option<Located<String>>,
-    },
-    /// Keeps one row of those that are equal in some columns.
-    Dedupe {
-        /// The step it reads.
-        from: Located<String>,
-        /// The columns in which rows are equal, all if empty, and which of these stays.
-        distinct: Distinct,
-        /// The order of equal rows; if empty, that in which they came.
-        order: Vec<SortKey>,
-    },
-    /// A component computes rows.
-    Component {
-        /// The step it reads.
-        from: Located<String>,
-        /// The component.
-        transform: Arc<dyn component::Transform>,
-        /// Its settings, as they stand.
-        settings: Value,
-    },
-}
-
-/// Of which rows only one stays.
-#[derive(Debug, Clone)]
-pub struct Distinct {
-    /// What is equal in them: columns or SQL expressions; everything that rows are told apart by if empty.
-    pub by: Vec<Located<String>>,
-    /// Which one stays; `None` if the job does not say.
-    pub keep: Option<Keep>,
-}
-
-/// A column of a `select`.
-#[derive(Debug, Clone)]
-pub struct SelectColumn {
-    /// Its new name, if it is given as a key.
-    pub name: Option<Located<String>>,
-    /// A SQL expression; without `name` it may end in `AS name`.
-    pub expression: Located<String>,
+impl TransformStep {
+    /// A text of its rows with its place. One that does not stand in the file has the place of the entry.
+    pub fn located(&self, text: &Text) -> Located<String> {
+        let value = text.as_str().to_owned();
+        match text.place().and_then(|place| self.texts.get(place)) {
+            Some(whole) => whole.part(value, text.skipped()),
+            None => Located::new(value, self.name.span),
+        }
+    }
 }
 
 /// What to sort by.

@@ -19,6 +19,7 @@ pub mod tree;
 mod build;
 mod exposed;
 mod links;
+mod settings;
 mod variables;
 mod walk;
 
@@ -32,10 +33,8 @@ use millstream_core::Registry;
 use millstream_core::hint::did_you_mean;
 use serde_json::{Map, Value};
 
-pub use entries::{AddColumn, Keep, UnionBy};
-pub use graph::{
-    Distinct, Job, Located, SelectColumn, SinkStep, SortKey, SourceStep, SqlFault, Transform, TransformStep,
-};
+pub use entries::AddColumn;
+pub use graph::{Job, Located, SinkStep, SortKey, SourceStep, SqlFault, TransformStep};
 pub use lint::{Lint, LintCode, Severity};
 pub use machine::{MachineFile, RunCompression};
 pub use reference::{machine_reference, reference};
@@ -226,19 +225,13 @@ impl Loader<'_> {
         let found = builder.found;
         self.lints.extend(found.lints);
         self.secrets(&found.secrets);
-        let mut links = links::link(sections, self.text, self.options.references);
+        let mut links = links::link(sections, self.text, definitions, self.options.references);
         self.lints.append(&mut links.lints);
         exposed::hide(&mut self.lints, &found.exposed);
         let transforms = transforms
             .into_iter()
             .filter(|(entry, _)| !links.broken.contains(&entry.key))
-            .map(|(entry, (transform, sorted_by, max_rejects))| TransformStep {
-                name: build::name_of(entry),
-                transform,
-                sorted_by,
-                max_rejects,
-                uses: links.uses.remove(&entry.key).unwrap_or_default(),
-            })
+            .map(|(entry, step)| TransformStep { uses: links.uses.remove(&entry.key).unwrap_or_default(), ..step })
             .collect();
         let mut job = Job {
             text: self.text.clone(),

@@ -1,15 +1,19 @@
 //! How the entries of a job depend on each other: unknown names, rings, entries that nothing uses.
 //!
-//! It works on the tree, so that one broken entry does not hide what is wrong with the names of the others.
+//! The settings of transforms say by their schema which texts are names or SQL ([`crate::settings`]). It works on the
+//! tree, so that one broken entry does not hide what is wrong with the names of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_core::hint::did_you_mean;
+use millstream_core::transform::{KEYS_BESIDE, TextKind};
+use serde_json::{Map, Value};
 
-use crate::build::{sort_key, text, texts};
-use crate::entries::{MAX_REJECTS, SORTED_BY};
+use crate::build::{sort_key, text};
 use crate::graph::{Located, SqlFault};
 use crate::lint::Lint;
+use crate::schema::TRANSFORM;
+use crate::settings::Settings;
 use crate::text::{JobText, Span};
 use crate::tree::{Entry, Node};
 
@@ -38,10 +42,16 @@ pub struct Links {
 }
 
 /// Finds what uses what.
-pub fn link(sections: &Sections<'_>, text: &JobText, references: &References<'_>) -> Links {
+pub fn link(
+    sections: &Sections<'_>,
+    text: &JobText,
+    definitions: &Map<String, Value>,
+    references: &References<'_>,
+) -> Links {
     let steps = sections.sources.iter().chain(sections.transforms);
     let mut linker = Linker {
         text,
+        definitions,
         references,
         steps: steps.map(|entry| entry.key.as_str()).collect(),
         used: BTreeSet::new(),
@@ -67,6 +77,7 @@ pub fn link(sections: &Sections<'_>, text: &JobText, references: &References<'_>
 
 struct Linker<'a> {
     text: &'a JobText,
+    definitions: &'a Map<String, Value>,
     references: &'a References<'a>,
     steps: Vec<&'a str>,
     used: BTreeSet<String>,
@@ -92,12 +103,18 @@ impl Linker<'_> {
         }
     }
 
-    /// A name that is given as such: `from`, or an item of `of`.
+    /// The name of an entry.
     fn named(&mut self, node: Option<&Node>) -> Option<String> {
-        let Some(name) = text(node) else {
-            self.complete = false;
-            return None;
-        };
+        match text(node) {
+            Some(name) => self.name(name),
+            None => {
+                self.complete = false;
+                None
+            }
+        }
+    }
+
+    fn name(&mut self, name: Located<String>) -> Option<String> {
         if self.steps.contains(&name.value.as_str()) {
             self.used.insert(name.value.clone());
             return Some(name.value);
@@ -115,31 +132,15 @@ impl Linker<'_> {
         }
     }
 
-    /// What a transform uses.
+    /// What an entry of `transforms` uses.
     fn transform(&mut self, entry: &Entry) -> Vec<String> {
         let mut uses = Vec::new();
-        for kind in entry.value.entries() {
-            let node = &kind.value;
-            match kind.key.as_str() {
-                "sql" => uses.extend(self.query(node)),
-                SORTED_BY | MAX_REJECTS => {}
-                "union" => {
-                    let of = node.get("of").unwrap_or(node);
-                    match &of.kind {
-                        crate::tree::Kind::List(items) => {
-                            uses.extend(items.iter().filter_map(|item| self.named(Some(item))))
-                        }
-                        _ => self.complete = false,
-                    }
-                }
-                _ => {
-                    let from = self.named(node.get("from"));
-                    for expression in expressions(&kind.key, node) {
-                        let table = text(node.get("from")).map_or_else(String::new, |from| from.value);
-                        uses.extend(self.expression(&table, &expression));
-                    }
-                    uses.extend(from);
-                }
+        for kind in entry.value.entries().iter().filter(|kind| !KEYS_BESIDE.contains(&kind.key.as_str())) {
+            let schema = self.definitions.get(TRANSFORM).and_then(|one| one.get("properties")?.get(&kind.key));
+            match schema {
+                Some(schema) => uses.extend(self.settings(&Settings::read(&kind.value, schema, self.definitions))),
+                // Whatever it was meant to be, it reads something.
+                None => uses.extend(self.named(kind.value.get("from"))),
             }
         }
         if entry.value.entries().is_empty() {
@@ -154,14 +155,33 @@ impl Linker<'_> {
         once
     }
 
-    fn query(&mut self, node: &Node) -> Vec<String> {
-        match text(Some(node)).filter(|sql| !sql.value.trim().is_empty()) {
-            Some(sql) => self.tables(&sql, &sql.value, 0),
-            None => {
-                self.complete = false;
-                Vec::new()
-            }
+    /// What the texts of a transform's settings name: first in SQL, then as entries.
+    fn settings(&mut self, settings: &Settings) -> Vec<String> {
+        self.complete &= settings.complete;
+        let mut uses = Vec::new();
+        for query in settings.of(TextKind::Query) {
+            uses.extend(self.query(query));
         }
+        let from = settings.of(TextKind::EntryName).next().map_or("", |from| from.value.as_str());
+        for expression in settings.of(TextKind::Expression) {
+            uses.extend(self.expression(from, expression));
+        }
+        // A key that is none has been told.
+        for key in settings.of(TextKind::SortTerm).filter_map(|term| sort_key(term).ok()) {
+            uses.extend(self.expression(from, &key.expression));
+        }
+        for name in settings.of(TextKind::EntryName) {
+            uses.extend(self.name(name.clone()));
+        }
+        uses
+    }
+
+    fn query(&mut self, sql: &Located<String>) -> Vec<String> {
+        if sql.value.trim().is_empty() {
+            self.complete = false;
+            return Vec::new();
+        }
+        self.tables(sql, &sql.value, 0)
     }
 
     /// An expression can hold queries. It is asked about as the column of a query, in lines of its own, so that places
@@ -293,23 +313,6 @@ impl Linker<'_> {
             }
         }
     }
-}
-
-/// The SQL expressions of a short form.
-fn expressions(kind: &str, node: &Node) -> Vec<Located<String>> {
-    if !["filter", "select", "sort", "dedupe"].contains(&kind) {
-        return Vec::new();
-    }
-    let mut found: Vec<Located<String>> = text(node.get("where")).into_iter().collect();
-    if let Some(columns) = node.get("columns") {
-        found.extend(columns.entries().iter().filter_map(|entry| text(Some(&entry.value))));
-        found.extend(texts(Some(columns)));
-    }
-    // A key that is none has been told.
-    let same = node.get("dedupe").map(|dedupe| texts(dedupe.get("by"))).unwrap_or_default();
-    let keys = texts(node.get("by")).into_iter().chain(texts(node.get("order"))).chain(same);
-    found.extend(keys.filter_map(|key| Some(sort_key(&key).ok()?.expression)));
-    found
 }
 
 /// Line and column (from 1) of `word` in `sql`, as a whole word outside of quotes and comments; failing that, quoted.

@@ -86,7 +86,11 @@ impl Writer<'_> {
         self.line("## Transforms\n");
         self.line("Each entry has exactly one of these keys; it may also have `sorted_by` and `max_rejects`.\n");
         self.table(TRANSFORM, &[], 0);
-        self.transforms();
+        for entry in &registry.transforms {
+            self.heading("Transform", &entry.spec);
+            self.transform_keys(entry.spec.name);
+            self.example(&entry.spec);
+        }
         self.line("## Sinks\n");
         self.line("The beginning of `write` says which kind of sink it is.\n");
         for entry in &registry.sinks {
@@ -273,27 +277,16 @@ impl Writer<'_> {
         }
     }
 
-    fn transforms(&mut self) {
-        let Some(transform) = self.definitions.get(TRANSFORM) else { return };
-        let kinds: Vec<(String, Value)> = transform["properties"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(name, schema)| (name.clone(), resolve(schema, self.definitions).clone()))
-            .collect();
-        for (name, schema) in kinds {
-            let block = match schema.get("anyOf").and_then(Value::as_array) {
-                Some(branches) => branches
-                    .iter()
-                    .map(|one| resolve(one, self.definitions))
-                    .find(|one| one.get("properties").is_some())
-                    .cloned(),
-                None => Some(schema.clone()),
-            };
-            let Some(block) = block.filter(|block| block.get("properties").is_some()) else { continue };
-            let description = self.description(&schema);
-            self.line(&format!("### Transform `{name}`\n\n{description}\n"));
-            self.keys(&block, &[], 3);
+    /// The keys of a transform's block, if it can be one.
+    fn transform_keys(&mut self, name: &str) {
+        let definitions = self.definitions;
+        let settings = definitions.get(TRANSFORM).and_then(|one| one.get("properties")?.get(name));
+        let Some(settings) = settings.map(|settings| resolve(settings, definitions)) else { return };
+        let forms = settings.get("anyOf").and_then(Value::as_array);
+        let forms: Vec<&Value> = forms.map_or_else(|| vec![settings], |forms| forms.iter().collect());
+        let is_block = |form: &&Value| form.get("properties").is_some();
+        if let Some(block) = forms.into_iter().map(|form| resolve(form, definitions)).find(is_block) {
+            self.keys(block, &[], 3);
         }
     }
 

@@ -4,7 +4,7 @@
 //! job files with it.
 
 use millstream_core::Registry;
-use millstream_core::registry::{FormatEntry, SinkEntry, TransformEntry};
+use millstream_core::registry::{FormatEntry, SinkEntry};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -29,20 +29,14 @@ pub fn sink_definition(entry: &SinkEntry) -> String {
 pub fn schema(registry: &Registry) -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let source = source_schema(registry, &mut generator);
-    let transform = generator.subschema_for::<TransformKeys>().to_value();
+    let transform = transform_schema(registry, &mut generator);
     let sinks: Vec<(String, Value)> = registry
         .sinks
         .iter()
         .map(|entry| (sink_definition(entry), sink_schema(entry, registry, &mut generator)))
         .collect();
     let choice = sink_choice(registry);
-    let components: Vec<(&str, Value)> =
-        registry.transforms.iter().map(|entry| (entry.spec.name, transform_schema(entry, &mut generator))).collect();
     let mut definitions = generator.take_definitions(true);
-    let mut transform = resolve(&transform, &definitions).clone();
-    for (name, schema) in components {
-        transform["properties"][name] = schema;
-    }
     definitions.insert(SOURCE.to_owned(), source);
     definitions.insert(TRANSFORM.to_owned(), transform);
     definitions.extend(sinks);
@@ -135,22 +129,19 @@ fn source_schema(registry: &Registry, generator: &mut SchemaGenerator) -> Value 
     schema
 }
 
-/// The settings of a transform that is a component, and what it reads.
-fn transform_schema(entry: &TransformEntry, generator: &mut SchemaGenerator) -> Value {
-    let settings = (entry.spec.schema)(generator).to_value();
-    let settings = resolve(&settings, generator.definitions()).clone();
-    let from = json!({"description": "The source or transform it reads.", "type": "string"});
-    let mut properties = Map::from_iter([("from".to_owned(), from)]);
-    properties.extend(object_part(&settings, "properties"));
-    let mut required: Vec<Value> = vec!["from".into()];
-    required.extend(settings.get("required").and_then(Value::as_array).cloned().unwrap_or_default());
-    json!({
-        "description": entry.spec.summary,
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    })
+/// The key of one transform, and those beside it.
+fn transform_schema(registry: &Registry, generator: &mut SchemaGenerator) -> Value {
+    let mut schema = TransformKeys::json_schema(generator).to_value();
+    let mut properties = Map::new();
+    for entry in &registry.transforms {
+        let mut settings = (entry.spec.schema)(generator).to_value();
+        settings["description"] = entry.spec.summary.into();
+        properties.insert(entry.spec.name.to_owned(), settings);
+    }
+    properties.extend(object_part(&schema, "properties"));
+    schema["properties"] = Value::Object(properties);
+    schema["description"] = "Rows computed from those of other entries: exactly one transform.".into();
+    schema
 }
 
 fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGenerator) -> Value {

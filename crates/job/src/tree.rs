@@ -117,6 +117,11 @@ impl Node {
         }
     }
 
+    /// Whether it is a list without items.
+    pub fn is_empty_list(&self) -> bool {
+        matches!(&self.kind, Kind::List(items) if items.is_empty())
+    }
+
     /// Whether there is nothing.
     pub fn is_null(&self) -> bool {
         self.scalar().is_some_and(|scalar| scalar.typed == Typed::Null)
@@ -142,11 +147,14 @@ impl Node {
         }
     }
 
-    /// The node that `path` (keys and indices) leads to and the span to report it at, as far as the path goes.
+    /// The span to report a fault at which has `path` (keys and indices), as far as the path goes.
     pub fn at_path(&self, path: &[String], here: Span) -> Span {
         let Some((first, rest)) = path.split_first() else { return here };
         match &self.kind {
             Kind::Block(_) => match self.entry(first) {
+                Some(entry) if matches!(rest, [key] if key.is_empty()) => entry.key_span,
+                // There is nothing in it that could be meant instead.
+                Some(entry) if rest.is_empty() && entry.value.is_empty_list() => entry.value.span,
                 Some(entry) => entry.value.at_path(rest, entry.report_span()),
                 None => here,
             },
@@ -156,6 +164,12 @@ impl Node {
             },
             Kind::Scalar(_) => here,
         }
+    }
+
+    /// The key that `path` leads to, and its value.
+    pub fn entry_at(&self, path: &[String]) -> Option<&Entry> {
+        let (last, blocks) = path.split_last()?;
+        blocks.iter().try_fold(self, |node, key| node.get(key))?.entry(last)
     }
 
     fn count(&self) -> usize {

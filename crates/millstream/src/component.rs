@@ -1,4 +1,4 @@
-//! What components are made of: sources, sinks and formats that a program adds to an engine.
+//! What components are made of: sources, transforms, sinks and formats that a program adds to an engine.
 //!
 //! ```
 //! use millstream::component::Registry;
@@ -28,6 +28,9 @@ pub use millstream_core::source::{
 };
 pub use millstream_core::spec::{Duration, Fault, Secret, Size, Spec, SpecInfo, TextOrSecret, parse};
 pub use millstream_core::store::{Brought, Store, Stored, Upload};
-pub use millstream_core::transform::Transform;
+pub use millstream_core::transform::{
+    Column, Distinct, EntryName, Expression, Keep, Query, Relation, ScratchPool, SortKey, SortTerm, SqlText, Text,
+    TextKind, Transform, UnionBy,
+};
 pub use millstream_core::{Step, Steps, Unit};
 pub use millstream_engine::registry;

@@ -1,4 +1,4 @@
-//! Components of one's own: what a program needs to give Millstream another source, another sink, another transform and
+//! Components of one's own: what a program needs to give Millstream another source, another sink, other transforms and
 //! another SQL function. It depends on the library alone.
 //!
 //! ```
@@ -32,3 +32,4 @@ pub mod channel;
 pub mod digits;
 pub mod mask;
 pub mod numbers;
+pub mod values;

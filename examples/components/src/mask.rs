@@ -5,15 +5,17 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use millstream::component::{Fault, Spec, SpecInfo, Transform, TransformEntry, parse};
+use millstream::component::{EntryName, Fault, Relation, Spec, SpecInfo, Transform, TransformEntry, parse};
 use millstream::{Error, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Settings of the transform `mask`, beside `from`.
+/// Settings of the transform `mask`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MaskSpec {
+    /// The source or transform it reads.
+    pub from: EntryName,
     /// The columns to hide.
     #[schemars(length(min = 1))]
     pub columns: Vec<String>,
@@ -25,7 +27,7 @@ pub struct MaskSpec {
 impl Spec for MaskSpec {
     const NAME: &'static str = "mask";
     const SUMMARY: &'static str = "Hides texts except for their first characters.";
-    const EXAMPLE: &'static str = "mask: {from: people, columns: [email], shown: 2}\n";
+    const EXAMPLE: &'static str = "mask: {from: ranked, columns: [email], shown: 2}\n";
 
     fn check(&self) -> Vec<Fault> {
         let twice = |(index, column): &(usize, &String)| self.columns[..*index].contains(column);
@@ -35,8 +37,13 @@ impl Spec for MaskSpec {
 }
 
 /// The transform `mask`.
-pub const ENTRY: TransformEntry =
-    TransformEntry { spec: SpecInfo::of::<MaskSpec>(), build: &|settings| Ok(Arc::new(Mask(parse(settings)?))) };
+pub const ENTRY: TransformEntry = TransformEntry {
+    spec: SpecInfo::of::<MaskSpec>(),
+    build: &|settings| {
+        let spec: MaskSpec = parse(settings)?;
+        Ok(Relation::Map { from: Relation::of(spec.from.clone()), transform: Arc::new(Mask(spec)) })
+    },
+};
 
 #[derive(Debug)]
 struct Mask(MaskSpec);

@@ -9,7 +9,7 @@ use arrow::datatypes::Int64Type;
 use millstream::machine::{Asked, Machine};
 use millstream::{Engine, Failure, JobBuilder, RunOptions};
 use millstream_example_components::channel::{self, Named};
-use millstream_example_components::{digits, mask, numbers};
+use millstream_example_components::{digits, mask, numbers, values};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -18,6 +18,7 @@ fn engine(state: &TempDir) -> (Engine, Receiver<Named>) {
     let mut registry = millstream::component::registry();
     registry.add_source(numbers::ENTRY).unwrap();
     registry.add_transform(mask::ENTRY).unwrap();
+    registry.add_transform(values::ENTRY).unwrap();
     let batches = channel::add_to(&mut registry).unwrap();
     let asked = Asked { state: Some(state.path().to_owned()), ..Asked::default() };
     let builder = Engine::builder().machine(Machine::detect(asked).unwrap()).registry(registry);
@@ -116,6 +117,34 @@ async fn a_transform_from_outside() {
         let place = failure.lints.iter().find(|lint| lint.is_error()).map(|lint| lint.line);
         assert!(failure.to_string().contains(expected) && place > Some(0), "{expected}: {failure}");
     }
+}
+
+#[tokio::test]
+async fn a_transform_that_composes_operations() {
+    let state = TempDir::new().unwrap();
+    let (engine, batches) = engine(&state);
+    let of = |expression: &str| {
+        let source = json!({"read": "numbers:1..100", "csv": {"header": false, "columns": {"n": "int64"}}});
+        let job = JobBuilder::new().source("n", source);
+        let job = job.transform("digits", json!({"values": {"from": "n", "of": expression}}));
+        job.sink("out", json!({"from": "digits", "write": "channel:digits"}))
+    };
+    run(&engine, of("n % 7")).await.unwrap();
+    let mut values: Vec<i64> = Vec::new();
+    for (_, batch) in batches.try_iter() {
+        assert_eq!(batch.schema().field(0).name(), "value");
+        values.extend(batch.column(0).as_primitive::<Int64Type>().values());
+    }
+    values.sort_unstable();
+    assert_eq!(values, [0, 1, 2, 3, 4, 5, 6]);
+    // All columns that do not exist, each where it stands.
+    let failure = run(&engine, of("m + n * unknown")).await.expect_err("two columns that do not exist");
+    let mut texts: Vec<&str> = failure.lints.iter().map(|lint| lint.text.as_str()).collect();
+    texts.sort_unstable();
+    assert_eq!(texts, ["m", "unknown"]);
+    // SQL in it may name other entries.
+    let failure = run(&engine, of("(SELECT max(x) FROM nowhere)")).await.expect_err("no such entry");
+    assert!(failure.to_string().contains("there is no source or transform `nowhere`"), "{failure}");
 }
 
 #[test]

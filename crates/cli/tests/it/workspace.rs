@@ -1,5 +1,5 @@
-//! The dependency direction of the workspace: core ← database ← {source, sink}, core ← {job, codec, format, sort}; all
-//! ← engine ← millstream ← cli.
+//! The dependency direction of the workspace: core ← database ← {source, sink}, core ← {job, codec, format, transform,
+//! sort}; all ← engine ← millstream ← cli.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-format", &["millstream-core"]),
     ("millstream-sink", &["millstream-core", "millstream-database"]),
     ("millstream-sort", &["millstream-core"]),
+    ("millstream-transform", &["millstream-core"]),
     (
         "millstream-engine",
         &[
@@ -25,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "millstream-format",
             "millstream-sink",
             "millstream-sort",
+            "millstream-transform",
         ],
     ),
     ("millstream", &["millstream-core", "millstream-job", "millstream-engine"]),

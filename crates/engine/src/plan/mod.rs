@@ -11,6 +11,7 @@
 pub(crate) mod again;
 pub mod blame;
 mod buffer;
+mod distinct;
 pub mod joins;
 pub mod lenient;
 pub mod mapped;
@@ -22,3 +23,4 @@ pub mod sorted;
 pub mod step;
 pub mod steps;
 pub mod tee;
+mod unknown;

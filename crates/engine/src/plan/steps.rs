@@ -1,7 +1,7 @@
 //! The steps of the job file as logical plans.
 //!
-//! Short forms are built from the same expressions that SQL has, so `filter`, `select`, `sort` and `dedupe` take
-//! whatever a query would.
+//! The operations of a [`Relation`] are built from the same expressions that SQL has, so they take whatever a query
+//! would. Which transform composes them is of no matter here.
 
 use std::sync::Arc;
 
@@ -9,17 +9,20 @@ use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SessionState;
-use datafusion::functions::math::expr_fn::nanvl;
 use datafusion::logical_expr::expr::Sort;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast, lit};
-use datafusion::sql::parser::Statement;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use millstream_core::Error;
 use millstream_core::sink::{ROUTE, RoutingKind};
-use millstream_job::{Distinct, Keep, Located, SinkStep, SortKey, SqlFault, Transform, UnionBy};
+use millstream_core::transform::{Column, Distinct, Expression, Query, Relation, SortKey, Text, UnionBy};
+use millstream_job::{Located, SinkStep, SqlFault, TransformStep};
 
+use super::distinct::{DistinctSort, one_of_equal, without_doubles};
 use super::mapped::MappedRows;
 use super::shared::scan;
-use super::sorted::{OneOf, SortedRows};
+use super::sorted::SortedRows;
+use super::unknown::Unknown;
 use crate::{fault, sql};
 
 /// Of more calls of one function it is not looked which is at fault.
@@ -27,12 +30,21 @@ const MOST_CALLS: usize = 32;
 
 /// A fault of a step's plan, and the text of the job that it is in.
 #[derive(Debug)]
-pub struct StepFault<'a> {
-    /// The SQL or expression at fault.
-    pub text: &'a Located<String>,
+pub struct StepFault {
+    /// The SQL, expression or name at fault.
+    pub text: Located<String>,
     /// The fault, with its place in the text.
     pub fault: sql::PlanFault,
 }
+
+/// The same, where the text is one of a relation.
+struct TextFault {
+    text: Text,
+    fault: sql::PlanFault,
+}
+
+/// A plan, or its first fault.
+type Planned = Result<LogicalPlan, TextFault>;
 
 /// Plans one transform. `tables` gives the table of an entry.
 pub struct StepPlanner<'a> {
@@ -42,118 +54,149 @@ pub struct StepPlanner<'a> {
     pub tables: &'a std::collections::HashMap<String, Arc<dyn datafusion::catalog::TableProvider>>,
 }
 
-/// A text may name so many columns that do not exist before the search for more of them ends.
-const MOST_UNKNOWN: usize = 20;
-
 impl StepPlanner<'_> {
-    /// The logical plan of `transform`, the entry `step`, or what is wrong with it: of columns that do not exist, all.
-    pub async fn plan<'job>(
-        &self,
-        step: &str,
-        transform: &'job Transform,
-    ) -> Result<LogicalPlan, Vec<StepFault<'job>>> {
-        match self.plan_or_first_fault(step, transform).await {
-            Ok(plan) => Ok(plan),
-            Err(first) => Err(self.with_unknown_columns(transform, first).await),
-        }
+    /// The logical plan of a transform, or what is wrong with it: of columns that do not exist, all.
+    pub async fn plan(&self, step: &TransformStep) -> Result<LogicalPlan, Vec<StepFault>> {
+        let located = |TextFault { text, fault }| StepFault { text: step.located(&text), fault };
+        let plan = match self.rows(step, &step.rows).await {
+            Ok(plan) => plan,
+            Err(first) => {
+                return Err(self.with_unknown_columns(step, first).await.into_iter().map(located).collect());
+            }
+        };
+        self.check_constants(&step.rows, &plan).map_err(|fault| vec![located(fault)])?;
+        Ok(plan)
     }
 
-    /// `first`, and all columns that the texts of `transform` name and that do not exist. The planner stops at the
-    /// first of them, so it is asked again with a null in its place, until it finds no other.
-    async fn with_unknown_columns<'job>(
-        &self,
-        transform: &'job Transform,
-        first: StepFault<'job>,
-    ) -> Vec<StepFault<'job>> {
-        let input = input_of(transform).and_then(|from| self.scan(from).ok());
+    /// `first`, and all columns that the texts of `step` name and that do not exist.
+    async fn with_unknown_columns(&self, step: &TransformStep, first: TextFault) -> Vec<TextFault> {
         let mut faults = vec![first];
-        for text in texts_of(transform) {
-            let mut unknown = Unknown::new(&text.value);
-            while unknown.places.len() < MOST_UNKNOWN {
+        for sql in step.rows.sql() {
+            let input = match sql.of {
+                Some(rows) => match self.rows(step, rows).await {
+                    Ok(input) => Some(input),
+                    Err(_) => continue,
+                },
+                None => None,
+            };
+            let mut unknown = Unknown::new(sql.text.as_str());
+            while !unknown.is_full() {
                 let now = unknown.text();
-                let planned = match (transform, &input) {
-                    (Transform::Sql(_), _) => match sql::parse(&now) {
+                let planned = match &input {
+                    None => match sql::parse(&now) {
                         Ok(statement) => self.state.statement_to_plan(statement).await.map(drop),
                         Err(_) => break,
                     },
-                    (_, Some(input)) => self.state.create_logical_expr(&now, input.schema()).map(drop),
-                    (_, None) => break,
+                    Some(input) => self.state.create_logical_expr(&now, input.schema()).map(drop),
                 };
                 let Some(error) = planned.err().filter(sql::is_unknown_column) else { break };
                 let fault = unknown.in_original(sql::plan_fault(&now, &error));
                 if !unknown.add(&fault) {
                     break;
                 }
-                let is_known = |known: &StepFault<'_>| std::ptr::eq(known.text, text) && known.fault.is_where(&fault);
+                let is_known = |known: &TextFault| known.text == *sql.text && known.fault.is_where(&fault);
                 if !faults.iter().any(is_known) {
-                    faults.push(StepFault { text, fault });
+                    faults.push(TextFault { text: sql.text.clone(), fault });
                 }
             }
         }
         faults
     }
 
-    async fn plan_or_first_fault<'job>(
-        &self,
-        step: &str,
-        transform: &'job Transform,
-    ) -> Result<LogicalPlan, StepFault<'job>> {
-        match transform {
-            Transform::Sql(text) => self.query(text).await,
-            Transform::Filter { from, r#where: condition } => {
-                let input = self.scan(from)?;
-                let filter = self.expression(condition, input.schema())?;
-                at(condition, LogicalPlanBuilder::from(input).filter(filter).and_then(|plan| plan.build()))
-            }
-            Transform::Select { from, columns } => {
-                let input = self.scan(from)?;
-                let mut chosen = Vec::new();
-                for column in columns {
-                    let expression = self.expression(&column.expression, input.schema())?;
-                    chosen.push(match &column.name {
-                        Some(name) => expression.alias(name.value.clone()),
-                        None => expression,
-                    });
+    /// The plan of the rows `rows`, or the first fault.
+    fn rows<'a>(&'a self, step: &'a TransformStep, rows: &'a Relation) -> BoxFuture<'a, Planned> {
+        async move {
+            // What is wrong with an operation as a whole is told where its rows come from.
+            let origin = rows.origin().cloned().unwrap_or_default();
+            match rows {
+                Relation::Entry(name) => at(&name.0, self.scan(name.as_str())),
+                Relation::Query(query) => self.query(query).await,
+                Relation::Union { of, by, distinct } => self.union(step, of, *by, *distinct).await,
+                Relation::Filter { from, condition } => self.filter(self.rows(step, from).await?, condition),
+                Relation::Project { from, columns } => self.project(self.rows(step, from).await?, columns, &origin),
+                Relation::Sort { from, by, limit, distinct, stable, pool } => {
+                    let (input, limit) = (self.rows(step, from).await?, limit.map(|limit| limit as usize));
+                    let pool = pool.as_ref().map(|pool| pool.as_str().to_owned());
+                    let plan = match distinct {
+                        None if !stable && pool.is_none() => {
+                            let keys = self.sort_keys(by, input.schema())?;
+                            LogicalPlanBuilder::from(input).sort_with_limit(keys, limit)
+                        }
+                        None => {
+                            let keys = self.sort_keys(by, input.schema())?;
+                            limited(SortedRows::new(input, keys, None, *stable).on(pool).plan(), limit)
+                        }
+                        Some(distinct) => limited(self.sort_distinct(input, by, distinct, *stable, pool)?, limit),
+                    };
+                    build(&origin, plan)
                 }
-                at(from, LogicalPlanBuilder::from(input).project(chosen).and_then(|plan| plan.build()))
-            }
-            Transform::Union { of, by, distinct } => self.union(of, *by, *distinct),
-            Transform::Sort { from, by, limit, distinct, stable, pool } => {
-                let input = self.scan(from)?;
-                let keys = self.sort_keys(by, input.schema())?;
-                let limit = limit.map(|limit| limit as usize);
-                let pool = pool.as_ref().map(|pool| pool.value.clone());
-                let plan = match (distinct, stable) {
-                    (None, false) if pool.is_none() => {
-                        let plan = LogicalPlanBuilder::from(input).sort_with_limit(keys, limit);
-                        return at(from, plan.and_then(|plan| plan.build()));
-                    }
-                    (None, stable) => SortedRows::new(input, keys, None, *stable).on(pool).plan(),
-                    (Some(distinct), stable) => self.sort_distinct(input, keys, distinct, *stable, pool)?,
-                };
-                let plan = LogicalPlanBuilder::from(plan);
-                let plan = if limit.is_some() { plan.limit(0, limit) } else { Ok(plan) };
-                at(from, plan.and_then(|plan| plan.build()))
-            }
-            Transform::Dedupe { from, distinct, order } => self.dedupe(from, distinct, order),
-            Transform::Component { from, transform, .. } => {
-                MappedRows::plan(self.scan(from)?, Arc::clone(transform), step)
-                    .map_err(|error| of_columns(from, &error))
+                Relation::Dedupe { from, distinct, order } => {
+                    self.dedupe(self.rows(step, from).await?, distinct, order, &origin)
+                }
+                Relation::Map { from, transform } => {
+                    MappedRows::plan(self.rows(step, from).await?, Arc::clone(transform), &step.name.value)
+                        .map_err(|error| of_columns(origin, &error))
+                }
             }
         }
+        .boxed()
     }
 
-    async fn query<'job>(&self, text: &'job Located<String>) -> Result<LogicalPlan, StepFault<'job>> {
-        let statement: Statement =
-            sql::parse(&text.value).map_err(|fault| StepFault { text, fault: sql::PlanFault { fault, length: 1 } })?;
+    fn filter(&self, input: LogicalPlan, condition: &Expression) -> Planned {
+        let filter = self.expression(&condition.0, input.schema())?;
+        build(&condition.0, LogicalPlanBuilder::from(input).filter(filter))
+    }
+
+    fn project(&self, input: LogicalPlan, columns: &[Column], origin: &Text) -> Planned {
+        let chosen = columns.iter().map(|column| {
+            let expression = self.expression(&column.expression.0, input.schema())?;
+            Ok(match &column.name {
+                Some(name) => expression.alias(name.clone()),
+                None => expression,
+            })
+        });
+        let chosen = chosen.collect::<Result<Vec<Expr>, TextFault>>()?;
+        build(origin, LogicalPlanBuilder::from(input).project(chosen))
+    }
+
+    fn sort_distinct(
+        &self,
+        input: LogicalPlan,
+        by: &[SortKey],
+        distinct: &Distinct,
+        stable: bool,
+        pool: Option<String>,
+    ) -> Planned {
+        let keys = self.sort_keys(by, input.schema())?;
+        let same = self.expressions(&distinct.by, input.schema())?;
+        let sort = DistinctSort { same, keep: distinct.keep, stable, pool };
+        sort.plan(input, keys).ok_or_else(|| no_stable_order(distinct.by.first()))
+    }
+
+    fn dedupe(&self, input: LogicalPlan, distinct: &Distinct, order: &[SortKey], origin: &Text) -> Planned {
+        // Nothing tells them apart, so any one of equal rows may stay.
+        if distinct.by.is_empty() && order.is_empty() && distinct.keep.is_none() {
+            return build(origin, LogicalPlanBuilder::from(input).distinct());
+        }
+        let mut same = self.expressions(&distinct.by, input.schema())?;
+        if same.is_empty() {
+            same = input.schema().iter().map(Expr::from).collect();
+        }
+        let order = self.sort_keys(order, input.schema())?;
+        Ok(one_of_equal(input, same, distinct.keep, order))
+    }
+
+    async fn query(&self, query: &Query) -> Planned {
+        let fault_at = |fault| TextFault { text: query.0.clone(), fault };
+        let statement = sql::parse(query.as_str()).map_err(|fault| fault_at(sql::PlanFault { fault, length: 1 }))?;
         match self.state.statement_to_plan(statement).await {
             Ok(plan) => Ok(plan),
             Err(error) => {
-                let mut fault = sql::plan_fault(&text.value, &error);
-                if let Some((line, column, length)) = self.call_at_fault(&text.value, &error).await {
+                let mut fault = sql::plan_fault(query.as_str(), &error);
+                if let Some((line, column, length)) = self.call_at_fault(query.as_str(), &error).await {
                     (fault.fault.line, fault.fault.column, fault.length) = (line, column, length);
                 }
-                Err(StepFault { text, fault })
+                Err(fault_at(fault))
             }
         }
     }
@@ -172,19 +215,25 @@ impl StepPlanner<'_> {
         None
     }
 
-    fn scan<'job>(&self, from: &'job Located<String>) -> Result<LogicalPlan, StepFault<'job>> {
-        let table = self
-            .tables
-            .get(&from.value)
-            .ok_or_else(|| DataFusionError::Plan(format!("there is no source or transform `{}`", from.value)));
-        at(from, table.and_then(|table| scan(&from.value, Arc::clone(table))))
+    /// The rows of the entry `name`.
+    fn scan(&self, name: &str) -> DataFusionResult<LogicalPlan> {
+        match self.tables.get(name) {
+            Some(table) => scan(name, Arc::clone(table)),
+            None => Err(DataFusionError::Plan(format!("there is no source or transform `{name}`"))),
+        }
     }
 
-    fn expression<'job>(&self, text: &'job Located<String>, schema: &DFSchema) -> Result<Expr, StepFault<'job>> {
-        at(text, self.state.create_logical_expr(&text.value, schema))
+    fn expression(&self, text: &Text, schema: &DFSchema) -> Result<Expr, TextFault> {
+        at(text, self.state.create_logical_expr(text.as_str(), schema))
     }
 
-    fn sort_keys<'job>(&self, keys: &'job [SortKey], schema: &DFSchema) -> Result<Vec<Sort>, StepFault<'job>> {
+    /// What is equal in the same rows, each once.
+    fn expressions(&self, texts: &[Expression], schema: &DFSchema) -> Result<Vec<Expr>, TextFault> {
+        let all = texts.iter().map(|text| self.expression(&text.0, schema)).collect::<Result<Vec<_>, _>>()?;
+        Ok(without_doubles(all))
+    }
+
+    fn sort_keys(&self, keys: &[SortKey], schema: &DFSchema) -> Result<Vec<Sort>, TextFault> {
         keys.iter()
             .map(|key| {
                 let expression = self.expression(&key.expression, schema)?;
@@ -193,108 +242,31 @@ impl StepPlanner<'_> {
             .collect()
     }
 
-    fn union<'job>(
-        &self,
-        of: &'job [Located<String>],
-        by: UnionBy,
-        distinct: bool,
-    ) -> Result<LogicalPlan, StepFault<'job>> {
-        let mut inputs = of.iter();
-        let first = inputs.next().expect("the job crate wants at least two");
-        let mut plan = LogicalPlanBuilder::from(self.scan(first)?);
-        for input in inputs {
-            let next = self.scan(input)?;
-            plan = at(
-                input,
-                match by {
-                    UnionBy::Name => plan.union_by_name(next),
-                    UnionBy::Position => plan.union(next),
-                },
-            )?;
+    async fn union(&self, step: &TransformStep, of: &[Relation], by: UnionBy, distinct: bool) -> Planned {
+        let origin = |rows: Option<&Relation>| rows.and_then(Relation::origin).cloned().unwrap_or_default();
+        let first = origin(of.first());
+        let mut plan: Option<LogicalPlanBuilder> = None;
+        for input in of {
+            let next = self.rows(step, input).await?;
+            let joined = match (plan, by) {
+                (None, _) => Ok(LogicalPlanBuilder::from(next)),
+                (Some(plan), UnionBy::Name) => plan.union_by_name(next),
+                (Some(plan), UnionBy::Position) => plan.union(next),
+            };
+            plan = Some(at(&origin(Some(input)), joined)?);
         }
-        if distinct {
-            plan = at(first, plan.distinct())?;
-        }
-        at(first, plan.build())
-    }
-
-    /// The rows of `input` in the order of `keys`, of which only those stay that `distinct` says. Where the rows that
-    /// are the same follow each other in that order, this is one sort.
-    fn sort_distinct<'job>(
-        &self,
-        input: LogicalPlan,
-        mut keys: Vec<Sort>,
-        Distinct { by, keep }: &'job Distinct,
-        stable: bool,
-        pool: Option<String>,
-    ) -> Result<LogicalPlan, StepFault<'job>> {
-        let mut same = self.expressions(by, input.schema())?;
-        if same.is_empty() {
-            same = without_doubles(keys.iter().map(|key| key.expr.clone()));
-        }
-        let mut seen = Vec::new();
-        keys.retain(|key| {
-            !seen.contains(&key.expr) && {
-                seen.push(key.expr.clone());
-                true
-            }
-        });
-        let first = &seen[..same.len().min(seen.len())];
-        let one_of = OneOf { keys: same.len(), keep: sort_keep(*keep) };
-        // Where the order says nothing of equal rows, that in which they came does.
-        let by_arrival = stable || (keep.is_some() && seen.iter().all(|key| same.contains(key)));
-        if same.iter().all(|key| first.contains(key)) {
-            equal_floats(&mut keys[..same.len()], input.schema());
-            return Ok(SortedRows::new(input, keys, Some(one_of), by_arrival).on(pool).plan());
-        }
-        if let (true, Some(text)) = (stable, by.first()) {
-            return Err(no_stable_order(text));
-        }
-        let others = keys.iter().filter(|key| !same.contains(&key.expr)).cloned();
-        let mut grouped: Vec<Sort> = same.iter().map(|key| key.clone().sort(true, false)).chain(others).collect();
-        equal_floats(&mut grouped[..same.len()], input.schema());
-        let kept = SortedRows::new(input, grouped, Some(one_of), by_arrival).on(pool.clone()).plan();
-        Ok(SortedRows::new(kept, keys, None, false).on(pool).plan())
-    }
-
-    /// Without anything that tells them apart any one of equal rows may stay: a distinct. Otherwise it is the first or
-    /// the last in a sort.
-    fn dedupe<'job>(
-        &self,
-        from: &'job Located<String>,
-        Distinct { by, keep }: &'job Distinct,
-        order: &'job [SortKey],
-    ) -> Result<LogicalPlan, StepFault<'job>> {
-        let input = self.scan(from)?;
-        if by.is_empty() && order.is_empty() && keep.is_none() {
-            return at(from, LogicalPlanBuilder::from(input).distinct().and_then(|plan| plan.build()));
-        }
-        let mut same = self.expressions(by, input.schema())?;
-        if same.is_empty() {
-            same = input.schema().iter().map(Expr::from).collect();
-        }
-        let order = self.sort_keys(order, input.schema())?;
-        let by_arrival = order.is_empty() && keep.is_some();
-        let one_of = OneOf { keys: same.len(), keep: sort_keep(*keep) };
-        let mut keys: Vec<Sort> = same.into_iter().map(|key| key.sort(true, false)).collect();
-        equal_floats(&mut keys, input.schema());
-        keys.extend(order);
-        Ok(SortedRows::new(input, keys, Some(one_of), by_arrival).plan())
-    }
-
-    /// What is equal in the same rows, each once.
-    fn expressions<'job>(
-        &self,
-        texts: &'job [Located<String>],
-        schema: &DFSchema,
-    ) -> Result<Vec<Expr>, StepFault<'job>> {
-        let all = texts.iter().map(|text| self.expression(text, schema)).collect::<Result<Vec<_>, _>>()?;
-        Ok(without_doubles(all))
+        let none = || DataFusionError::Plan("a union has at least one input".to_owned());
+        let plan = at(&first, plan.ok_or_else(none))?;
+        build(&first, if distinct { plan.distinct() } else { Ok(plan) })
     }
 
     /// The rows that go to a sink: all columns of its `from`, and the route behind them if it spreads its rows.
-    pub fn sink<'job>(&self, sink: &'job SinkStep) -> Result<LogicalPlan, StepFault<'job>> {
-        let input = self.scan(&sink.from)?;
+    pub fn sink(&self, sink: &SinkStep) -> Result<LogicalPlan, Box<StepFault>> {
+        let at = |text: &Located<String>, error: DataFusionError| {
+            let fault = sql::plan_fault(&text.value, &error);
+            Box::new(StepFault { text: text.clone(), fault })
+        };
+        let input = self.scan(&sink.from.value).map_err(|error| at(&sink.from, error))?;
         let Some(routing) = sink.sink.routing() else { return Ok(input) };
         let text = sink.texts.iter().find(|text| text.value == routing.expression).unwrap_or(&sink.from);
         let plan = || -> DataFusionResult<LogicalPlan> {
@@ -311,73 +283,40 @@ impl StepPlanner<'_> {
             let columns: Vec<Expr> = input.schema().iter().map(Expr::from).chain([route.alias(ROUTE)]).collect();
             LogicalPlanBuilder::from(input.clone()).project(columns)?.build()
         };
-        at(text, plan())
+        plan().map_err(|error| at(text, error))
     }
 
-    /// Finds values that can be computed now and fail, in the `plan` of `transform`: every row would fail by them.
-    pub fn check_constants<'job>(&self, transform: &'job Transform, plan: &LogicalPlan) -> Result<(), StepFault<'job>> {
+    /// Finds values that can be computed now and fail, in the `plan` of `rows`: every row would fail by them.
+    fn check_constants(&self, rows: &Relation, plan: &LogicalPlan) -> Result<(), TextFault> {
         let Some(error) = sql::constant_fault(self.state, plan) else { return Ok(()) };
-        let texts = texts_of(transform);
+        let texts: Vec<&Text> = rows.sql().into_iter().map(|sql| sql.text).collect();
         let value = fault::unwrap(DataFusionError::Shared(Arc::clone(&error))).offending_text().map(str::to_owned);
-        let holds = |text: &&&Located<String>| value.as_ref().is_some_and(|value| text.value.contains(value.as_str()));
-        match texts.iter().find(holds).or(texts.first()) {
-            Some(text) => {
-                let mut fault = sql::plan_fault(&text.value, &error);
-                fault.fault.hint = Some(constant_hint(&fault.fault.what).to_owned());
-                Err(StepFault { text, fault })
-            }
-            None => Ok(()),
-        }
+        let holds = |text: &&&Text| value.as_ref().is_some_and(|value| text.as_str().contains(value.as_str()));
+        let Some(text) = texts.iter().find(holds).or(texts.first()) else { return Ok(()) };
+        let mut fault = sql::plan_fault(text.as_str(), &error);
+        fault.fault.hint = Some(constant_hint(&fault.fault.what).to_owned());
+        Err(TextFault { text: (*text).clone(), fault })
     }
 }
 
-/// The expressions in their order, each once.
-fn without_doubles(expressions: impl IntoIterator<Item = Expr>) -> Vec<Expr> {
-    let mut different: Vec<Expr> = Vec::new();
-    for expression in expressions {
-        if !different.contains(&expression) {
-            different.push(expression);
-        }
-    }
-    different
-}
-
-/// Which of the same rows stays: the first if the job does not say.
-fn sort_keep(keep: Option<Keep>) -> millstream_sort::Keep {
-    match keep {
-        Some(Keep::Last) => millstream_sort::Keep::Last,
-        Some(Keep::First) | None => millstream_sort::Keep::First,
-    }
-}
-
-/// Makes numbers equal that are, though their bits differ: 0 and -0, and all that is not a number.
-fn equal_floats(keys: &mut [Sort], schema: &DFSchema) {
-    for key in keys {
-        let (zero, nan) = match key.expr.get_type(schema) {
-            Ok(DataType::Float64) => (lit(0.0_f64), lit(f64::NAN)),
-            Ok(DataType::Float32) => (lit(0.0_f32), lit(f32::NAN)),
-            _ => continue,
-        };
-        key.expr = nanvl(std::mem::take(&mut key.expr) + zero, nan);
-    }
-}
-
-/// A component does not take the columns of the step `from`.
-fn of_columns<'a>(from: &'a Located<String>, error: &Error) -> StepFault<'a> {
+/// A transform does not take the columns of the rows from `origin`.
+fn of_columns(origin: Text, error: &Error) -> TextFault {
     let what = [Some(error.what()), error.cause_text()].into_iter().flatten().collect::<Vec<_>>().join(": ");
-    let fault = SqlFault { line: 1, column: 1, what, hint: error.hint_text().map(str::to_owned) };
-    StepFault { text: from, fault: sql::PlanFault { fault, length: from.value.chars().count() } }
+    of_whole(origin, what, error.hint_text().map(str::to_owned))
 }
 
 /// A stable order is not known any more when rows have been sorted by other columns before.
-fn no_stable_order(text: &Located<String>) -> StepFault<'_> {
-    let fault = SqlFault {
-        line: 1,
-        column: 1,
-        what: "a stable sort cannot dedupe by columns that do not come first in it".to_owned(),
-        hint: Some("put the columns of `dedupe` first in `by`, or a `dedupe` of its own before the sort".to_owned()),
-    };
-    StepFault { text, fault: sql::PlanFault { fault, length: text.value.chars().count().max(1) } }
+fn no_stable_order(by: Option<&Expression>) -> TextFault {
+    let text = by.map(|by| by.0.clone()).unwrap_or_default();
+    let what = "a stable sort cannot dedupe by columns that do not come first in it";
+    let hint = "put the columns of `dedupe` first in `by`, or a `dedupe` of its own before the sort";
+    of_whole(text, what.to_owned(), Some(hint.to_owned()))
+}
+
+/// A fault of a text as a whole.
+fn of_whole(text: Text, what: String, hint: Option<String>) -> TextFault {
+    let length = text.as_str().chars().count().max(1);
+    TextFault { text, fault: sql::PlanFault { fault: SqlFault { line: 1, column: 1, what, hint }, length } }
 }
 
 /// What to do about a value of the query itself that cannot be converted.
@@ -392,90 +331,18 @@ fn constant_hint(what: &str) -> &'static str {
     }
 }
 
-/// A text in which columns that do not exist are replaced by nulls.
-struct Unknown<'a> {
-    original: &'a str,
-    /// Line, column and characters in the original, in order.
-    places: Vec<(usize, usize, usize)>,
+/// The first rows of `plan`.
+fn limited(plan: LogicalPlan, limit: Option<usize>) -> DataFusionResult<LogicalPlanBuilder> {
+    let plan = LogicalPlanBuilder::from(plan);
+    if limit.is_some() { plan.limit(0, limit) } else { Ok(plan) }
 }
 
-/// What stands in place of a column.
-const NULL: &str = "NULL";
-
-impl<'a> Unknown<'a> {
-    fn new(original: &'a str) -> Self {
-        Unknown { original, places: Vec::new() }
-    }
-
-    /// The text with the nulls.
-    fn text(&self) -> String {
-        let mut lines: Vec<String> = self.original.split('\n').map(str::to_owned).collect();
-        for (line, column, length) in self.places.iter().rev() {
-            let Some(text) = lines.get_mut(line - 1) else { continue };
-            let rest: String = text.chars().skip(column - 1 + length).collect();
-            *text = text.chars().take(column - 1).chain(NULL.chars()).collect::<String>() + &rest;
-        }
-        lines.join("\n")
-    }
-
-    /// `fault`, found in [`Unknown::text`], with its place in the original.
-    fn in_original(&self, mut fault: sql::PlanFault) -> sql::PlanFault {
-        let (line, mut column) = (fault.fault.line, fault.fault.column);
-        for (_, at, length) in self.places.iter().filter(|(of, ..)| *of == line) {
-            if column > *at {
-                column = (column + length).saturating_sub(NULL.len()).max(*at);
-            }
-        }
-        fault.fault.column = column;
-        fault
-    }
-
-    /// Replaces what is at `fault`; whether that is something new.
-    fn add(&mut self, fault: &sql::PlanFault) -> bool {
-        let place = (fault.fault.line, fault.fault.column, fault.length);
-        let line = self.original.split('\n').nth(place.0.wrapping_sub(1)).unwrap_or_default();
-        let text: String = line.chars().skip(place.1.saturating_sub(1)).take(place.2).collect();
-        // Only what is a name as a whole: a place that the planner does not know is that of the whole text.
-        let is_name = !text.is_empty()
-            && text.chars().all(|one| one.is_alphanumeric() || matches!(one, '_' | '.' | '"' | ' ' | '$'));
-        let is_new = !self.places.iter().any(|known| (known.0, known.1) == (place.0, place.1));
-        if is_name && is_new {
-            self.places.push(place);
-            self.places.sort_unstable();
-        }
-        is_name && is_new
-    }
-}
-
-/// The entry that the expressions of a transform are about.
-fn input_of(transform: &Transform) -> Option<&Located<String>> {
-    match transform {
-        Transform::Sql(_) | Transform::Union { .. } | Transform::Component { .. } => None,
-        Transform::Filter { from, .. }
-        | Transform::Select { from, .. }
-        | Transform::Sort { from, .. }
-        | Transform::Dedupe { from, .. } => Some(from),
-    }
-}
-
-/// The SQL of a transform, in the order in which it stands.
-fn texts_of(transform: &Transform) -> Vec<&Located<String>> {
-    match transform {
-        Transform::Sql(text) => vec![text],
-        Transform::Filter { r#where, .. } => vec![r#where],
-        Transform::Select { columns, .. } => columns.iter().map(|column| &column.expression).collect(),
-        Transform::Union { .. } | Transform::Component { .. } => Vec::new(),
-        Transform::Sort { by, distinct, .. } => {
-            let same = distinct.iter().flat_map(|distinct| &distinct.by);
-            by.iter().map(|key| &key.expression).chain(same).collect()
-        }
-        Transform::Dedupe { distinct, order, .. } => {
-            distinct.by.iter().chain(order.iter().map(|key| &key.expression)).collect()
-        }
-    }
+/// The plan, or a fault of the rows from `text`.
+fn build(text: &Text, plan: DataFusionResult<LogicalPlanBuilder>) -> Planned {
+    at(text, plan.and_then(LogicalPlanBuilder::build))
 }
 
 /// Places a fault of the planner in the text that it planned.
-fn at<T>(text: &Located<String>, result: DataFusionResult<T>) -> Result<T, StepFault<'_>> {
-    result.map_err(|error| StepFault { text, fault: sql::plan_fault(&text.value, &error) })
+fn at<T>(text: &Text, result: DataFusionResult<T>) -> Result<T, TextFault> {
+    result.map_err(|error| TextFault { text: text.clone(), fault: sql::plan_fault(text.as_str(), &error) })
 }

@@ -1,4 +1,5 @@
-//! A registry of small components: real specs, real faults, and nothing behind them, since loading does no I/O.
+//! A registry of small components: real specs, real faults, and nothing behind them, since loading does no I/O. Its
+//! transforms are the real ones, which have nothing behind them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -77,6 +78,7 @@ pub static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
                 },
             ]
         },
+        millstream_transform::TRANSFORMS,
         const {
             &[
                 SinkEntry {

@@ -169,6 +169,7 @@ fn transforms_that_say_too_little_or_too_much() {
         job("{sort: {from: a, by: []}}"),
         job("{sort: {from: a}}"),
         job("{sort: {from: a, by: x, unique: true, dedupe: {by: y}}}"),
+        job("{sort: {from: a, by: [], unique: true, dedupe: {by: []}, limt: 3}}"),
         job("{sort: {from: a, by: x, dedupe: {keep: newest}}}"),
         job("{dedupe: {from: a, keep: newest}}"),
         job("{sql: }"),

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{REGISTRY, loaded, loaded_with, shown};
-use crate::graph::Transform;
-use crate::{Distinct, Job, reference, schema};
+use crate::{Job, reference, schema};
 
 /// A job that uses nearly everything.
 pub const FULL: &str = r#"# a comment
@@ -81,39 +80,42 @@ fn a_full_job_becomes_a_graph() {
 }
 
 #[test]
-fn short_forms_are_read() {
+fn texts_of_transforms_keep_their_places() {
     let job = job(FULL);
-    let step = |name: &str| job.transforms.iter().find(|step| step.name.value == name).map(|step| &step.transform);
-    let Some(Transform::Sort { by, limit, .. }) = step("ranked") else { panic!("a sort") };
-    let keys: Vec<_> = by.iter().map(|key| (key.expression.value.as_str(), key.descending, key.nulls_first)).collect();
-    assert_eq!(keys, [("twice", true, true), ("id", false, true), ("lower(name)", false, false)]);
-    assert_eq!(*limit, Some(10));
-    let columns = |name: &str| match step(name) {
-        Some(Transform::Select { columns, .. }) => columns
-            .iter()
-            .map(|column| (column.name.as_ref().map(|name| name.value.clone()), column.expression.value.clone()))
-            .collect::<Vec<_>>(),
-        _ => panic!("a select"),
+    let step = |name: &str| job.transforms.iter().find(|step| step.name.value == name).expect(name);
+    // The column in which each SQL text begins, and its end.
+    let texts = |name: &str| {
+        let step = step(name);
+        let texts = step.rows.sql().into_iter().map(|sql| step.located(sql.text));
+        let shown = |text: crate::Located<String>| {
+            let (start, end) = (text.locate(1, 1), text.locate(1, usize::MAX));
+            let line = job.text.line(start.line).chars();
+            let written: String = line.skip(start.column - 1).take(end.column - start.column).collect();
+            (text.value, written)
+        };
+        texts.map(shown).collect::<Vec<_>>()
     };
-    let named = |name: &str, expression: &str| (Some(name.to_owned()), expression.to_owned());
-    assert_eq!(
-        columns("chosen"),
-        [named("id", "id"), named("twice", "n * 2"), named("one", "1"), named("yes_or_no", "true")]
-    );
-    assert_eq!(columns("chosen_too")[1], (None, "n * 2 AS twice".to_owned()));
-    assert!(matches!(step("together"), Some(Transform::Union { distinct: false, of, .. }) if of.len() == 2));
-    let last =
-        |distinct: &Distinct, columns: usize| distinct.keep == Some(crate::Keep::Last) && distinct.by.len() == columns;
-    assert!(matches!(step("single"), Some(Transform::Dedupe { distinct, .. }) if last(distinct, 1)));
-    assert!(matches!(
-        step("newest"),
-        Some(Transform::Sort { distinct: Some(distinct), stable: true, .. }) if last(distinct, 2)
-    ));
-    assert!(matches!(
-        step("listed"),
-        Some(Transform::Sort { distinct: Some(Distinct { by, keep: None }), stable: false, pool: Some(pool), .. })
-            if by.is_empty() && pool.value == "large"
-    ));
+    let as_written = |texts: &[&str]| texts.iter().map(|text| (text.to_string(), text.to_string())).collect::<Vec<_>>();
+    assert_eq!(texts("kept"), as_written(&["n > 3 AND id IN (SELECT id FROM input)"]));
+    assert_eq!(texts("chosen"), as_written(&["id", "n * 2", "1", "true"]));
+    assert_eq!(texts("chosen_too"), as_written(&["id", "n * 2 AS twice", "1 AS one", "true AS yes_or_no"]));
+    assert_eq!(texts("ranked"), as_written(&["twice", "id", "lower(name)"]));
+    assert_eq!(texts("newest"), as_written(&["id", "twice", "id", "one"]));
+    assert_eq!(texts("single"), as_written(&["id", "twice"]));
+    assert!(texts("joined")[0].0.starts_with("SELECT p.id, count(*) AS n\n"));
+    assert_eq!(texts("together"), []);
+    let pools = step("listed").rows.pools();
+    let pool = pools.first().map(|pool| step("listed").located(&pool.0)).expect("a pool");
+    assert_eq!((pool.value.as_str(), job.text.of(pool.span).as_str()), ("large", "large"));
+}
+
+#[test]
+fn a_number_is_the_expression_that_it_is_written_as() {
+    let job =
+        job("sources: {a: {read: a}}\ntransforms: {b: {select: {from: a, columns: {x: 1.50, y: 0x10, z: -0}}}}\n\
+                   sinks: {o: {from: b, write: out}}\n");
+    let texts: Vec<&str> = job.transforms[0].rows.sql().into_iter().map(|sql| sql.text.as_str()).collect();
+    assert_eq!(texts, ["1.50", "0x10", "-0"]);
 }
 
 #[test]
@@ -186,6 +188,13 @@ fn every_example_of_a_component_is_a_good_entry() {
     for entry in REGISTRY.sources.iter().map(|one| one.spec).chain(REGISTRY.formats.iter().map(|one| one.spec)) {
         job(&format!("sources:\n  a:\n{}sinks: {{o: {{from: a, write: out}}}}\n", indent(entry.example)));
     }
+    for entry in &REGISTRY.transforms {
+        job(&format!(
+            "sources: {{ranked: {{read: a}}, others: {{read: b}}}}\ntransforms:\n  t:\n{}sinks: {{o: {{from: t, write: \
+             o}}, p: {{from: ranked, write: p}}, q: {{from: others, write: q}}}}\n",
+            indent(entry.spec.example)
+        ));
+    }
     for entry in &REGISTRY.sinks {
         job(&format!("sources: {{a: {{read: a}}}}\nsinks:\n  o:\n{}", indent(entry.spec.example)));
     }
@@ -224,10 +233,13 @@ fn what_is_said_of_the_whole_job_holds_for_each_source_that_says_nothing() {
 }
 
 #[test]
-fn the_registry_knows_all_keys_of_a_transform() {
-    let schema = schema(&REGISTRY);
-    let keys = schema["$defs"]["transform"]["properties"].as_object().expect("keys");
-    assert!(keys.len() >= 8, "{keys:?}");
-    let known = millstream_core::registry::SHORT_FORMS;
-    assert!(keys.keys().all(|key| known.contains(&key.as_str())), "{keys:?} and {known:?}");
+fn the_registry_knows_the_keys_beside_a_transform() {
+    let mut schema = schema(&REGISTRY);
+    let keys = schema["$defs"]["transform"]["properties"].as_object_mut().expect("keys");
+    REGISTRY.transforms.iter().for_each(|entry| drop(keys.remove(entry.spec.name).expect("its key")));
+    let mut known = millstream_core::transform::KEYS_BESIDE.to_vec();
+    known.sort_unstable();
+    let mut keys: Vec<&str> = keys.keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, known);
 }

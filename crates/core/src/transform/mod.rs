@@ -1,4 +1,16 @@
-//! What a transform of one's own has to do: the transforms of a job file beside SQL and its short forms.
+//! What a transform has to do.
+//!
+//! ```text
+//!  settings ─parse─▶ spec ─build─▶ Relation ─plan (engine)─▶ rows
+//! ```
+//! A transform is one folder, like any component. Its spec has texts whose places in the job file are kept ([`Text`]):
+//! names of entries, SQL, sort keys. Its `build` composes a [`Relation`] of them: the rows as data, made of operations
+//! that the engine can plan. What these cannot express, a transform computes by itself, batch by batch: [`Transform`].
+//! It knows nothing of plans, and the engine knows no transform.
+
+mod order;
+mod relation;
+mod text;
 
 use std::fmt::Debug;
 
@@ -6,6 +18,14 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 
 use crate::error::Result;
+
+pub use order::SortKey;
+pub use relation::{Column, Distinct, Keep, Relation, SqlText, UnionBy};
+pub use text::{EntryName, Expression, Query, ScratchPool, SortTerm, Text, TextKind};
+
+/// The keys of an entry of `transforms` beside the one of its transform: what any of them may say of its rows. No
+/// transform can have such a name. The job crate, which reads them, has a test that none is missing here.
+pub const KEYS_BESIDE: &[&str] = &["sorted_by", "max_rejects"];
 
 /// Computes rows from the rows of one other entry, batch by batch.
 pub trait Transform: Debug + Send + Sync {

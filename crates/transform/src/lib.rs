@@ -1,0 +1,21 @@
+//! Millstream's transforms: SQL, and short forms for what it is most often used for.
+//!
+//! A transform is one folder: `spec.rs` says what the job file may say, `mod.rs` composes a
+//! [`Relation`](millstream_core::transform::Relation) of it. Planning and running that is left to the engine. To add
+//! one, add a folder and a line in [`TRANSFORMS`].
+
+mod dedupe;
+mod filter;
+mod keys;
+mod select;
+mod sort;
+mod sql;
+#[cfg(test)]
+mod tests;
+mod union;
+
+use millstream_core::registry::TransformEntry;
+
+/// All transforms.
+pub const TRANSFORMS: &[TransformEntry] =
+    &[sql::ENTRY, filter::ENTRY, select::ENTRY, union::ENTRY, sort::ENTRY, dedupe::ENTRY];
