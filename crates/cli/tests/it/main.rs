@@ -3,9 +3,10 @@
 mod bad_data;
 mod bad_endings;
 mod bad_jobs;
-mod bad_places;
+mod bad_sources;
 mod bad_sql;
 mod bad_targets;
+mod harness;
 mod layers;
 mod transcript;
 mod use_archives;

@@ -5,12 +5,11 @@
 //! so that no test can forget it: panic, succeed, or leave something under its final name.
 
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use millstream_testkit::TempTree;
 
-/// The binary.
-pub const MILLSTREAM: &str = env!("CARGO_BIN_EXE_millstream");
+use crate::harness::{self, millstream};
 
 /// A source of two columns, which most jobs here read. `read` and further keys of the entry follow.
 pub const COLUMNS: &str = "csv: {columns: {id: int64, name: utf8}}";
@@ -23,11 +22,11 @@ const FOR_A_JOB: &str = "; `allow_empty: true` in the source lets a job run with
 
 /// Asserts that a transcript is the one stored beside this test.
 macro_rules! assert_transcript {
-    ($name:literal, $place:expr) => {
+    ($name:literal, $session:expr) => {
         // The names of runs are when they began, and in which process.
         let filters = vec![(r"\b\d{13}-\d+\b", "RUN")];
         insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false, filters => filters }, {
-            insta::assert_snapshot!($name, $place.transcript());
+            insta::assert_snapshot!($name, $session.transcript());
         });
     };
 }
@@ -55,23 +54,23 @@ impl From<Output> for Ended {
 
 /// A folder in which the binary runs, and what it said so far.
 #[derive(Debug)]
-pub struct Place {
+pub struct Session {
     pub tree: TempTree,
     said: String,
 }
 
-impl Place {
+impl Session {
     /// An empty folder.
     pub fn new() -> Self {
-        Place { tree: TempTree::new(), said: String::new() }
+        Session { tree: TempTree::new(), said: String::new() }
     }
 
     /// A folder with `content` in the file `name`, and a job that reads it as a table of two columns into `out/x.csv`.
     pub fn with(name: &str, content: impl AsRef<[u8]>) -> Self {
-        let place = Place::new();
-        place.tree.file(name, content);
-        place.job(&format!("rows: {{read: '{name}', {COLUMNS}}}"), "write: out/x.csv");
-        place
+        let session = Session::new();
+        session.tree.file(name, content);
+        session.job(&format!("rows: {{read: '{name}', {COLUMNS}}}"), "write: out/x.csv");
+        session
     }
 
     /// Writes `job.yaml`: one source, and one sink `out` that reads `rows`.
@@ -94,17 +93,13 @@ impl Place {
 
     /// The binary with `arguments`, in this folder.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        self.within(&[MILLSTREAM], arguments)
+        millstream(self.tree.root(), arguments)
     }
 
     /// The same, inside of another program.
     pub fn within(&self, program: &[&str], arguments: &[&str]) -> Command {
-        let mut command = Command::new(program[0]);
-        command.args(&program[1..]).args(arguments).current_dir(self.tree.root()).stdin(Stdio::null());
-        for variable in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "NO_COLOR"] {
-            command.env_remove(variable);
-        }
-        command.env("MILLSTREAM_STATE", self.tree.path(".state"));
+        let mut command = harness::program(self.tree.root(), program[0]);
+        command.args(&program[1..]).args(arguments);
         command
     }
 

@@ -152,13 +152,13 @@ fn what_guess_writes_runs() {
     lab.file("served/a.csv", &text);
     let nginx = Nginx::start(&lab.path("served"));
     let url = nginx.url("a.csv");
-    for place in ["a.csv", "*.tsv", "semicolon.txt", "packed.csv.gz", "archive.zip", "a.parquet", "a.jsonl", &url] {
-        let job = lab.run(&["guess", place]).ok().stdout.clone();
+    for input in ["a.csv", "*.tsv", "semicolon.txt", "packed.csv.gz", "archive.zip", "a.parquet", "a.jsonl", &url] {
+        let job = lab.run(&["guess", input]).ok().stdout.clone();
         lab.file("guessed.yaml", &job);
         lab.run(&["check", "guessed.yaml"]).ok();
         let ran = lab.run(&["run", "guessed.yaml", "-q"]);
-        assert_eq!(sorted(csv_rows(&ran.ok().stdout)), expected, "{place}: {job}");
-        if !place.ends_with("parquet") {
+        assert_eq!(sorted(csv_rows(&ran.ok().stdout)), expected, "{input}: {job}");
+        if !input.ends_with("parquet") {
             assert!(job.contains("id: int64") && job.contains("x: float64"), "types are frozen: {job}");
         }
     }
@@ -166,9 +166,9 @@ fn what_guess_writes_runs() {
     lab.file("nested.jsonl", nested);
     lab.file("make.yaml", "sources:\n  s: {read: nested.jsonl}\nsinks:\n  o: {from: s, write: nested.parquet}\n");
     lab.run(&["run", "make.yaml"]).ok();
-    for place in ["nested.jsonl", "nested.parquet"] {
-        lab.file("guessed.yaml", &lab.run(&["guess", place]).ok().stdout);
-        assert_eq!(lab.run(&["run", "guessed.yaml", "-q"]).ok().stdout, nested, "{place}");
+    for input in ["nested.jsonl", "nested.parquet"] {
+        lab.file("guessed.yaml", &lab.run(&["guess", input]).ok().stdout);
+        assert_eq!(lab.run(&["run", "guessed.yaml", "-q"]).ok().stdout, nested, "{input}");
     }
     lab.file("words.log", "just words, no table\n\nand more: words\nx\n");
     lab.file("guessed.yaml", &lab.run(&["guess", "words.log"]).ok().stdout);

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use millstream_testkit::TempTree;
 use serde_json::{Value, json};
 
+use crate::harness::{self, MILLSTREAM};
 use crate::use_databases::Database;
 use crate::use_support::{Lab, Ran, csv_rows, sqlite};
 
@@ -221,12 +222,9 @@ const LITTLE: f64 = 256e6;
 fn starved(name: &str, sql: &str, source: &str) -> (Ran, f64) {
     let sinks = to_json(sql).replace("write: out.jsonl", "write: '-', json: {}");
     let lab = lab(name, source, &sinks);
-    let mut command = lab.command(&["run", "job.yaml", "--memory", "256MB", "--cores", "2"]);
     // Python waits for it, and asks the kernel.
-    let program = command.get_program().to_owned();
-    let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let mut watched = Command::new("python3");
-    watched.current_dir(lab.0.root()).env("MILLSTREAM_STATE", lab.path(".state")).arg("-c").arg(
+    let mut watched = harness::program(lab.0.root(), "python3");
+    watched.arg("-c").arg(
         "import re, resource, subprocess, sys, time\n\
          run, program = subprocess.Popen(sys.argv[2:]), 0\n\
          while run.poll() is None:\n    \
@@ -236,9 +234,8 @@ fn starved(name: &str, sql: &str, source: &str) -> (Ran, f64) {
          peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024\n\
          open(sys.argv[1], 'w').write(f'{peak} {program}'); sys.exit(run.returncode)",
     );
-    watched.arg(lab.path("peak")).arg(program).args(arguments);
-    command = watched;
-    let ran = crate::use_support::finish(command, None);
+    watched.arg(lab.path("peak")).args([MILLSTREAM, "run", "job.yaml", "--memory", "256MB", "--cores", "2"]);
+    let ran = crate::use_support::finish(watched, None);
     assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     let held = lab.read("peak");
     let numbers: Vec<f64> = held.split(' ').map(|number| number.parse().expect("a number")).collect();

@@ -14,8 +14,8 @@ use crate::use_support::{Lab, Ran, finish, gzip, sorted, sqlite, zip_of};
 const RECORDS: usize = 400;
 
 /// What is wrong with a record, by its number within a file.
-fn fault_of(place: usize, is_postgres: bool) -> Option<&'static str> {
-    match place {
+fn fault_of(index: usize, is_postgres: bool) -> Option<&'static str> {
+    match index {
         17 => Some("malformed"),
         101 => Some("long"),
         102 => Some("range"),
@@ -110,8 +110,8 @@ fn assert_rejects(rejects: &[Value], is_csv: bool, is_postgres: bool, long: &str
     let places = [("in/0.txt", "-"), ("in/1.txt.gz", "-"), ("in/2.zip", "a.txt"), ("in/2.zip", "b.txt")];
     let mut all = Vec::new();
     for (file, (uri, member)) in places.iter().enumerate() {
-        for place in 0..RECORDS {
-            let kind = match fault_of(place, is_postgres) {
+        for index in 0..RECORDS {
+            let kind = match fault_of(index, is_postgres) {
                 Some("malformed") if is_csv => "s fields".to_owned(),
                 Some("malformed") => "s syntax".to_owned(),
                 Some("long") => format!("o {long}"),
@@ -122,9 +122,9 @@ fn assert_rejects(rejects: &[Value], is_csv: bool, is_postgres: bool, long: &str
                 Some("divided") => "t expression".to_owned(),
                 _ => continue,
             };
-            let line = place + 1 + usize::from(is_csv);
+            let line = index + 1 + usize::from(is_csv);
             all.push(format!("{uri} {member} {line} {kind}"));
-            let text = record(file * RECORDS + place, is_csv, is_postgres);
+            let text = record(file * RECORDS + index, is_csv, is_postgres);
             let found = rejects.iter().find(|reject| {
                 reject["uri"] == *uri && reject["line"] == line && (*member == "-" || reject["member"] == *member)
             });
@@ -152,7 +152,7 @@ fn assert_rows(rows: Vec<String>, is_postgres: bool) {
 fn assert_tally(ran: &Ran, is_postgres: bool) {
     let tally = &ran.json()["results"][0]["tally"];
     let number = |key: &str| tally[key].as_u64().unwrap_or_else(|| panic!("{tally}"));
-    let faults = (0..RECORDS).filter(|place| fault_of(*place, is_postgres).is_some()).count();
+    let faults = (0..RECORDS).filter(|index| fault_of(*index, is_postgres).is_some()).count();
     assert_eq!(number("read"), (FILES * RECORDS) as u64);
     assert_eq!(number("written"), expected(is_postgres).len() as u64);
     assert_eq!(number("rejected"), (FILES * faults) as u64);
@@ -273,36 +273,36 @@ fn sqlite_lab(limit: &str) -> Lab {
     lab
 }
 
-fn killed_at(lab: &Lab, place: &str) {
+fn killed_at(lab: &Lab, fail_point: &str) {
     let mut command = lab.command(&["run", "job.yaml", "--quiet"]);
-    command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_FAIL_AT", place);
+    command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_FAIL_AT", fail_point);
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("it starts");
-    assert!(!status.success(), "{place}");
+    assert!(!status.success(), "{fail_point}");
 }
 
 /// Rejects of chunks that were not committed come again, and count once.
 #[test]
 fn rejects_of_a_killed_run_count_once() {
-    for place in ["rejects.after:1", "rejects.after:3", "commit.before:2", "commit.after:1", "commit.after:3"] {
+    for fail_point in ["rejects.after:1", "rejects.after:3", "commit.before:2", "commit.after:1", "commit.after:3"] {
         let lab = sqlite_lab("24");
-        killed_at(&lab, place);
+        killed_at(&lab, fail_point);
         let before = rejects(&lab);
         let ran = run(&lab, &["--resume", "--json"]);
         // Also if all of them were left by the run before.
-        assert!(ran.ok().json()["rejects"].is_string(), "{place}");
+        assert!(ran.ok().json()["rejects"].is_string(), "{fail_point}");
         let rows = sqlite(&lab.path("out.db"), "SELECT id, name, amount, half FROM t");
         assert_rows(rows.into_iter().map(|row| row.join("\t")).collect(), false);
         assert_rejects(&rejects(&lab), false, false, "constraint");
-        println!("{place}: {} rejects before", before.len());
+        println!("{fail_point}: {} rejects before", before.len());
     }
     for (database, is_postgres) in Database::both().into_iter().zip([false, true]) {
-        for place in ["rejects.after:2", "commit.after:2"] {
+        for fail_point in ["rejects.after:2", "commit.after:2"] {
             let lab = Lab::with_job(&job(&database.url, true, "100", ""));
             files(&lab, true, is_postgres);
             database.query("DROP TABLE IF EXISTS t");
             database.query("DROP TABLE IF EXISTS _millstream_ledger");
             database.query(TABLE);
-            killed_at(&lab, place);
+            killed_at(&lab, fail_point);
             run(&lab, &["--resume"]).ok();
             assert_rows(database.query("SELECT id, name, amount, half FROM t"), is_postgres);
             assert_rejects(&rejects(&lab), true, is_postgres, "too_long");
@@ -319,16 +319,16 @@ fn a_limit_counts_what_earlier_attempts_have_rejected_once() {
         let mut next = || parts.next().unwrap_or_default().to_owned();
         format!("{}{source}{}{step}{}{sink}{}", next(), next(), next(), next())
     };
-    for place in ["rejects.after:2", "commit.after:2"] {
+    for fail_point in ["rejects.after:2", "commit.after:2"] {
         let lab = sqlite_lab("100");
         lab.file("job.yaml", limits(4, 4, 16));
-        killed_at(&lab, place);
+        killed_at(&lab, fail_point);
         run(&lab, &["--resume"]).ok();
         assert_rejects(&rejects(&lab), false, false, "constraint");
         for (job, name) in [(limits(3, 4, 16), "s"), (limits(4, 3, 16), "t"), (limits(4, 4, 15), "the sink `o")] {
             let lab = sqlite_lab("100");
             lab.file("job.yaml", job);
-            killed_at(&lab, place);
+            killed_at(&lab, fail_point);
             let ran = run(&lab, &["--resume"]);
             ran.ended(3).tells(&["`max_rejects` of ", &format!("{name}` allows"), "millstream rejects "]);
         }
@@ -668,7 +668,7 @@ fn rejects_are_loaded_after_a_fix_and_only_once() {
 
 #[test]
 fn a_replay_that_is_killed_is_gone_on_with() {
-    for place in [
+    for fail_point in [
         "rejects.after:1",
         "commit.before:1",
         "commit.after:1",
@@ -682,19 +682,19 @@ fn a_replay_that_is_killed_is_gone_on_with() {
         lab.file("job.yaml", mendable_job("id: utf8", "10 / a", ""));
         table(&lab, 20);
         let mut command = lab.command(&["rejects", "--replay", "--quiet"]);
-        command.env("MILLSTREAM_FAIL_AT", place).stdout(Stdio::null()).stderr(Stdio::null());
-        assert!(!command.status().expect("it starts").success(), "{place}");
+        command.env("MILLSTREAM_FAIL_AT", fail_point).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(!command.status().expect("it starts").success(), "{fail_point}");
         rows_of_table(&lab);
         lab.run(&["rejects", "--replay"]).ok();
         let all = set(&["1 n1", "2 n2", "3 three", "4 n4", "5 n5", "6 n6", "7 much, too long", "8 n8"]);
-        assert_eq!(rows_of_table(&lab), all, "{place}");
+        assert_eq!(rows_of_table(&lab), all, "{fail_point}");
         lab.run(&["rejects", "--replay"]).ok();
-        assert_eq!(rows_of_table(&lab), all, "{place}");
-        assert_eq!(rejects(&lab).iter().filter(|one| one["replayed"] == false).count(), 1, "{place}");
+        assert_eq!(rows_of_table(&lab), all, "{fail_point}");
+        assert_eq!(rejects(&lab).iter().filter(|one| one["replayed"] == false).count(), 1, "{fail_point}");
         // It is no run that a later one would have to go on with.
         lab.run(&["run", "job.yaml"]).ok();
         let tables = sqlite(&lab.path("out.db"), "SELECT name FROM sqlite_schema WHERE type = 'table'");
-        assert_eq!(tables, [["t"]], "{place}");
+        assert_eq!(tables, [["t"]], "{fail_point}");
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::harness::{self, MILLSTREAM};
 use crate::use_support::{Lab, finish, step};
 
 const JOB: &str = "sources:\n  s: {read: 'in/*.csv', csv: {columns: {id: int64, name: utf8}}}\ntransforms:\n  \
@@ -91,24 +92,18 @@ fn progress_is_plain_lines_where_there_is_no_terminal() {
 #[test]
 fn progress_on_a_terminal_is_a_bar_that_goes_away() {
     let lab = lab();
-    let inside = format!("{} run job.yaml", env!("CARGO_BIN_EXE_millstream"));
-    let mut command = std::process::Command::new("script");
-    command
-        .args(["-qec", &inside, "/dev/null"])
-        .current_dir(lab.0.root())
-        .env("TERM", "xterm")
-        .env("MILLSTREAM_STATE", lab.path(".state"));
-    let ran = finish(command, None);
+    let inside = format!("{} run job.yaml", MILLSTREAM);
+    let on_terminal = |line: &str| {
+        let mut command = harness::program(lab.0.root(), "script");
+        command.args(["-qec", line, "/dev/null"]).env("TERM", "xterm");
+        command
+    };
+    let ran = finish(on_terminal(&inside), None);
     ran.ok();
     assert!(ran.stdout.contains("\u{1b}["), "colours on a terminal: {:?}", ran.stdout);
     assert!(ran.stdout.contains("6 rows read, 3 written"), "{:?}", ran.stdout);
-    let mut command = std::process::Command::new("script");
-    command
-        .args(["-qec", &format!("{inside} --quiet"), "/dev/null"])
-        .current_dir(lab.0.root())
-        .env("TERM", "xterm")
-        .env("MILLSTREAM_STATE", lab.path(".state"));
-    assert_eq!(finish(command, None).ok().stdout, "");
+    let quiet = on_terminal(&format!("{inside} --quiet"));
+    assert_eq!(finish(quiet, None).ok().stdout, "");
 }
 
 #[test]

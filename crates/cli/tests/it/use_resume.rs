@@ -1,7 +1,7 @@
 //! Loading chunk by chunk through the real binary: whatever dies, and whenever, every row is there once in the end.
 //!
 //! The tables have no key, so that nothing but the ledger keeps rows from coming twice. With `MILLSTREAM_LONG_TESTS`
-//! every place is tried at several times, and many more moments.
+//! every fail point is tried several times, and many more moments.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ const RECORDS: usize = 700;
 const CHUNK: &str = "2000";
 
 /// Where a run is killed, and how often it comes there before the last time. `.end` is the end of the run.
-const PLACES: &[(&str, &[usize])] = &[
+const FAIL_POINTS: &[(&str, &[usize])] = &[
     ("ledger.before", &[1, 3]),
     ("ledger.after", &[2]),
     ("bulk.before", &[2]),
@@ -215,15 +215,16 @@ fn resume(lab: &Lab, target: &Target) {
     }
 }
 
-fn killed_at_each_place(target: impl Fn(&Lab) -> Target) {
+fn killed_at_each_fail_point(target: impl Fn(&Lab) -> Target) {
     let (lab, target) = lab(target);
-    for (place, times) in PLACES {
+    for (fail_point, times) in FAIL_POINTS {
         let times: Vec<usize> = if is_long() { (1..=8).collect() } else { times.to_vec() };
         for time in times {
-            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", &format!("{place}:{time}"))]).wait().expect("it ends");
+            let status =
+                spawn(&lab, &[("MILLSTREAM_FAIL_AT", &format!("{fail_point}:{time}"))]).wait().expect("it ends");
             let killed = status.signal() == Some(9);
-            assert!(killed || (is_long() && status.success()), "{place}:{time}: {status:?}");
-            println!("killed at {place}:{time}");
+            assert!(killed || (is_long() && status.success()), "{fail_point}:{time}: {status:?}");
+            println!("killed at {fail_point}:{time}");
             resume(&lab, &target);
             start_over(&lab, &target);
         }
@@ -265,18 +266,18 @@ fn in_postgres(_: &Lab) -> Target {
 }
 
 #[test]
-fn sqlite_killed_at_each_place() {
-    killed_at_each_place(in_sqlite);
+fn sqlite_killed_at_each_fail_point() {
+    killed_at_each_fail_point(in_sqlite);
 }
 
 #[test]
-fn mariadb_killed_at_each_place() {
-    killed_at_each_place(in_mariadb);
+fn mariadb_killed_at_each_fail_point() {
+    killed_at_each_fail_point(in_mariadb);
 }
 
 #[test]
-fn postgres_killed_at_each_place() {
-    killed_at_each_place(in_postgres);
+fn postgres_killed_at_each_fail_point() {
+    killed_at_each_fail_point(in_postgres);
 }
 
 #[test]
@@ -501,12 +502,12 @@ fn go_on(child: &Child) {
     kill_process(process, Signal::CONT).expect("it is there");
 }
 
-/// A run that has stopped itself at `place`; what it says goes to `sleeper.log`.
-fn asleep(lab: &Lab, place: &str) -> Running {
+/// A run that has stopped itself at `fail_point`; what it says goes to `sleeper.log`.
+fn asleep(lab: &Lab, fail_point: &str) -> Running {
     let mut command = command(lab, &["run", "job.yaml", "--quiet"]);
     let log = fs_err::File::create(lab.path("sleeper.log")).expect("a log");
     command
-        .env("MILLSTREAM_STOP_AT", place)
+        .env("MILLSTREAM_STOP_AT", fail_point)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::from(log.into_file()));
@@ -530,9 +531,9 @@ fn wakes_up_in_vain(lab: &Lab, mut sleeper: Running) {
 #[test]
 fn an_interrupted_load_ends_its_commits_and_counts_them() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
-        for place in ["bulk.after:3", "commit.before:2", "commit.after:4"] {
+        for fail_point in ["bulk.after:3", "commit.before:2", "commit.after:4"] {
             let (lab, target) = lab(make);
-            let mut sleeper = asleep(&lab, place);
+            let mut sleeper = asleep(&lab, fail_point);
             kill_process(Pid::from_child(&sleeper), Signal::INT).expect("it is there");
             go_on(&sleeper);
             let ended = sleeper.wait().expect("it ends");
@@ -542,12 +543,12 @@ fn an_interrupted_load_ends_its_commits_and_counts_them() {
                 let read_only = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
                 let database = rusqlite::Connection::open_with_flags(path, read_only).expect("a database");
                 let rows = database.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0));
-                rows.unwrap_or_else(|error| panic!("{place}: a reader fails: {error}"));
+                rows.unwrap_or_else(|error| panic!("{fail_point}: a reader fails: {error}"));
                 let journal = path.with_extension("db-journal");
-                assert!(!journal.exists(), "{place}: a journal is left");
+                assert!(!journal.exists(), "{fail_point}: a journal is left");
             }
             let there = target.query("SELECT count(*) FROM t").concat();
-            assert!(told.contains(&format!("{there} rows are loaded")), "{place}: {there} rows are there: {told}");
+            assert!(told.contains(&format!("{there} rows are loaded")), "{fail_point}: {there} rows are there: {told}");
             resume(&lab, &target);
         }
     }
@@ -579,12 +580,12 @@ fn who_wakes_up_when_another_has_gone_on_does_no_harm() {
     // SQLite's writer holds the whole file while it sleeps.
     let of_sqlite: &[&str] = &["commit.after:2"];
     let of_servers = &["ledger.before:3", "ledger.after:2", "bulk.before:2", "commit.before:2", "commit.after:2"];
-    for (make, places) in
+    for (make, fail_points) in
         [(in_sqlite as fn(&Lab) -> Target, of_sqlite), (in_mariadb, of_servers), (in_postgres, of_servers)]
     {
-        for place in places {
+        for fail_point in fail_points {
             let (lab, target) = lab(make);
-            let sleeper = asleep(&lab, place);
+            let sleeper = asleep(&lab, fail_point);
             // On the same machine nobody goes on while it lives…
             run(&lab, &["--resume"]).ended(1).tells(&["still running"]);
             run(&lab, &[]).ended(1).tells(&["this job is running already"]);
@@ -598,7 +599,7 @@ fn who_wakes_up_when_another_has_gone_on_does_no_harm() {
             run(&lab, &ELSEWHERE).ended(1).tells(&[told, "--resume"]);
             let begun = Instant::now();
             run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ok();
-            assert!(begun.elapsed() < Duration::from_secs(30), "{place}: nobody waits for who sleeps");
+            assert!(begun.elapsed() < Duration::from_secs(30), "{fail_point}: nobody waits for who sleeps");
             assert_complete(&target);
             wakes_up_in_vain(&lab, sleeper);
             assert_complete(&target);
@@ -642,8 +643,8 @@ fn a_file_that_a_sleeper_holds_is_told() {
 #[test]
 fn what_has_changed_since_is_told() {
     let (lab, target) = lab(in_sqlite);
-    let killed = |place: &str| {
-        let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
+    let killed = |fail_point: &str| {
+        let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", fail_point)]).wait().expect("it ends");
         assert_eq!(status.signal(), Some(9));
     };
     killed("publish.before");
@@ -774,22 +775,22 @@ fn a_small_load_that_fails_leaves_nothing() {
 }
 
 /// All rows at once, added to what is there: killed at any step, they are added once.
-fn all_at_once_killed_at_each_place(target: impl Fn(&Lab) -> Target) {
+fn all_at_once_killed_at_each_fail_point(target: impl Fn(&Lab) -> Target) {
     let (lab, target) = lab(target);
     let text = lab
         .read("job.yaml")
         .replace("where: 'half = 0 OR id > 5'}}", "where: 'half = 0 OR id > 5'}}\n  v: {sort: {from: u, by: id}}");
     lab.file("job.yaml", text.replace("from: u, write", "from: v, write"));
-    for place in ["publish.before", "publish.after", "state.before:2", "state.after:2", "forget.before"] {
+    for fail_point in ["publish.before", "publish.after", "state.before:2", "state.after:2", "forget.before"] {
         target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
-        let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
-        assert_eq!(status.signal(), Some(9), "{place}");
+        let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", fail_point)]).wait().expect("it ends");
+        assert_eq!(status.signal(), Some(9), "{fail_point}");
         run(&lab, &["--resume"]).ok();
         assert_rows(&target, &expected(0..FILES * RECORDS));
         run(&lab, &["--resume"]).ok().tells(&["nothing new"]);
         assert_rows(&target, &expected(0..FILES * RECORDS));
-        if !place.starts_with("state.after") && place != "forget.before" {
-            assert_eq!(target.tables(), ["t"], "{place}");
+        if !fail_point.starts_with("state.after") && fail_point != "forget.before" {
+            assert_eq!(target.tables(), ["t"], "{fail_point}");
         }
         start_over(&lab, &target);
     }
@@ -802,13 +803,13 @@ fn rows_that_replace_or_meet_others_are_there_once_whenever_the_run_is_killed() 
         for mode in ["mode: replace", "mode: truncate", "mode: merge, key: [id]", "mode: ignore, key: [id]"] {
             let (lab, target) = lab(make);
             lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", &format!("table: t, {mode}}}")));
-            for place in ["publish.before", "rename.before", "rename.after", "publish.after", "state.before:2"] {
+            for fail_point in ["publish.before", "rename.before", "rename.after", "publish.after", "state.before:2"] {
                 target.query("CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(40))");
                 if !mode.contains("key") {
                     target.query("INSERT INTO t VALUES (-1, 'before')");
                 }
-                let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
-                assert!(status.signal() == Some(9) || place.starts_with("rename"), "{mode}, {place}");
+                let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", fail_point)]).wait().expect("it ends");
+                assert!(status.signal() == Some(9) || fail_point.starts_with("rename"), "{mode}, {fail_point}");
                 run(&lab, &["--resume"]).ok();
                 assert_complete(&target);
                 start_over(&lab, &target);
@@ -828,18 +829,18 @@ fn two_sinks_killed_between_their_commits_have_their_rows_once() {
             target.url()
         );
         lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", &both));
-        for place in ["publish.next", "publish.next:2"] {
+        for fail_point in ["publish.next", "publish.next:2"] {
             for table in ["s", "t"] {
                 target.query(&format!("CREATE TABLE {table} (id BIGINT, name VARCHAR(40))"));
             }
-            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
-            assert_eq!(status.signal(), Some(9), "{place}");
+            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", fail_point)]).wait().expect("it ends");
+            assert_eq!(status.signal(), Some(9), "{fail_point}");
             run(&lab, &["--resume"]).ok();
             let rows = expected(0..FILES * RECORDS);
             assert_rows(&target, &rows);
             let others = target.query("SELECT count(*), count(DISTINCT id) FROM s");
-            assert_eq!(others, [format!("{0}\t{0}", rows.len())], "{place}");
-            assert_eq!(lab.read("out.csv").lines().count(), rows.len() + 1, "{place}");
+            assert_eq!(others, [format!("{0}\t{0}", rows.len())], "{fail_point}");
+            assert_eq!(lab.read("out.csv").lines().count(), rows.len() + 1, "{fail_point}");
             target.query("DROP TABLE s");
             start_over(&lab, &target);
         }
@@ -852,10 +853,10 @@ fn mariadb_killed_while_a_new_table_becomes_visible() {
     let (lab, target) = lab(in_mariadb);
     lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", "table: t, atomic: true}"));
     lab.file("other.yaml", job(&target.url(), "").replace("table: t}", "table: other, mode: replace}"));
-    for place in ["publish.before", "rename.before", "rename.after", "publish.after", "state.before:2"] {
+    for fail_point in ["publish.before", "rename.before", "rename.after", "publish.after", "state.before:2"] {
         for others_clean in [false, true] {
-            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
-            assert_eq!(status.signal(), Some(9), "{place}");
+            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", fail_point)]).wait().expect("it ends");
+            assert_eq!(status.signal(), Some(9), "{fail_point}");
             if others_clean {
                 lab.run(&["run", "other.yaml"]).ok();
                 target.query("DROP TABLE other");
@@ -872,8 +873,8 @@ fn mariadb_killed_while_a_new_table_becomes_visible() {
 #[test]
 fn indexes_that_wait_are_built_whoever_dies() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
-        let places = ["indexes.kept", "indexes.dropped", "publish.before", "indexes.before", "indexes.after"];
-        for (connections, places) in [(1, &places[..]), (2, &places[1..4])] {
+        let fail_points = ["indexes.kept", "indexes.dropped", "publish.before", "indexes.before", "indexes.after"];
+        for (connections, fail_points) in [(1, &fail_points[..]), (2, &fail_points[1..4])] {
             let (lab, target) = lab(make);
             let more = match target {
                 Target::Server(_) => format!("table: t, defer_indexes: true, connections: {connections}}}"),
@@ -881,15 +882,15 @@ fn indexes_that_wait_are_built_whoever_dies() {
             };
             lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", &more));
             let is_mariadb = target.url().starts_with("mysql");
-            for place in places {
-                if place.starts_with("indexes") && !is_mariadb {
+            for fail_point in fail_points {
+                if fail_point.starts_with("indexes") && !is_mariadb {
                     // There all of it is one transaction.
                     continue;
                 }
                 target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
                 target.query("CREATE INDEX by_name ON t (name)");
-                let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
-                assert_eq!(status.signal(), Some(9), "{place}");
+                let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", fail_point)]).wait().expect("it ends");
+                assert_eq!(status.signal(), Some(9), "{fail_point}");
                 run(&lab, &["--resume"]).ok();
                 assert_complete(&target);
                 let indexes = target.query(match (&target, is_mariadb) {
@@ -897,7 +898,7 @@ fn indexes_that_wait_are_built_whoever_dies() {
                     (_, true) => "SELECT index_name FROM information_schema.statistics WHERE table_schema = DATABASE()",
                     (_, false) => "SELECT indexname FROM pg_indexes WHERE tablename = 't'",
                 });
-                assert_eq!(indexes, ["by_name"], "{place}");
+                assert_eq!(indexes, ["by_name"], "{fail_point}");
                 start_over(&lab, &target);
             }
         }
@@ -906,17 +907,17 @@ fn indexes_that_wait_are_built_whoever_dies() {
 
 #[test]
 fn sqlite_killed_while_all_rows_become_visible() {
-    all_at_once_killed_at_each_place(in_sqlite);
+    all_at_once_killed_at_each_fail_point(in_sqlite);
 }
 
 #[test]
 fn mariadb_killed_while_all_rows_become_visible() {
-    all_at_once_killed_at_each_place(in_mariadb);
+    all_at_once_killed_at_each_fail_point(in_mariadb);
 }
 
 #[test]
 fn postgres_killed_while_all_rows_become_visible() {
-    all_at_once_killed_at_each_place(in_postgres);
+    all_at_once_killed_at_each_fail_point(in_postgres);
 }
 
 #[test]
@@ -1032,19 +1033,21 @@ fn statements_behind_the_commit_are_gone_on_with() {
         let text = lab.read("job.yaml");
         let with = |after: &str| text.replace("table: t}", &format!("table: t, after: ['{after}']}}"));
         let insert = "INSERT INTO log VALUES (1)";
-        for (place, times) in [("publish.before", 1), ("after.before", 1), ("after.after", 2), ("state.before:2", 1)] {
-            if is_sqlite && place.starts_with("after") {
+        for (fail_point, times) in
+            [("publish.before", 1), ("after.before", 1), ("after.after", 2), ("state.before:2", 1)]
+        {
+            if is_sqlite && fail_point.starts_with("after") {
                 // There they are a part of the transaction.
                 continue;
             }
             target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
             target.query("CREATE TABLE log (n INT)");
             lab.file("job.yaml", with(insert));
-            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
-            assert_eq!(status.signal(), Some(9), "{place}");
+            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", fail_point)]).wait().expect("it ends");
+            assert_eq!(status.signal(), Some(9), "{fail_point}");
             run(&lab, &["--resume"]).ok();
             assert_rows(&target, &expected(0..FILES * RECORDS));
-            assert_eq!(target.query("SELECT COUNT(*) FROM log"), [times.to_string()], "{place}");
+            assert_eq!(target.query("SELECT COUNT(*) FROM log"), [times.to_string()], "{fail_point}");
             start_over(&lab, &target);
         }
         // One that fails can be mended.
@@ -1088,14 +1091,14 @@ fn a_table_that_is_gone_is_told() {
 fn what_is_there_at_once_is_found_without_the_book() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
         let (lab, target) = lab(make);
-        let begins = |place: &str| {
+        let begins = |fail_point: &str| {
             target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
-            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", place)]).wait().expect("it ends");
-            assert_eq!(status.signal(), Some(9), "{place}");
+            let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", fail_point)]).wait().expect("it ends");
+            assert_eq!(status.signal(), Some(9), "{fail_point}");
         };
         lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", "table: t, atomic: true}"));
-        for place in ["publish.before", "publish.after", "state.after:2"] {
-            begins(place);
+        for fail_point in ["publish.before", "publish.after", "state.after:2"] {
+            begins(fail_point);
             run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ok();
             assert_complete(&target);
             start_over(&lab, &target);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use millstream_testkit::Mount;
 
+use crate::harness::{self, MILLSTREAM};
 use crate::use_support::{Lab, finish, names, sorted};
 
 /// How long something may take to begin.
@@ -106,11 +107,8 @@ fn what_is_left_goes_with_the_next_run(lab: &Lab) {
 fn a_write_that_fails_is_told_and_leaves_nothing() {
     let lab = lab("in.txt", "out.txt");
     lab.file("in.txt", lines(400_000));
-    let run = lab.command(&with_scratch("scratch"));
-    let mut limited = std::process::Command::new("bash");
-    limited.args(["-c", "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\""]).arg(run.get_program());
-    limited.args(run.get_args()).envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    limited.current_dir(run.get_current_dir().expect("the folder of the lab"));
+    let mut limited = harness::program(lab.0.root(), "bash");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\"", MILLSTREAM]).args(with_scratch("scratch"));
     let ran = finish(limited, None);
     ran.ended(1).tells(&["rows to sort cannot be written to scratch in ", "file too large"]);
     assert_eq!(names(&lab.path("scratch")), [""; 0], "nothing is left in scratch");
