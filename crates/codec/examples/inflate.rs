@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p millstream-codec --example inflate -- FILE.gz…`
 //!
-//! Each way takes turns, five times; the best of each is shown, as a ratio to libdeflate's.
+//! All decoders take turns, five times. The best time of each is shown, with its ratio to libdeflate's.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use millstream_codec::{Unpack, UnpackOptions, Unpacked};
 use millstream_core::crew::{Alone, Crew, Job};
 
-/// What a file is fed in.
+/// The bytes of a chunk in which files are fed.
 const CHUNK: usize = 256 << 10;
 
 const ROUNDS: usize = 5;

@@ -3,9 +3,9 @@
 //! - [`CODECS`]: the compressions of one stream (gzip, zstd, bzip2, xz), as the registry knows them.
 //! - [`Unpack`]: everything that lies between the bytes of a unit and its text: which codec it is (by its first
 //!   bytes), the archives zip and tar, decoding, and the limits against bombs. It does no I/O.
-//! - [`ZipPlan`]: what of a large zip is to be read, told by its directory.
+//! - [`ZipPlan`]: which parts of a large zip are to be read, by its directory.
 //!
-//! Where the bytes come from is left to the sources, what the text means to the formats.
+//! Sources provide the bytes, and formats parse the text.
 
 mod ahead;
 mod bzip2;
@@ -35,5 +35,5 @@ pub use millstream_core::codec::Limits;
 pub use unpack::{PACKED_HEAD, Unpack, UnpackOptions, Unpacked, check_members, codec_by_name, is_packed, is_zip};
 pub use zip::{ZipCuts, ZipEnding, ZipPlan, ZipPlanner};
 
-/// All codecs. To add one is to add a folder and a line here.
+/// All codecs. A new one needs a folder and a line here.
 pub const CODECS: &[CodecEntry] = &[gzip::ENTRY, zstd::ENTRY, bzip2::ENTRY, xz::ENTRY];

@@ -1,5 +1,5 @@
-//! Inflate (RFC 1951): a decoder of our own that can stop and go on anywhere, begin at any bit, and decode without
-//! knowing what came before.
+//! Inflate (RFC 1951): a decoder of our own that can stop and continue anywhere, begin at any bit, and decode without
+//! knowing the text before it.
 //!
 //! ```text
 //!            ┌───────────┐  unknown to a decoder that begins in the middle: markers stand for it
@@ -7,19 +7,18 @@
 //!  input ──▶ bits ──▶ codes ──▶ literals, copies
 //! ```
 //!
-//! It is generic over its output. Bytes are what everyone wants. 16-bit symbols hold what may be a byte of the unknown
-//! window before the place where it began: a value from 256 on names the byte of the window. Copies copy markers like
-//! anything else, and when the window becomes known [`Resolver`] puts the bytes in their place. (M. Kerbiriou, R.
-//! Chikhi: Parallel decompression of gzip-compressed files and random access to DNA sequences, 2019; M. Knespel, H.
-//! Brunst: Rapidgzip, 2023.)
+//! It is generic over its output. Normally these are bytes. A decoder that begins in the middle gives 16-bit symbols: a
+//! value from 256 on is a marker, which stands for a byte of the unknown window. Copies copy markers like bytes, and
+//! once the window is known, [`Resolver`] replaces them. (M. Kerbiriou, R. Chikhi: Parallel decompression of
+//! gzip-compressed files and random access to DNA sequences, 2019; M. Knespel, H. Brunst: Rapidgzip, 2023.)
 //!
 //! - `table`: prefix codes.
 //! - `inflate`: the decoder.
-//! - `marker`: symbols that stand for what is not known yet.
+//! - `marker`: symbols for bytes that are not known yet.
 //! - `find`: where a block may begin.
 //! - `ahead`: decodes from somewhere in the middle.
 //!
-//! What is around the data (gzip, zip), and the errors that users see, are left to the callers.
+//! Callers handle the formats around the data (gzip, zip) and the errors that users see.
 
 mod ahead;
 mod find;
@@ -36,7 +35,7 @@ pub(crate) use marker::Resolver;
 /// How far back a copy may reach.
 pub(crate) const WINDOW: usize = 32 * 1024;
 
-/// What is wrong with the data.
+/// A fault of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     BlockType,

@@ -172,7 +172,7 @@ impl<const BITS: u32, const SIZE: usize> Table<BITS, SIZE> {
         let mut filled = 1usize;
         self.entries[0] = UNUSUAL | INVALID | 1;
         for bits in 1..=main {
-            // What one bit fewer has filled repeats with the next bit set.
+            // The entries for one bit fewer are repeated with the next bit set.
             let (low, high) = self.entries.split_at_mut(filled);
             high[..filled].copy_from_slice(low);
             filled *= 2;

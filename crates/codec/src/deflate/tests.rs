@@ -1,4 +1,4 @@
-//! The decoder against zlib: every kind of block, every cut, damage; and what markers become.
+//! The decoder against zlib: every kind of block, every cut, damage; and the resolution of markers.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn compress(state: &mut Compress, mut text: &[u8], data: &mut Vec<u8>, flush: Fl
     }
 }
 
-/// What zlib makes of `data`: the text, and how many bytes it used; `None` if it is wrong or cut.
+/// Decodes `data` with zlib: the text, and how many bytes were used; `None` if the data is wrong or cut.
 fn reference(data: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut state = Decompress::new(false);
     let mut text = Vec::new();

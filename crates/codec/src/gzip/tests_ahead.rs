@@ -1,4 +1,4 @@
-//! A unit that helpers decode ahead gives what it gives alone, whoever helps, and whatever is in it.
+//! A unit gives the same with and without helpers, for all kinds of helpers and data.
 
 use std::io::Write;
 use std::sync::Arc;

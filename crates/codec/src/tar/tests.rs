@@ -92,7 +92,7 @@ fn fault(archive: &[u8]) -> Error {
     for chunk in [1, 7] {
         let in_parts = unpack(archive, chunk, UnpackOptions::default()).expect_err("a fault");
         assert_eq!(in_parts.what(), error.what(), "the cuts change the message");
-        // Inside a member, what is unpacked at once decides where a fault is met.
+        // Inside a member, the position of a fault depends on how much is unpacked at once.
         let in_member = error.place().member.is_some();
         assert!(in_member || in_parts.place().byte == error.place().byte, "the cuts change the place");
     }
@@ -512,7 +512,7 @@ fn what_is_no_tar_is_text() {
     }
     let error = unpack(&gzip(b""), 9, expecting("tar.gz")).expect_err("nothing is no tar");
     assert_eq!(error.what(), "the data unpacks to nothing, but the file's name promises a tar");
-    // Servers decompress without being asked.
+    // Some servers decompress unasked.
     let archive = Archive::default().file("MZ", TEXT).finish();
     assert_eq!(unpack(&archive, 9, expecting("tar.gz")).expect("a tar"), [named("MZ", TEXT)]);
     assert_eq!(unpack(&gzip(&archive), 9, expecting("tar")).expect("a tar"), [named("MZ", TEXT)]);
@@ -579,7 +579,7 @@ fn members_have_a_limit() {
 #[test]
 fn bombs_are_stopped() {
     let zeros = vec![0; 80 << 20];
-    // A member that nobody wants still has to be unpacked.
+    // A member that is not selected still has to be unpacked.
     let wide = gzip(&Archive::default().file("bomb", &zeros).file("a", TEXT).finish());
     for options in [UnpackOptions::default(), members(&["a"])] {
         let error = unpack(&wide, 10_000, options).expect_err("a bomb");

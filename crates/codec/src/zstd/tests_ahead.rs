@@ -1,4 +1,4 @@
-//! Frames that helpers decode ahead give what they give alone, whoever helps, and whatever is in them.
+//! Frames give the same with and without helpers, for all kinds of helpers and data.
 
 use std::io::Write;
 use std::sync::Arc;
