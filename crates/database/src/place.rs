@@ -1,5 +1,4 @@
-//! Where a database is: its URL and the settings, put together. It owns their meaning and who may log in with what;
-//! connecting is the servers'.
+//! The endpoint of a database: the URL combined with the settings, with login and encryption.
 
 use millstream_core::spec::{Fault, Secret, TextOrSecret};
 use millstream_core::{Error, Result, redact};
@@ -12,16 +11,16 @@ use url::{Host, Url};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tls {
-    /// Encrypted; the server's certificate must be signed by an authority that is trusted, for the host's name.
+    /// Encrypted; a trusted authority must have signed the server's certificate for the host's name.
     Verify,
     /// Not encrypted.
     Off,
 }
 
-/// What settings say of access, beside the URL.
+/// Settings for access, besides the URL.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// The key of the job file under which the URL stands.
+    /// The key of the job file that has the URL.
     pub key: &'static str,
     /// The user's name.
     pub user: Option<TextOrSecret>,
@@ -46,7 +45,7 @@ pub struct Place {
     pub tls: Tls,
     /// Authorities to trust besides the system's.
     pub ca: Option<String>,
-    /// The URL without what must not be shown.
+    /// The URL without secrets, for messages.
     pub shown: String,
     user: TextOrSecret,
     password: Option<TextOrSecret>,
@@ -60,7 +59,7 @@ impl Place {
         let fault = |what: &str| Fault::new(access.key, what).hint(hint.clone());
         let url = Url::parse(target).map_err(|cause| fault(&format!("this is not a URL: {cause}")))?;
         let host = match url.host() {
-            // A scheme that the URL library does not know keeps the brackets and the escapes of its host.
+            // For unknown schemes, the URL library keeps brackets and escapes in the host.
             Some(Host::Ipv6(address)) => address.to_string(),
             Some(host) => host.to_string(),
             None => return Err(fault("the URL has no host")),
@@ -93,12 +92,12 @@ impl Place {
         Ok(Place { host, port, database, tls, ca: access.ca.clone(), shown: redact::url(target), user, password })
     }
 
-    /// The user and the password, read now.
+    /// Reads the user and the password.
     pub fn login(&self) -> Result<(String, Option<String>)> {
         Ok((self.user.resolve()?, self.password.as_ref().map(TextOrSecret::resolve).transpose()?))
     }
 
-    /// An error's text may repeat what it was given.
+    /// Removes secrets, which the text of an error may repeat.
     pub fn without_secrets(&self, text: String) -> String {
         match self.password.as_ref().map(TextOrSecret::resolve) {
             Some(Ok(password)) if password.len() >= 3 => text.replace(&password, "***"),
@@ -106,14 +105,14 @@ impl Place {
         }
     }
 
-    /// The server cannot be connected to.
+    /// The error if the server cannot be reached.
     pub fn unreachable(&self, cause: impl std::fmt::Display) -> Error {
         Error::transient(format!("{} cannot be reached", self.shown))
             .cause(cause)
             .hint(format!("check host and port, and that the server runs: {}:{}", self.host, self.port))
     }
 
-    /// The connection was lost.
+    /// The error of a lost connection.
     pub fn lost(&self, cause: String) -> Error {
         Error::transient(format!("the connection to {} was lost", self.shown))
             .cause(self.without_secrets(cause))
@@ -126,7 +125,7 @@ fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What the URL says of encryption, in the words of either database.
+/// The encryption that the URL asks for, by the parameters of either database.
 fn url_tls(url: &Url, key: &str) -> Result<Option<Tls>, Fault> {
     let mut tls = None;
     for (name, value) in url.query_pairs() {

@@ -1,4 +1,4 @@
-//! Encryption of connections to databases: whom to trust.
+//! Encryption of connections to databases: the trusted authorities.
 
 use millstream_core::{Error, Result};
 use rustls::RootCertStore;
@@ -7,7 +7,7 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::place::Place;
 
-/// The certificates of all authorities that are trusted: the system's and those of `ca`. Blocks: it reads files.
+/// The certificates of all trusted authorities: the system's and those of `ca`. Blocks, since it reads files.
 pub(crate) fn authorities(place: &Place) -> Result<Vec<CertificateDer<'static>>> {
     let mut trusted = rustls_native_certs::load_native_certs().certs;
     // The system may have some that the library cannot read.
@@ -25,7 +25,7 @@ pub(crate) fn authorities(place: &Place) -> Result<Vec<CertificateDer<'static>>>
     Ok(trusted)
 }
 
-/// Trust in [`authorities`], as a configuration of the library. Blocks.
+/// The configuration of the TLS library, which trusts [`authorities`]. Blocks.
 pub(crate) fn configuration(place: &Place) -> Result<rustls::ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authorities(place)?);
@@ -37,7 +37,7 @@ pub(crate) fn configuration(place: &Place) -> Result<rustls::ClientConfig> {
         .with_no_client_auth())
 }
 
-/// The server does not prove who it is, or does not speak TLS.
+/// The error if the server's certificate is not accepted, or it does not speak TLS.
 pub(crate) fn refused(place: &Place, cause: impl std::fmt::Display) -> Error {
     let cause = cause.to_string();
     let hint = if cause.contains("UnknownIssuer") {

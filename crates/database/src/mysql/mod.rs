@@ -1,4 +1,4 @@
-//! MySQL and MariaDB: how a connection is made, and what is said of one that cannot be made.
+//! MySQL and MariaDB: connecting, and the errors of connecting.
 //!
 //! `session.rs` is a connection, `dialect.rs` how SQL is written, `load.rs` the statements of a load, `types.rs` which
 //! types columns have.
@@ -23,7 +23,7 @@ use crate::tls;
 /// The protocol's port.
 pub const PORT: u16 = 3306;
 
-/// How long it may take to see whether anybody listens.
+/// How long a check may take whether a server listens.
 const REACHING: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Numbers of the server's errors: "MySQL Error Message Reference", "MariaDB Error Codes".
@@ -56,7 +56,7 @@ async fn connect(place: &Place, timeout: Duration) -> Result<Conn> {
     }
 }
 
-/// Nothing came of connecting in time. A MySQL server speaks first.
+/// The error of a connection that timed out. A MySQL server speaks first.
 async fn unanswered(place: &Place, timeout: Duration) -> Error {
     let address = (place.host.trim_matches(['[', ']']), place.port);
     let reached = tokio::time::timeout(REACHING, tokio::net::TcpStream::connect(address)).await;
@@ -82,12 +82,12 @@ async fn encryption(place: &Place) -> Result<Option<SslOpts>> {
     Ok(Some(SslOpts::default().with_root_certs(roots).with_disable_built_in_roots(true)))
 }
 
-/// A connection that cannot be made.
+/// The error of a connection that cannot be made.
 fn cannot_connect(place: &Place, fault: Fault) -> Error {
     match fault {
         Fault::Server(fault) => refused_login(place, &fault),
         Fault::Io(IoError::Tls(cause)) => tls::refused(place, cause),
-        // The library tells a failed handshake as a fault of the network.
+        // The library reports a failed handshake as a network error.
         Fault::Io(IoError::Io(cause)) if cause.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
             tls::refused(place, cause)
         }

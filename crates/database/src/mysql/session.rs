@@ -1,5 +1,4 @@
-//! A connection to MySQL or MariaDB. It owns how statements are sent and their answers read as text; what a fault means
-//! is for those to say who know what was asked.
+//! A connection to MySQL or MariaDB. It sends statements and reads answers as text. Callers interpret errors.
 
 use millstream_core::Result;
 use millstream_core::spec::Duration;
@@ -13,7 +12,7 @@ use crate::place::Place;
 pub struct Session {
     /// The library's connection.
     pub connection: Conn,
-    /// Where to.
+    /// The endpoint of the connection.
     pub place: Place,
 }
 
@@ -24,7 +23,7 @@ impl Session {
         Ok(Session { connection, place })
     }
 
-    /// Runs a statement; how many rows it changed.
+    /// Runs a statement. Returns how many rows it changed.
     pub async fn execute(&mut self, sql: &str) -> Result<u64, Fault> {
         self.connection.query_drop(sql).await?;
         Ok(self.connection.affected_rows())

@@ -1,4 +1,4 @@
-//! PostgreSQL: how a connection is made, and what is said of one that cannot be made.
+//! PostgreSQL: connecting, and the errors of connecting.
 //!
 //! `encryption.rs` is its TLS, `session.rs` a connection, `dialect.rs` how SQL is written, `load.rs` the statements of
 //! a load, `types.rs` which types columns have, `binary.rs` the binary form of rows.
@@ -29,7 +29,7 @@ use crate::tls;
 /// The protocol's port.
 pub const PORT: u16 = 5432;
 
-/// Connects and logs in, within `timeout`. The task moves the bytes of the connection, and ends with it.
+/// Connects and logs in, within `timeout`. The task transfers the bytes of the connection, and ends with it.
 async fn connect(place: &Place, timeout: Duration) -> Result<(Client, JoinHandle<()>)> {
     let config = configuration(place, timeout)?;
     let connecting = tokio::time::timeout(timeout.0, async {
@@ -75,7 +75,7 @@ async fn encryption(place: &Place) -> Result<Encryption> {
     Ok(Encryption(Arc::new(configuration?)))
 }
 
-/// A connection that cannot be made.
+/// The error of a connection that cannot be made.
 fn cannot_connect(place: &Place, fault: &Fault) -> Error {
     if let Some(told) = fault.as_db_error() {
         return refused_login(place, told);
@@ -84,7 +84,7 @@ fn cannot_connect(place: &Place, fault: &Fault) -> Error {
     if place.tls == Tls::Verify && (cause.contains("TLS") || cause.contains("certificate")) {
         return tls::refused(place, cause);
     }
-    // The library notices it when the server asks.
+    // The library reports this when the server asks for a password.
     if cause.contains("password missing") {
         return Error::refused(format!("{}: the server asks for a password", place.shown))
             .cause(cause)
@@ -115,7 +115,7 @@ fn refused_login(place: &Place, told: &DbError) -> Error {
     refused("the connection is refused")
 }
 
-/// The library tells the cause apart from what failed.
+/// An error with its cause, which the library reports separately.
 pub fn whole(fault: &Fault) -> String {
     let mut text = fault.to_string();
     let mut source = std::error::Error::source(fault);
