@@ -11,7 +11,7 @@ use url::{Host, Url};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tls {
-    /// Encrypted; a trusted authority must have signed the server's certificate for the host's name.
+    /// Encrypted; the server's certificate must be signed by an authority that is trusted, for the host's name.
     Verify,
     /// Not encrypted.
     Off,

@@ -1,4 +1,4 @@
-//! What the csv parser says of bad records and values. The caller adds the byte.
+//! The messages of the CSV parser about bad records and values. The caller adds the byte.
 
 use std::collections::HashMap;
 
@@ -87,7 +87,7 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
             .text(from_flaw)
             .hint(format!("the file may be cut short; set `quote: none` if {quote} is ordinary text")),
     };
-    // A quote that should not be there makes one record of many.
+    // A stray quote makes one record of many.
     let more = match bad.flaw {
         Flaw::AfterQuote => memchr::memchr_iter(b'\n', record).count(),
         _ => 0,
@@ -120,7 +120,7 @@ pub(crate) fn too_long(dialect: &Dialect, line: u64, open: Option<u64>, record: 
 const NULL_TEXTS: &[&str] =
     &["na", "n/a", "#n/a", "nan", "null", "nil", "none", "-", "--", ".", "?", "\\n", "(null)", "unknown"];
 
-/// A value that is none of its column's type.
+/// A value that does not fit its column's type.
 pub(crate) fn value(fault: ValueFault, data_type: &DataType, text: &[u8], conventions: &Conventions) -> Error {
     let name = type_name(data_type);
     let what = match fault {
@@ -191,7 +191,7 @@ fn range(data_type: &DataType) -> Option<String> {
     Some(format!("{}, {low} to {high}", type_name(data_type)))
 }
 
-/// What to do where a record has more fields than the header's one: `title` stands there, and the record on `line`.
+/// The hint if a record has more fields than the header, which is the one field `title`; the record is on `line`.
 pub(crate) fn title_hint(title: &str, line: u64) -> String {
     format!(
         "the header has one field, `{}`; if the lines before line {line} are a title, set `skip_lines: {}`",
@@ -200,8 +200,8 @@ pub(crate) fn title_hint(title: &str, line: u64) -> String {
     )
 }
 
-/// Adds to a fault of the header that the names stand on the line `below`, if they do, or that its delimiter looks
-/// wrong, if it does; `wanted` are the columns of the source.
+/// Adds a hint to a fault of the header: that the names are on the line `below`, or that the delimiter looks wrong;
+/// `wanted` are the columns of the source.
 pub(crate) fn header_hint(
     error: Error,
     dialect: &Dialect,
@@ -232,8 +232,8 @@ pub(crate) fn header_hint(
     ))
 }
 
-/// The fault of the first of `files` that is divided by another delimiter: its header is one field, and shares a column
-/// with another file when something else divides it. As a file of the source it would be rows of garbage, or of nulls.
+/// The fault of the first of `files` that has another delimiter: its header is one field, but shares a column with
+/// another file if another delimiter divides it. Such a file would give rows of garbage or nulls.
 pub(crate) fn divided_otherwise(dialect: &Dialect, files: &[(String, SchemaRef)]) -> Option<Error> {
     // The first file with each name.
     let mut names: HashMap<&str, usize> = HashMap::new();
@@ -271,13 +271,13 @@ pub(crate) fn divided_otherwise(dialect: &Dialect, files: &[(String, SchemaRef)]
     })
 }
 
-/// The names in a header when `delimiter` divides it.
+/// The names in a header that `delimiter` divides.
 fn header_fields(header: &str, delimiter: &str) -> impl Iterator<Item = String> {
     header.split(delimiter).map(|field| field.trim().trim_matches(['"', '\'']).trim().to_owned())
 }
 
-/// The delimiter that a header seems to have, if it is another one: it gives more of the columns of the source, or (if
-/// the header is one field) several columns where there is one.
+/// The delimiter that a header seems to have, if it is another one: it finds more columns of the source, or, if the
+/// header is one field, several columns.
 fn other_delimiter(dialect: &Dialect, header: &str, wanted: &Schema) -> Option<&'static str> {
     let delimiter = std::str::from_utf8(&dialect.delimiter).ok()?;
     let known =
@@ -318,7 +318,7 @@ pub(crate) fn other_width(dialect: &Dialect, text: &[u8], skip_lines: u64, width
     )
 }
 
-/// Lines that tell whether the delimiter is another one.
+/// How many lines are checked for another delimiter.
 const LINES_LOOKED_AT: usize = 100;
 
 /// Delimiters that a file may have instead.
@@ -334,7 +334,7 @@ pub(crate) fn no_header(no_text: bool, skip_lines: u64) -> Error {
     Error::data(what).hint(EMPTY_HINT)
 }
 
-/// Files of which none has a record, so that nothing says their columns; `no_text` says that they have no text at all.
+/// Files without any record, so that their columns are unknown; `no_text` says that they have no text at all.
 pub(crate) fn no_columns(no_text: bool, files: usize) -> Error {
     let what = match (no_text, files) {
         (true, 1) => "columns cannot be inferred: the file is empty",
