@@ -1,6 +1,6 @@
-//! What every source has to do, as tests that each runs against its own real place: a folder, a real web server.
+//! Tests that every source passes, each against real data: a folder, a real web server.
 //!
-//! The caller polls on one runtime while input and output run on another, as in a run.
+//! As in a run, the caller polls on one runtime while I/O runs on another.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use millstream_testkit::TempTree;
 pub(crate) struct Place {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) tree: TempTree,
-    /// What stands before an object's name.
+    /// The URL before an object's name.
     pub(crate) base: String,
-    /// What brings an object of the folder to the place, if it does not look there itself.
+    /// Uploads an object, if the source does not read the folder itself.
     pub(crate) bring: Option<Bring>,
-    /// Whatever has to live as long.
+    /// Keeps servers alive.
     pub(crate) _server: Option<Box<dyn std::any::Any>>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn read_all(stream: Result<ByteStream>) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// The same bytes for the same length.
+/// Pseudo-random bytes, the same for the same length.
 pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(length as u64);
     let mut bytes = vec![0; length];
@@ -177,7 +177,7 @@ pub(crate) fn many_are_read_at_once_with_little_memory(place: Place) {
     for (number, content) in contents.iter().enumerate() {
         place.put(&format!("many/{number:02}"), content);
     }
-    // Far less than all of them hold: the readers wait for each other and still end.
+    // Far less than all of them need: the readers wait for each other and still end.
     with_context(1 << 20, |context| async move {
         let reading = (0..64).map(|number| {
             let (place, context) = (&place, &context);
@@ -242,8 +242,8 @@ pub(crate) fn what_opening_tells_is_enough_for_ranges(place: Place) {
     });
 }
 
-/// All tests of the suite, for the place that the expression makes anew for each: as tests of their own, or `together`
-/// in one, where a server takes long to start.
+/// All tests of the suite, with a new value of the expression for each: as separate tests, or `together` in one if a
+/// server takes long to start.
 macro_rules! conformance {
     (together $place:expr) => {
         crate::conformance::conformance!(@list (together $place))

@@ -1,9 +1,9 @@
-//! Reading from MySQL and MariaDB: prepared statements, whose answers come row by row in binary form, so that floats
-//! keep all their digits.
+//! Reading from MySQL and MariaDB: prepared statements, whose results come in binary form, so that floats keep all
+//! their digits.
 //!
-//! These servers cannot hand a snapshot on. So the connections begin theirs while no other can write: for a table while
-//! it is locked for reading, which takes a moment; for a query, whose tables are not known, while all tables are. Where
-//! the user may not lock, all rows come over one connection, which has one snapshot by itself.
+//! These servers cannot share a snapshot between connections. So the connections begin their snapshots while a read
+//! lock keeps others from writing: on the table, or, for a query, whose tables are unknown, on all tables. If the user
+//! may not lock, all rows come over one connection with one snapshot.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,8 +28,8 @@ use super::query::{Query, list};
 use super::rows::{Cell, Gathering, decimal};
 use super::spec::ServerRead;
 
-/// Times have no zone but UTC, a query may take its time to be read (MariaDB and MySQL call its limit by different
-/// names), and a lock that is not given soon is done without: to wait for one keeps others waiting.
+/// Times are in UTC, and reading has no time limit (whose name differs between MariaDB and MySQL). A lock that is not
+/// available soon is skipped, since waiting for it blocks others.
 const SETTINGS: [&str; 2] = [
     "SET SESSION time_zone = '+00:00', net_write_timeout = 3600, wait_timeout = 604800, lock_wait_timeout = 10 \
      /*M!100101 , max_statement_time = 0 */ /*!50708 , max_execution_time = 0 */",
@@ -39,13 +39,13 @@ const SETTINGS: [&str; 2] = [
 /// Begins a snapshot.
 const BEGIN: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 
-/// Connections that see the data as of one moment.
+/// Connections that share one view of the data.
 struct View {
     idle: Mutex<Vec<Session>>,
     permits: Arc<Semaphore>,
 }
 
-/// MySQL servers, and what was seen of them.
+/// MySQL servers, and the views taken of them.
 pub(super) struct Mysql {
     spec: ServerRead,
     views: Mutex<HashMap<String, Arc<View>>>,
@@ -93,7 +93,7 @@ async fn columns(session: &mut Session, sql: &str) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// Locks what `query` reads, so that no other connection writes; `false` if the user may not, or others hold it.
+/// Locks the tables of `query` against writes; `false` if the user may not, or others hold locks.
 async fn lock(session: &mut Session, query: &Query) -> bool {
     let statement = match query.table() {
         Some(table) => format!("LOCK TABLES {} READ", MysqlDialect.table(table)),
@@ -132,7 +132,7 @@ impl Keys for Session {
     }
 }
 
-/// So many connections with one view of the data; `None` if nothing can be locked.
+/// Connections with one view of the data; `None` if nothing can be locked.
 async fn view(spec: &ServerRead, url: &str, query: &Query, mut first: Session) -> Result<Option<View>> {
     if !lock(&mut first, query).await {
         return Ok(None);
@@ -230,7 +230,7 @@ impl Database for Mysql {
     }
 }
 
-/// What the server says, or that it is gone.
+/// The error of the server, or of a lost connection.
 fn told(place: &Place, fault: mysql_async::Error) -> Error {
     match fault {
         mysql_async::Error::Server(told) if !ends_connection(told.code) => {
@@ -245,8 +245,7 @@ fn told(place: &Place, fault: mysql_async::Error) -> Error {
     }
 }
 
-/// A connection for one part. It goes back to the others that have the same view when the part has been read to its
-/// end.
+/// A connection for one part. After reading the part to its end, it returns to its view.
 struct Lent {
     session: Option<Session>,
     view: Option<Arc<View>>,
@@ -254,7 +253,7 @@ struct Lent {
 }
 
 impl Lent {
-    /// One of the view, or a new one if there is no view.
+    /// A connection of the view, or a new one if there is no view.
     async fn new(view: Option<Arc<View>>, spec: ServerRead, url: String) -> Result<Self> {
         let Some(view) = view else {
             let mut session = open(&spec, &url).await?;
@@ -281,7 +280,7 @@ impl Lent {
     }
 }
 
-/// Adds a row; a batch, if that is full now.
+/// Adds a row. Returns a batch if it is full.
 fn add(rows: &mut Gathering, values: Vec<Value>, columns: usize) -> Result<Option<Rows>> {
     for value in values.iter().take(columns) {
         let cell = cell(rows.next_type(), value).map_err(|what| {
@@ -292,7 +291,7 @@ fn add(rows: &mut Gathering, values: Vec<Value>, columns: usize) -> Result<Optio
     rows.end_row()
 }
 
-/// A value as the binary protocol has it.
+/// Converts a value of the binary protocol.
 fn cell<'a>(data_type: &DataType, value: &'a Value) -> Result<Cell<'a>, &'static str> {
     Ok(match (value, data_type) {
         (Value::NULL, _) => Cell::Null,
@@ -326,13 +325,13 @@ fn cell<'a>(data_type: &DataType, value: &'a Value) -> Result<Cell<'a>, &'static
     })
 }
 
-/// Days since 1970-01-01; `None` for what the calendar does not have, such as a zero.
+/// Days since 1970-01-01; `None` for dates outside of the calendar, such as zeros.
 fn days(year: u16, month: u8, day: u8) -> Option<i32> {
     let date = chrono::NaiveDate::from_ymd_opt(year.into(), month.into(), day.into())?;
     i32::try_from(date.signed_duration_since(chrono::NaiveDate::default()).num_days()).ok()
 }
 
-/// How the values of a column are cut, if they can be.
+/// How the values of a column can be divided into ranges, if at all.
 fn key(column: &Column) -> Option<Key> {
     match arrow_type(column) {
         DataType::Date32 | DataType::Timestamp(..) => Some(Key::Time),

@@ -22,7 +22,7 @@ fn source(url: &str, settings: Value) -> Arc<dyn Source> {
     (entry.build)(&settings).expect("good settings")
 }
 
-/// What a source has: its columns, its units, and all rows with the unit's number.
+/// The result of reading a source: its columns, its units, and all rows with the unit's number.
 struct Seen {
     schema: SchemaRef,
     units: Vec<Unit>,
@@ -214,7 +214,7 @@ fn sqlite_types_are_those_of_its_values() {
     let query = seen(&url, json!({"query": "SELECT count(*) AS n FROM t; "})).expect("rows");
     assert_eq!((query.types(), query.rows()), (vec!["n: Int64".to_owned()], vec!["2".to_owned()]));
 
-    // A kind of value that the first rows do not have.
+    // A later value of another kind than the first rows.
     database
         .execute_batch(
             "CREATE TABLE late (n); WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 1500)
@@ -224,7 +224,7 @@ fn sqlite_types_are_those_of_its_values() {
     let error = fault(&url, json!({"table": "late"}));
     assert_eq!(error.what(), "the value is text, and the column is int64");
     assert_eq!((error.place().line, error.place().column.as_deref()), (Some(1501), Some("n")));
-    // A whole number that is none of the floats.
+    // A whole number that no float holds.
     let large = "CREATE TABLE large (n); INSERT INTO large VALUES (0.5), (9007199254740992), (9007199254740993)";
     database.execute_batch(large).expect("statements");
     let error = fault(&url, json!({"table": "large"}));
@@ -291,7 +291,7 @@ fn parts_are_the_whole_and_of_one_moment() {
             assert!(found.units.len() >= at_least, "{settings}: {:?}", found.units);
             let names: Vec<String> =
                 found.rows().iter().map(|row| row.rsplit('|').next().unwrap_or("").into()).collect();
-            // One stream begins its snapshot when it is read; parts have theirs since they were listed.
+            // One stream takes its snapshot when it is read; parts have theirs from the listing.
             if found.units.len() > 1 || server.url.starts_with("postgres") && settings.get("table").is_some() {
                 assert!(!names.iter().any(|name| name == "late" || name == "changed"), "{settings}");
                 assert_eq!(names.len(), 3_000, "{settings}");

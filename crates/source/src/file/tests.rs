@@ -1,4 +1,4 @@
-//! Files as they are on a real disk, and what is wrong with them.
+//! Files on a real disk, and their faults.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -38,7 +38,7 @@ fn a_file_larger_than_the_budget_is_read_past_the_cache_and_whole() {
     let evict = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice is taken");
     evict();
     assert!(read(&whole).expect("read") == expected);
-    // Of what has just been read past the cache nothing is in it.
+    // Bytes that were read past the cache are not in it.
     for range in [0..3_000_001, 1..2, 4096..8192, 524_287..1_500_003, 2_999_999..3_000_001] {
         let part = Unit { range: Some(range.clone()), ..whole.clone() };
         assert!(read(&part).expect("read") == expected[range.start as usize..range.end as usize], "{range:?}");
@@ -52,7 +52,7 @@ fn read(unit: &Unit) -> Result<Vec<u8>> {
     with_context(1 << 20, |context| async move { read_all(FileSource.open(&context, unit).await).await })
 }
 
-/// What `pattern` stands for inside of `tree`, without the tree's own path.
+/// The files that `pattern` matches inside of `tree`, without the tree's own path.
 fn found(tree: &TempTree, pattern: &str) -> Vec<String> {
     let root = format!("{}/", tree.root().display());
     let uris = list(&format!("{}{pattern}", escape(&root))).expect("it can be listed");

@@ -1,4 +1,4 @@
-//! FTP as it is (a real ProFTPD, with and without MLST, with and without TLS), and as it can go wrong.
+//! FTP with a real ProFTPD, with and without MLST, with and without TLS; and faults.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ mod without_facts {
         place_with(ProftpdOptions { without_facts: true, ..ProftpdOptions::default() }, serde_json::json!({}))
     }
 
-    // The version is told by the size and the time, which are asked for one by one.
+    // The version consists of the size and the time, which are requested one by one.
     conformance!(super::place());
 }
 
@@ -293,7 +293,7 @@ fn a_login_that_is_refused_is_not_tried_again() {
     let error = list(&Remote::new(spec.clone()), &server.url("*")).expect_err("wrong");
     assert_eq!(what(&error), "the server answers 530");
 
-    // What the URL says goes before.
+    // The URL overrides the settings.
     let url = server.url("a").replacen("://", &format!("://{USER}:{PASSWORD}@"), 1);
     assert_eq!(read(&spec, Unit::new(&url)).expect("readable"), b"text");
     let error = read(&spec, Unit::new(url.replace("/a", "/b"))).expect_err("nothing there");
@@ -319,7 +319,7 @@ fn what_is_not_there_or_no_file_is_told() {
     }
 }
 
-/// Rights hold for whoever is not root, and the server's user is not.
+/// Rights do not apply to root, but to the server's user.
 #[test]
 fn a_folder_without_rights_is_an_error() {
     use std::os::unix::fs::PermissionsExt;
@@ -432,7 +432,7 @@ fn certificates_are_checked() {
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.hint_text().is_some_and(|hint| hint.contains("expired")), "{error:?}");
 
-    // A server that wants encryption, and one that has none.
+    // A server that requires encryption, and one without it.
     let error = read(&quick, Unit::new(server.url("a").replace("ftps:", "ftp:"))).expect_err("not encrypted");
     assert_eq!(what(&error), "the server answers 550");
     assert!(error.hint_text().is_some_and(|hint| hint.contains("ftps://")), "{error:?}");

@@ -1,11 +1,11 @@
 //! Objects in buckets: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage.
 //!
-//! `stores.rs` sets up each kind, `bridge.rs` sends its signed requests by the client of `http/`, `bucket.rs` reads
-//! answers and refusals, `page.rs` their XML, `list.rs` finds objects, `http/transfer.rs` brings one to its end, and
-//! `upload.rs` writes one. Here they are wired to the traits of sources and of stores.
+//! `stores.rs` sets up each kind of store, `bridge.rs` sends signed requests by the client of `http/`, `bucket.rs`
+//! reads answers and errors, `page.rs` their XML, `list.rs` finds objects, `http/transfer.rs` reads one, and
+//! `upload.rs` writes one. This file implements the traits of sources and stores with them.
 //!
-//! A URI is `s3://bucket/name`, with the name as the bucket has it: nothing in it is decoded, and `?`, `#` and spaces
-//! are characters as any other. In a pattern, `*`, `?`, `[` and `\` mean what they mean in paths.
+//! A URI is `s3://bucket/name`, with the exact name in the bucket: nothing is decoded, and `?`, `#` and spaces are
+//! ordinary characters. In a pattern, `*`, `?`, `[` and `\` mean what they mean in paths.
 
 mod bridge;
 mod bucket;
@@ -105,9 +105,9 @@ type Buckets = Arc<Mutex<HashMap<(Id, String), Arc<Bucket>>>>;
 #[derive(Debug)]
 struct ObjectSource<K> {
     kind: K,
-    /// Each is set up at its first use: only then are secrets read.
+    /// Each is set up at its first use, which reads the secrets.
     buckets: Buckets,
-    /// What is on its way into them.
+    /// Counts the uploads.
     traffic: Arc<Traffic>,
 }
 
@@ -124,7 +124,7 @@ impl<K: Kind> ObjectSource<K> {
         Ok(Arc::new(Object::new(bucket.map_err(|error| error.in_unit(&unit.uri, None))?, key)?))
     }
 
-    /// The object at `uri`, to be written.
+    /// The object at `uri`, for writing.
     async fn place(&self, context: &SourceContext, uri: &str) -> Result<Place> {
         let (name, key) = parts::<K>(uri)?;
         let path = path_of(uri, key)?;
@@ -137,7 +137,7 @@ impl<K: Kind> ObjectSource<K> {
     }
 }
 
-/// What sets buckets up.
+/// Sets up buckets.
 struct Opener<K> {
     kind: K,
     buckets: Buckets,
@@ -174,8 +174,8 @@ impl<K: Kind> Source for ObjectSource<K> {
         true
     }
 
-    /// A pattern is listed; the name of one object is a unit without asking, since its opening tells whether it is
-    /// there.
+    /// Lists a pattern. The name of one object is a unit without a request, since opening it will show whether it
+    /// exists.
     fn list(&self, context: &SourceContext, pattern: &str) -> BoxStream<'static, Result<Unit>> {
         let (opener, context, pattern) = (self.opener(), context.clone(), pattern.to_owned());
         let lanes = self.connections().min(LISTED_AT_ONCE);
@@ -237,7 +237,7 @@ impl<K: Kind> Store for ObjectSource<K> {
         path_of(uri, key).map(drop)
     }
 
-    /// Where a store has no uploads of several parts as such (Azure), it is not asked.
+    /// A store without uploads as such (Azure) is not probed.
     async fn probe(&self, context: &SourceContext, uri: &str) -> Result<()> {
         let place = self.place(context, uri).await?;
         place.begin(&self.traffic).await?.give_up().await

@@ -1,4 +1,4 @@
-//! Buckets as they are (a real S3 server in this process) and as they can go wrong (a server with faults).
+//! Buckets of a real S3 server in this process; and faults.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ fn s3(settings: serde_json::Value) -> ObjectSource<S3Spec> {
     ObjectSource::new(spec(settings))
 }
 
-/// Settings as the job file has them, with short pauses unless they say otherwise.
+/// Settings of a job file, with short pauses by default.
 fn spec<K: Spec>(settings: serde_json::Value) -> K {
     let mut all = json!({"max_backoff": "20ms", "timeout": "5s", "allow_http": true});
     if let (Some(all), serde_json::Value::Object(settings)) = (all.as_object_mut(), settings) {
@@ -38,7 +38,7 @@ fn spec<K: Spec>(settings: serde_json::Value) -> K {
     millstream_core::spec::parse(&all).expect("good settings")
 }
 
-/// A reader of the server's objects who signs.
+/// A source of the server's objects that signs requests.
 fn signing(server: &S3Server, secrets: &TempTree) -> ObjectSource<S3Spec> {
     let secret = secrets.file("secret", SECRET);
     s3(json!({
@@ -58,7 +58,7 @@ fn place() -> Place {
 
 conformance!(super::place());
 
-/// A place in a bucket of its own, of a store that looks into no folder.
+/// A new bucket of a store that does not read a folder.
 fn bucket_of(
     source: Arc<dyn Source>,
     scheme: &str,
@@ -279,9 +279,9 @@ fn many_folders_and_pages_are_listed_once_each_with_few_requests() {
             assert_eq!(found.len(), expected.len(), "{pattern}");
             assert!(found.iter().eq(&expected), "{pattern}");
         }
-        // More, had each of the folders been asked for on its own.
+        // There would be more if each folder was requested on its own.
         assert!(server.connections() <= 20, "{} connections", server.connections());
-        // A listing that nobody wants any more ends.
+        // A listing that is dropped ends.
         let mut stream = source.list(&context, "s3://bucket/**");
         stream.next().await.expect("a unit").expect("no error");
     });
@@ -611,7 +611,7 @@ fn settings_are_checked() {
     }
 }
 
-/// The environment belongs to the whole process, so the reading is done by another one: this test, run again.
+/// The environment belongs to the whole process, so this test starts itself again in another one.
 #[test]
 fn settings_of_the_environment_are_used_and_secrets_stay_there() {
     if let Ok(mode) = std::env::var("MILLSTREAM_TEST_S3_ENVIRONMENT") {
@@ -663,7 +663,7 @@ async fn written(store: &dyn Store, context: &SourceContext, uri: &str, pieces: 
     Ok(brought.bytes)
 }
 
-/// A small object is written in place of what was read, and of nothing else.
+/// A conditional write replaces only the version that was read.
 fn conditions_hold<P: Store>(place: &P, uri: &str) {
     with_context(64 << 20, |context| async move {
         let write = async |text: &'static str, before: Option<&Stored>| {
@@ -695,7 +695,7 @@ fn an_object_that_has_changed_is_not_written_over() {
     conditions_hold(&azure(&server), "az://bucket/list");
 }
 
-/// Google's emulator does not take the XML requests that write objects: so what is asked of it is looked at.
+/// Google's emulator does not accept XML requests that write objects, so this checks the requests.
 #[test]
 fn google_is_asked_for_the_generation() {
     let tree = TempTree::new();
@@ -718,7 +718,7 @@ fn google_is_asked_for_the_generation() {
     assert_eq!(asked, ["17", "0"]);
 }
 
-/// A store that does not know conditions is written to without them. Other faults are no reason for that.
+/// A store without conditional writes is written to without conditions. Other faults are errors.
 #[test]
 fn a_store_without_conditions_is_written_to() {
     let xml = |status, code| Answer::status(status).body(format!("<Error><Code>{code}</Code></Error>"));
@@ -740,7 +740,7 @@ fn a_store_without_conditions_is_written_to() {
     }
 }
 
-/// What every store has to do when it is written to.
+/// Checks of writing, for all stores.
 fn writing_conforms<P: Source + Store>(place: &P, other: &P, base: &str) {
     with_context(64 << 20, |context| async move {
         let uri = |name: &str| format!("{base}{name}");
@@ -762,7 +762,7 @@ fn writing_conforms<P: Source + Store>(place: &P, other: &P, base: &str) {
             assert!(read(name).await.expect(name) == bytes, "{name}");
             assert_eq!(context.budget.used(), 0, "{name}");
         }
-        // The old one is there until the new one is complete, and stays if that is given up.
+        // The old object stays until the new one is complete, or if the upload is aborted.
         for (name, dropped) in [("finished", true), ("finished", false), ("new", true), ("new", false)] {
             let mut upload = place.begin(&context, &uri(name)).await.expect("it begins");
             upload.write(Bytes::from(large.clone())).await.expect("it takes bytes");
@@ -782,7 +782,7 @@ fn writing_conforms<P: Source + Store>(place: &P, other: &P, base: &str) {
             unchanged().await;
             assert_eq!(context.budget.used(), 0);
         }
-        // What one process brought over, another completes.
+        // Another process can complete an upload.
         let mut upload = place.begin(&context, &uri("later")).await.expect("it begins");
         upload.write(Bytes::from_static(b"later")).await.expect("it takes bytes");
         let brought = upload.finish().await.expect("it brings them over");
@@ -811,8 +811,8 @@ fn objects_are_written_to_s3_whole_or_not_at_all() {
     assert!(!has_parts(&root), "parts that were given up are gone");
 }
 
-/// Whether the S3 server still holds parts of uploads a while after the last was given up: that is told to it, and not
-/// waited for.
+/// Whether the S3 server still has parts of uploads a while after the last one was aborted, which happens in the
+/// background.
 fn has_parts(root: &TempTree) -> bool {
     let is_part = |entry: fs_err::DirEntry| entry.file_name().to_string_lossy().contains(".part-");
     let holds = || fs_err::read_dir(root.root()).expect("a folder").flatten().any(is_part);
@@ -822,8 +822,8 @@ fn has_parts(root: &TempTree) -> bool {
     })
 }
 
-/// Google's uploads in parts are those of S3, and its emulator has none: so an S3 server answers, who lets in
-/// everybody.
+/// Google's multipart uploads are like those of S3, and its emulator has none, so an S3 server without signatures is
+/// used.
 #[test]
 fn objects_are_written_to_google_whole_or_not_at_all() {
     let tree = TempTree::new();
@@ -876,7 +876,7 @@ fn an_answer_that_was_lost_is_no_loss() {
         (gone(), gone(), "text", None, false),
         // It may be the old one.
         (Fault::Close, gone(), "text", Some(4), false),
-        // That does not say that it was done.
+        // This does not show that it was done.
         (Fault::Close, fault(403, "AccessDenied"), "text", None, false),
         (Fault::Close, fault(404, "NoSuchBucket"), "text", None, false),
     ] {
@@ -963,7 +963,7 @@ fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
         let source = anonymous(server, json!({}));
         with_context(64 << 20, |context| async move {
             let result = written(&source, &context, "s3://bucket/a", &[b"text"], true).await;
-            // What is given up is so in the background.
+            // Uploads are aborted in the background.
             while server.requests().len() < requests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }

@@ -1,4 +1,4 @@
-//! Writing an object: in parts, several on their way at once, seen only when it is complete.
+//! Writes an object in parts, several in flight at once. It is visible only when it is complete.
 //!
 //! ```text
 //!  write ─▶ [ part being filled ] ─full─▶ part 1 ──▶ ┐
@@ -6,9 +6,9 @@
 //!                                         part 3 ──▶ ┘    or abort: the parts go
 //! ```
 //!
-//! An object of one part is put as a whole when it is complete, unless it was finished before. What is filled and what
-//! is on its way is charged to the budget. It is held already, so it cannot be refused: instead, whoever writes waits
-//! for parts on their way, those of all uploads of the store, until one is left where the budget is used up.
+//! An object of one part is put as a whole when it is complete, unless it was finished before. The part being filled
+//! and the parts in flight are charged to the budget. They are already held, so the charge cannot be refused: instead,
+//! a writer waits for parts in flight, of all uploads of the store, while the budget is used up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,28 +37,28 @@ const PART: usize = 8 << 20;
 /// After so many parts, the next ones are four times as large.
 const STEP: usize = 4_000;
 
-/// No store takes more parts: that is 416 GiB.
+/// The most parts of stores: that is 416 GiB.
 const PARTS: usize = 10_000;
 
-/// Parts of one object that are on their way at once.
+/// The most parts of one object in flight.
 const LANES: usize = 4;
 
-/// Parts of all objects of one store that are on their way at once.
+/// The most parts of all objects of one store in flight.
 const ALL_LANES: usize = 16;
 
-/// How long parts that are on their way may take when their upload is given up.
+/// How long parts in flight may take when their upload is aborted.
 const LAST_PARTS: Duration = Duration::from_secs(2);
 
-/// Ends the parts that are on their way. They come to their own end if that is `soon`: of a request that breaks off the
-/// store may keep what it has got, and so have a part of an upload that was given up meanwhile.
+/// Ends the parts in flight. They get the time `soon` to complete: a store may keep the data of a broken request, and
+/// so a part of an upload that was aborted meanwhile.
 async fn end(mut parts: JoinSet<Result<(usize, PartId)>>, soon: Duration) {
     let arrival = async { while parts.join_next().await.is_some() {} };
-    // What has not arrived by then is ended below.
+    // Parts that are not complete by then are stopped below.
     let _ = tokio::time::timeout(soon, arrival).await;
     parts.shutdown().await;
 }
 
-/// What all uploads of a store share: how many parts are on their way, and how many uploads come or go.
+/// What all uploads of a store share: how many parts are in flight, and how many uploads are being begun or aborted.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     parts: AtomicUsize,
@@ -67,7 +67,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Waits until one more part may be on its way. The first always may.
+    /// Waits until one more part may be sent. The first one always may.
     async fn admit(self: &Arc<Self>, budget: &Budget) -> Counted {
         let next = |parts: usize| {
             let room = parts < ALL_LANES && budget.used() <= budget.limit();
@@ -84,13 +84,13 @@ impl Traffic {
         }
     }
 
-    /// Counts an upload that is being given up, or whose name is not known yet.
+    /// Counts an upload that is being aborted, or whose id is not known yet.
     fn leave(self: &Arc<Self>) -> Counted {
         self.leaving.fetch_add(1, Ordering::SeqCst);
         Counted(Arc::clone(self), |traffic| &traffic.leaving)
     }
 
-    /// Waits until no upload is being begun or given up.
+    /// Waits until no upload is being begun or aborted.
     pub(crate) async fn settle(&self) {
         loop {
             let moved = self.moved.notified();
@@ -104,7 +104,7 @@ impl Traffic {
     }
 }
 
-/// One that is counted until it is dropped.
+/// Decrements a counter when dropped.
 struct Counted(Arc<Traffic>, fn(&Traffic) -> &AtomicUsize);
 
 impl Drop for Counted {
@@ -114,7 +114,7 @@ impl Drop for Counted {
     }
 }
 
-/// One object of a bucket, and what asks for it.
+/// One object of a bucket, with its client.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) bucket: Arc<Bucket>,
@@ -124,7 +124,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Tries `work` on the network's runtime until it is done or given up.
+    /// Runs `work` with retries on the network's runtime.
     pub(crate) async fn repeat<T, F>(&self, mut work: impl FnMut(Arc<Bucket>, Path) -> F + Send + 'static) -> Result<T>
     where
         T: Send + 'static,
@@ -138,8 +138,8 @@ impl Place {
         .await
     }
 
-    /// Makes the object of `bytes` bytes appear that `ticket` stands for, in place of one of `replaced` bytes; `false`
-    /// if the store has nothing of it any more.
+    /// Completes the upload of `ticket` to an object of `bytes` bytes, which replaces one of `replaced` bytes; `false`
+    /// if the store does not have the upload any more.
     pub(crate) async fn complete(&self, ticket: Ticket, bytes: u64, replaced: Option<u64>) -> Result<bool> {
         let telling = (replaced != Some(bytes)).then_some(bytes);
         let mut asked = false;
@@ -151,12 +151,12 @@ impl Place {
         .await
     }
 
-    /// The size of the object that is there; `None` if there is none.
+    /// The size of the current object; `None` if there is none.
     pub(crate) async fn length(&self) -> Result<Option<u64>> {
         self.repeat(|bucket, path| async move { bucket.length(&path).await }).await
     }
 
-    /// Makes an object of `payload` appear.
+    /// Puts an object of `payload`.
     pub(crate) async fn put(&self, payload: PutPayload) -> Result<()> {
         self.repeat(move |bucket, path| {
             let payload = payload.clone();
@@ -165,11 +165,11 @@ impl Place {
         .await
     }
 
-    /// Begins an object of several parts.
+    /// Begins an upload in parts.
     pub(crate) async fn begin(&self, traffic: &Arc<Traffic>) -> Result<Begun> {
         let (place, traffic, leaving) = (self.clone(), Arc::clone(traffic), traffic.leave());
         let (sender, receiver) = oneshot::channel();
-        // Seen through although whoever waits goes: an upload whose name nobody got could not be given up.
+        // Runs to its end even if the caller is dropped: an upload with an unknown id could not be aborted.
         self.io.spawn(async move {
             let id = place.repeat(|bucket, path| async move { bucket.begin_upload(&path).await }).await;
             let begun = id.map(|id| Begun { id: Some(id), place, traffic });
@@ -179,7 +179,7 @@ impl Place {
         receiver.await.map_err(|_| interrupted())?
     }
 
-    /// Gives the parts of the upload `id` up.
+    /// Aborts the upload `id`.
     pub(crate) async fn abort(&self, id: String) -> Result<()> {
         self.repeat(move |bucket, path| {
             let id = id.clone();
@@ -189,7 +189,7 @@ impl Place {
     }
 }
 
-/// What completes an upload: its name, and those of its parts.
+/// What is needed to complete an upload: its id, and those of its parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Ticket {
     pub(crate) id: String,
@@ -197,7 +197,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// As text, for a process that comes later: the names as a list in JSON.
+    /// The ticket as text, for a later process: the ids as a list in JSON.
     fn to_text(&self) -> String {
         let names = std::iter::once(&self.id).chain(self.parts.iter().map(|part| &part.content_id));
         serde_json::Value::from_iter(names.map(String::as_str)).to_string()
@@ -214,22 +214,22 @@ impl Ticket {
     }
 }
 
-/// An upload that the store has begun. Dropped, it is given up: parts cost money until then.
+/// An upload that the store has begun. Dropping it aborts the upload: parts cost money until then.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    /// The name that the store gave it, until it is released.
+    /// The store's id of the upload, until it is released.
     id: Option<String>,
     place: Place,
     traffic: Arc<Traffic>,
 }
 
 impl Begun {
-    /// Its name. From here on, nothing of it is given up when this is dropped.
+    /// Returns the id. From now on dropping does not abort the upload.
     fn release(mut self) -> String {
         self.id.take().unwrap_or_default()
     }
 
-    /// Gives it up, also if nobody waits for that any more.
+    /// Aborts the upload, even if the caller is dropped.
     pub(crate) async fn give_up(mut self) -> Result<()> {
         match self.leave() {
             Some(leaving) => join(leaving).await,
@@ -254,12 +254,12 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // Errors cannot be reported here.
         drop(self.leave());
     }
 }
 
-/// An object on its way into a bucket.
+/// An object that is being written.
 #[derive(Debug)]
 pub(crate) struct Writing {
     place: Place,
@@ -267,9 +267,9 @@ pub(crate) struct Writing {
     traffic: Arc<Traffic>,
     /// The part that is being filled.
     filling: Vec<u8>,
-    /// For all memory that it holds.
+    /// The charge for all its memory.
     charge: Charge,
-    /// From when the first part is full.
+    /// The upload, once the first part is full.
     begun: Option<Begun>,
     parts: Vec<Option<PartId>>,
     under_way: JoinSet<Result<(usize, PartId)>>,
@@ -297,11 +297,11 @@ impl Writing {
         PART << (2 * (self.parts.len() / STEP))
     }
 
-    /// Adds `bytes`, with which the part is not larger than it is to be.
+    /// Adds `bytes`, which fit into the part.
     fn fill(&mut self, bytes: Bytes) {
         let length = self.filling.len() + bytes.len();
         if self.filling.is_empty() {
-            // What nobody else holds is not copied.
+            // Bytes without other references are not copied.
             self.filling = bytes.into();
         } else {
             if length > self.filling.capacity() {
@@ -313,13 +313,13 @@ impl Writing {
         self.charge.raise(self.filling.capacity());
     }
 
-    /// What has been filled. Nothing of it is left here.
+    /// Takes out the filled part.
     fn filled(&mut self) -> (PutPayload, Charge) {
         let charge = std::mem::replace(&mut self.charge, Charge::forced(&self.budget, 0));
         (Bytes::from(std::mem::take(&mut self.filling)).into(), charge)
     }
 
-    /// Sends what has been filled.
+    /// Sends the filled part.
     async fn send_part(&mut self) -> Result<()> {
         let uri = self.place.uri.clone();
         if self.parts.len() == PARTS {
@@ -361,7 +361,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Brings everything over.
+    /// Uploads everything that is left.
     async fn bring(&mut self) -> Result<()> {
         if !self.filling.is_empty() {
             self.send_part().await?;
@@ -372,7 +372,7 @@ impl Writing {
         Ok(())
     }
 
-    /// What completes it, if there are parts.
+    /// The ticket for completion, if there are parts.
     fn ticket(&mut self) -> Result<Option<Ticket>> {
         let Some(begun) = &self.begun else { return Ok(None) };
         let parts: Option<Vec<PartId>> = std::mem::take(&mut self.parts).into_iter().collect();
@@ -380,7 +380,7 @@ impl Writing {
         Ok(Some(Ticket { id: begun.id(), parts }))
     }
 
-    /// From here on, nothing of it is given up when it is dropped.
+    /// From now on dropping does not abort the upload.
     fn release(&mut self) {
         self.begun.take().map(Begun::release);
     }
@@ -400,7 +400,7 @@ impl Upload for Writing {
         Ok(())
     }
 
-    /// Also what would fit into one request goes as a part: then completing it is short, and hardly anything can fail.
+    /// Even a small object is uploaded as a part: completing it is then short, and hardly can fail.
     async fn finish(mut self: Box<Self>) -> Result<Brought> {
         self.bring().await?;
         let ticket = self.ticket()?.map(|ticket| ticket.to_text());
@@ -436,7 +436,7 @@ impl Upload for Writing {
 }
 
 impl Drop for Writing {
-    /// No part arrives any more before the upload is given up.
+    /// Ends the parts in flight before the upload is aborted.
     fn drop(&mut self) {
         let Some(begun) = self.begun.take() else { return };
         let leaving = self.traffic.leave();

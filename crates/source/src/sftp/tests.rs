@@ -1,4 +1,4 @@
-//! SFTP as it is (a real OpenSSH, and ProFTPD's for passwords), and as it can go wrong.
+//! SFTP with a real OpenSSH, and ProFTPD for passwords; and faults.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use millstream_testkit::{Agent, Break, KeyPair, PASSWORD, Proftpd, ProftpdOption
 use super::*;
 use crate::conformance::{Place, conformance, noise, read_all, with_context};
 
-/// Settings with short pauses, and those that are given; what is null is left out.
+/// Settings with short pauses by default; nulls are removed.
 fn settings(settings: serde_json::Value) -> SftpSpec {
     let mut all = serde_json::json!({"max_backoff": "20ms", "timeout": "20s", "agent": false});
     if let (Some(all), serde_json::Value::Object(settings)) = (all.as_object_mut(), settings) {
@@ -40,7 +40,7 @@ fn spec(server: &Sshd, more: serde_json::Value) -> (SftpSpec, TempTree) {
     (settings(all), tree)
 }
 
-/// A server, a folder, and what is read with.
+/// A server, a folder, and the settings.
 struct Scene {
     server: Sshd,
     tree: TempTree,
@@ -90,7 +90,7 @@ fn place() -> Place {
 
 conformance!(super::place());
 
-/// A server that asks for a password; its other keys may have any form.
+/// A server that requires a password; further settings may be added.
 fn password_server(tree: &TempTree, more: serde_json::Value) -> (Proftpd, SftpSpec, TempTree) {
     let host_key = KeyPair::new("rsa", "");
     let folder = TempTree::new();
@@ -148,8 +148,8 @@ fn short_answers_and_answers_in_another_order_are_put_together() {
     });
 }
 
-/// Stands between sshd and OpenSSH's own sftp-server: reads bring 20,000 bytes at most, and answers that come within a
-/// few milliseconds go on in the opposite order.
+/// A filter between sshd and sftp-server: reads return at most 20,000 bytes, and answers within a few milliseconds are
+/// sent in reverse order.
 const UNHELPFUL: &str = r#"
 import os, struct, subprocess, sys, threading
 server = subprocess.Popen(["/usr/lib/openssh/sftp-server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -407,7 +407,7 @@ fn nobody_listens() {
     assert!(cause(&error).contains("refused"), "{error}");
 }
 
-/// Of no key.
+/// The fingerprint of no key.
 const FINGERPRINT: &str = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 #[test]
@@ -470,7 +470,7 @@ fn a_login_that_is_refused_is_not_tried_again() {
     assert!(!format!("{error:?} {:?}", Sftp::new(&wrong).expect("settings")).contains("barley"));
     let error = list(&Remote::new(wrong.clone()), &server.url("~/*")).expect_err("wrong");
     assert_eq!(what(&error), "the server refuses the login");
-    // What the URL says goes before.
+    // The URL overrides the settings.
     let url = server.url("~/a").replacen("://", &format!("://{USER}:{PASSWORD}@"), 1);
     assert_eq!(read(&wrong, Unit::new(&url)).expect("readable"), b"text");
     let error = read(&wrong, Unit::new(url.replace("/a", "/b"))).expect_err("nothing there");
@@ -491,7 +491,7 @@ fn a_login_that_is_refused_is_not_tried_again() {
     assert_eq!(error.what, "there is nothing to log in with");
 }
 
-/// A login with other keys of the user's own than those of whoever runs the tests.
+/// Logs in without the own keys of the user who runs the tests.
 fn login(spec: &SftpSpec, scene: &Scene, agent: Option<std::path::PathBuf>) -> Result<(), crate::retry::Fault> {
     let mut sftp = Sftp::new(spec).expect("good settings");
     sftp.credentials.agent = agent;
@@ -547,7 +547,7 @@ fn the_agent_logs_in() {
         let fault = login(&scene.spec, &scene, Some(stranger.socket())).expect_err("another key");
         assert_eq!(fault.what, "the server refuses the login");
         assert!(fault.cause.is_some_and(|cause| cause.contains("with the agent's keys; the server takes publickey")));
-        // It is asked only if nothing else is said, so its absence is no fault.
+        // The agent is only a default here, so its absence is no fault.
         let gone = login(&scene.spec, &scene, Some(scene.tree.path("none"))).expect_err("no agent");
         assert_eq!(gone.what, "there is nothing to log in with");
     }
@@ -600,7 +600,7 @@ fn hosts_that_are_not_known_are_refused() {
     let missing = Some(folder.path("missing").display().to_string());
     let error = read(&SftpSpec { host_key: None, known_hosts: missing, ..scene.spec.clone() }).expect_err("no file");
     assert_eq!(what(&error), "the source's file of known hosts cannot be read");
-    // Nobody was let in who should not have been: none of these came as far as the login.
+    // None of these attempts reached the login.
     assert_eq!(scene.server.logins(), 2, "{}", scene.server.log());
 }
 
@@ -655,7 +655,7 @@ fn what_is_not_there_or_no_file_is_told() {
     assert!(start.elapsed() < Duration::from_secs(15), "nobody writes to it, and it is not waited for");
 }
 
-/// Rights hold for whoever is not root, and the server is not.
+/// Rights do not apply to root, but to the server's user.
 #[test]
 fn what_may_not_be_read_is_an_error() {
     use std::os::unix::fs::PermissionsExt;
