@@ -1,5 +1,5 @@
-//! Rows straight into the target, chunk by chunk, with a table beside it that notes in the same transaction which
-//! chunks are there. It owns the protocol:
+//! Loads rows straight into the target, chunk by chunk. The ledger, a table beside the target, records the chunks in
+//! the same transaction. The protocol:
 //!
 //! ```text
 //!  BEGIN ─▶ insert the ledger's rows ─▶ bulk statements ─▶ COMMIT ─▶ written
@@ -10,9 +10,8 @@
 //!                                               conflict, and they are another's ─▶ already done
 //!                                               no conflict ─▶ ROLLBACK: it was not committed
 //! ```
-//! The ledger's unique key makes the second to insert wait for the end of the first: also ourselves, for a transaction
-//! of ours whose end we do not know. So the second insert does not merely look: it waits until there is an answer.
-//! Whose a load is, is `entry.rs`'s.
+//! The ledger's unique key makes a second insert wait for the end of the first one, even for a transaction of our own
+//! whose outcome is unknown. So the second insert waits until there is an answer. `entry.rs` has the owner of a load.
 
 use std::sync::Arc;
 
@@ -44,7 +43,7 @@ const CONNECTIONS: usize = 2;
 /// The most rows of the ledger in one statement.
 const ROWS: usize = 500;
 
-/// Notes that are asked for at once.
+/// Entries per query.
 const PAGE: usize = 50_000;
 
 /// A ledger in a database.
@@ -61,15 +60,14 @@ struct Book {
     io: Handle,
 }
 
-/// Whether rows may become visible piece by piece: the user's statements, and a key that waits, are for a load as a
-/// whole.
+/// Whether rows may become visible chunk by chunk: the user's statements and a deferred key need a load as a whole.
 pub(crate) fn may_keep(spec: &DatabaseSpec) -> bool {
     let waits = spec.defer_key || spec.defer_indexes;
     let plain = !spec.atomic && !waits && spec.before.is_empty() && spec.after.is_empty();
     spec.mode == Mode::Append && plain
 }
 
-/// The ledger of `load`, if rows of this sink can become visible piece by piece.
+/// The ledger of `load`, if rows of this sink can become visible chunk by chunk.
 pub(crate) async fn open(
     server: Arc<dyn Server>,
     spec: DatabaseSpec,
@@ -130,7 +128,7 @@ pub(crate) async fn known_loads(
     .await
 }
 
-/// Forgets the load `mark`; with `unwritten` only if it has noted nothing.
+/// Forgets the load `mark`; with `unwritten` only if nothing of it is recorded.
 pub(crate) async fn unmark(
     server: Arc<dyn Server>,
     spec: DatabaseSpec,
@@ -152,7 +150,7 @@ pub(crate) async fn unmark(
 }
 
 impl Book {
-    /// Notes chunks, inside of the transaction that is open.
+    /// Records chunks, inside of the open transaction.
     async fn note(&self, connection: &mut dyn Connection, chunks: &[Chunk], attempt: &str) -> Result<(), Failure> {
         let load = &self.entry.key;
         for some in chunks.chunks(ROWS) {
@@ -168,7 +166,7 @@ impl Book {
         Ok(())
     }
 
-    /// All chunks of a load that are written. There may be many: they come page by page.
+    /// All written chunks of a load. There may be many, so they are read by pages.
     async fn all(&self, connection: &mut dyn Connection, load_key: &str) -> Result<WrittenChunks, Failure> {
         let mut known = WrittenChunks::new([], digest);
         let mut behind = String::new();
@@ -202,7 +200,7 @@ impl Book {
         Ok(known.collect())
     }
 
-    /// Which of `chunks` are written; with `attempt`, by that one.
+    /// Which of `chunks` are written; with `attempt`, by that attempt.
     async fn written(
         &self,
         connection: &mut dyn Connection,
@@ -222,7 +220,7 @@ impl Book {
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
 
-    /// Begins a transaction with the notes; the chunks that are there already, if some are.
+    /// Begins a transaction and records the chunks. Returns the chunks that are already written, if any.
     async fn begin(
         &self,
         connection: &mut dyn Connection,
@@ -245,13 +243,13 @@ impl Book {
         }
     }
 
-    /// Whether an attempt, which is not answered, has written the chunks. If that is not to be found out, not yet.
+    /// Whether an attempt without an answer has written the chunks; `false` if that cannot be determined yet.
     async fn is_ours(&self, chunks: &[Chunk], attempt: &str) -> bool {
         let Ok(mut connection) = self.shared.pool.connect().await else { return false };
         self.written(connection.as_mut(), chunks, Some(attempt)).await.is_ok_and(|ours| !ours.is_empty())
     }
 
-    /// Finds out what became of a commit that was not answered.
+    /// Finds the outcome of a commit without an answer.
     async fn resolve(&self, chunks: &[Chunk], attempt: &str) -> Result<Outcome> {
         let mut tries = 0;
         loop {
@@ -284,14 +282,14 @@ impl Book {
     }
 }
 
-/// What became of a commit.
+/// The outcome of a commit.
 enum Outcome {
     Ours,
     Others(Vec<Chunk>),
     Undone,
 }
 
-/// A name that no other delivery has.
+/// A unique name for an attempt.
 fn new_name() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("{:016x}", RandomState::new().hash_one(()))
@@ -375,7 +373,7 @@ impl Ledger for DatabaseLedger {
     }
 
     async fn delivery(&self, mut chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
-        // Two who note the same chunks in the same order wait for each other, and never in a circle.
+        // Recording chunks in one order prevents deadlocks.
         chunks.sort();
         chunks.dedup();
         let book = Arc::clone(&self.0);
@@ -428,13 +426,13 @@ impl Ledger for DatabaseLedger {
     }
 }
 
-/// A connection with a transaction in which the chunks are noted.
+/// A connection with a transaction in which the chunks are recorded.
 struct OpenTransaction {
     connection: Box<dyn Connection>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// Rows of some chunks on their way into a table.
+/// A delivery of the rows of some chunks.
 struct TableDelivery {
     book: Arc<Book>,
     encoder: Box<dyn Encoder>,
@@ -442,11 +440,11 @@ struct TableDelivery {
     attempt: String,
     group: Option<Group>,
     transaction: Option<OpenTransaction>,
-    /// The chunks that others have done: nothing more is sent.
+    /// The chunks that others have written: nothing more is sent.
     already: Option<Vec<Chunk>>,
-    /// Rows that came.
+    /// Rows so far.
     rows: u64,
-    /// Those of them in groups that were sent.
+    /// Rows in groups that were sent.
     sealed: u64,
     refused: Refused,
     bad_rows: usize,
@@ -477,7 +475,7 @@ impl Delivery for TableDelivery {
         if let Some(already) = self.already {
             return Ok(Delivered::AlreadyDone(already));
         }
-        // Who has not found all of them may not leave them out, whatever is said of those that are known.
+        // If not all bad rows were found, none may be left out.
         accept(&self.refused)?;
         if self.refused.more {
             return Err(self.refused.into_error(&self.book.shared.place));
@@ -521,14 +519,14 @@ impl Delivery for TableDelivery {
     }
 }
 
-/// What sending a group has come to.
+/// The result of sending a group.
 enum Sent {
     Done(OpenTransaction, Vec<BadRow>),
     Already(Vec<Chunk>),
 }
 
 impl TableDelivery {
-    /// Sends the rows that were gathered, and notes the chunks before the first of them.
+    /// Sends the gathered rows, and records the chunks before the first of them.
     async fn flush(&mut self) -> Result<()> {
         if self.already.is_some() || self.refused.more {
             return Ok(());
@@ -559,8 +557,7 @@ impl TableDelivery {
         Ok(())
     }
 
-    /// Adds the bad rows of a group: those that could not be encoded, which its numbers leave out, and those that the
-    /// server did not take.
+    /// Adds the bad rows of a group: those that could not be encoded, and those that the server has refused.
     fn tell(&mut self, rows: &Rows, own: Vec<BadRow>, bad: Vec<BadRow>) {
         let count = (rows.count() + own.len()) as u64;
         let base = self.sealed;
@@ -570,7 +567,7 @@ impl TableDelivery {
     }
 }
 
-/// Sends a group in the transaction that is open, or in a new one that notes the chunks first.
+/// Sends a group in the open transaction, or in a new one that records the chunks first.
 async fn send(
     book: &Book,
     transaction: Option<OpenTransaction>,
@@ -614,7 +611,7 @@ async fn send(
                 return Ok(Sent::Already(already));
             }
             Err(Failure::Again { error, undone, waited }) => {
-                // What went before in the same transaction is not here any more.
+                // Earlier groups of the same transaction are lost.
                 if undone && !begins {
                     return Err(error);
                 }
@@ -631,7 +628,7 @@ async fn send(
     }
 }
 
-/// A group was tried as often as it may be. It is not to be delivered again, which would multiply all waits.
+/// The error of a group after the last attempt. It is permanent, since delivering it again would multiply all waits.
 async fn in_vain(book: &Book, mut transaction: OpenTransaction, failure: Failure) -> Error {
     let tables = [book.shared.bulk.table.as_str(), &book.entry.table];
     let error = blamed(transaction.connection.as_mut(), &tables, failure).await;

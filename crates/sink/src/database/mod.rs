@@ -1,11 +1,11 @@
-//! What the sinks of database servers share: settings, the way of a load, the search for bad rows, the comparison of a
-//! table with the rows, and rows as text. What a kind of server does differently it brings as a [`server::Server`].
+//! The common part of the sinks of database servers: settings, loads, the search for bad rows, the comparison of a
+//! table with the rows, and rows as text. Each kind of server implements [`server::Server`].
 //!
-//! `spec.rs` what the job file may say, `table.rs` whether a table fits, `cells.rs`, `encode.rs` and `text.rs` from
-//! Arrow to bytes, `group.rs` the rows of one statement, `bisect.rs` which of them are bad, `pool.rs` connections,
-//! `load/` from begin to commit, `commit.rs` the wait for its answer, `ledger.rs` rows chunk by chunk, `note.rs` what a
-//! load as a whole notes, `entry.rs` whose a load is, `action.rs` what is done before and behind it, `indexes.rs`
-//! indexes that wait for the rows.
+//! `spec.rs` has the settings, `table.rs` compares a table with the rows, `cells.rs`, `encode.rs` and `text.rs` encode
+//! Arrow values, `group.rs` has the rows of one statement, `bisect.rs` finds bad rows, `pool.rs` has the connections,
+//! `load/` a load from begin to commit, `commit.rs` waits for the answer to a commit, `ledger.rs` loads chunk by chunk,
+//! `commit_marker.rs` has the commit marker of a whole load, `entry.rs` the owner of a load, `action.rs` the user's
+//! actions, `indexes.rs` deferred indexes.
 
 pub(crate) mod action;
 pub(crate) mod bisect;
@@ -41,7 +41,7 @@ use millstream_database::table::BulkColumn;
 use self::server::Server;
 use self::spec::{DatabaseSpec, Mode};
 
-/// The most columns that a table may have: what both MySQL and PostgreSQL allow is more than the least of the two.
+/// The most columns that a table may have: the least of what MySQL and PostgreSQL allow.
 const MAX_COLUMNS: usize = 1_017;
 
 /// Writes to a table of a database server.
@@ -75,7 +75,7 @@ impl Sink for DatabaseSink {
         let mut faults = self.schema_faults(&schema);
         let looked = async {
             let mut connection = pool::connect(self.server.as_ref(), &self.spec).await.map_err(|error| vec![error])?;
-            // Statements of `before` may make the table, or change it.
+            // Statements of `before` may create or change the table.
             if !self.spec.before.is_empty() {
                 return Ok(());
             }

@@ -1,5 +1,4 @@
-//! A table that exists, and how it compares with the rows. It owns the comparison; what a server says of its tables,
-//! and which type a new column has, are the servers'.
+//! Compares an existing table with the rows. The servers provide the facts about tables, and the types of new columns.
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use millstream_core::Error;
@@ -10,7 +9,7 @@ use millstream_database::table::{ColumnFacts, TableFacts};
 
 use super::spec::{DatabaseSpec, Mode, SchemaChange};
 
-/// What has to change in the table so that it takes the rows.
+/// Changes to a table so that it fits the rows.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// Fields without a column.
@@ -19,14 +18,14 @@ pub(crate) struct Changes {
     pub(crate) widened: Vec<(ColumnFacts, FieldRef)>,
 }
 
-/// The table is not there, and a load that is resumed has rows in it.
+/// The error if the table is missing, although a load that is resumed has rows in it.
 pub(crate) fn is_gone(place: &str) -> Error {
     Error::refused(format!("{place} is not there, and parts of this load were in it"))
         .cause("the table was dropped or renamed, and the ledger still says that they are loaded")
         .hint("restore it, or load everything again: `--restart`")
 }
 
-/// What is wrong with the rows' columns, whatever the table is like.
+/// Faults of the rows' columns, for any table.
 pub(crate) fn schema_faults(
     product: &str,
     most: usize,
@@ -65,7 +64,7 @@ pub(crate) fn schema_faults(
     faults
 }
 
-/// All that keeps rows of `schema` from being loaded into the table as it stands, and what would have to change.
+/// All faults of the table for rows of `schema`, and the necessary changes.
 pub(crate) fn compare(
     place: &str,
     spec: &DatabaseSpec,

@@ -1,4 +1,4 @@
-//! Tests of files in a bucket: the conformance suite against a real S3 server, and every way in which a store can fail.
+//! Tests of files in a bucket: the conformance suite against a real S3 server, and every failure of a store.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -57,14 +57,14 @@ impl Bench {
         rows
     }
 
-    /// Uploads that are neither complete nor given up.
+    /// Uploads that are neither complete nor aborted.
     fn uploads(&self) -> usize {
         let names = fs_err::read_dir(self.folder.path()).expect("a folder");
         let names = names.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
         names.filter(|name| name.starts_with(".upload-") || name.contains(".part-")).count()
     }
 
-    /// Waits until the uploads of a load that was dropped are given up.
+    /// Waits until the uploads of a dropped load are aborted.
     async fn settled(&self) -> bool {
         for _ in 0..1000 {
             if self.uploads() == 0 {
@@ -137,7 +137,7 @@ impl Subject for Objects {
         visible(&bucket).iter().flat_map(|path| read_file(path)).collect()
     }
 
-    /// What is in the bucket, and parts that were not given up.
+    /// The content of the bucket, and parts that were not aborted.
     fn listing(&self, folder: &Path) -> BTreeSet<PathBuf> {
         let parts = listing(folder).into_iter().filter(|path| path.to_string_lossy().contains(".part-"));
         parts.chain(listing(&folder.join("bucket"))).collect()
@@ -210,7 +210,7 @@ async fn a_store_that_is_slow_or_breaks_is_tried_again() {
     assert_eq!(bench.uploads(), 0);
 }
 
-/// Begins, writes and prepares, and takes it back as soon as something fails.
+/// Begins, writes and prepares, and rolls back if something fails.
 async fn taken_back(sink: &Arc<dyn Sink>) -> millstream_core::Error {
     let load = sink.begin(context(2)).await.expect("it begins");
     let written = write(sink, &load, 2, 3000, 100).await;
@@ -322,7 +322,7 @@ async fn half_committed(bench: &Bench) {
 async fn a_commit_that_was_cut_short_is_finished_by_the_next_run() {
     let bench = Bench::new();
     half_committed(&bench).await;
-    // Beginning is enough: what this run would write is given up.
+    // Beginning is enough: this run is rolled back.
     let sink = bench.sink("a.csv", json!({"roll": {"rows": 100}}));
     let load = sink.begin(context(1)).await.expect("it begins");
     load.abort().await;
@@ -350,7 +350,7 @@ async fn a_commit_that_cannot_be_finished_any_more_is_replaced_by_the_next_run()
     assert_eq!(bench.rows(), expected(300));
 }
 
-/// From here on the first try to complete an object fails in passing, and then there is no such upload.
+/// From here on the first attempt to complete an object fails transiently, and then the upload does not exist.
 fn completes_nothing(bench: &Bench) {
     let asked = Mutex::new(BTreeSet::new());
     bench.server.trouble(move |method, path| {
@@ -418,7 +418,7 @@ async fn open_objects_hold_a_part_of_the_budget_and_the_rest_goes_to_scratch() {
     context.budget.set_limit(6 << 20);
     let place = Bucket(store(&bench.server, json!({"anonymous": true})));
     let staging = place.begin(&wanted, &context).await.expect("it begins");
-    // Pieces that fit nowhere, in turns.
+    // Pieces of odd sizes, in turns.
     let piece: Vec<u8> = (0..700_001_usize).map(|index| ((index * index) >> 7) as u8).collect();
     let mut drafts = Vec::new();
     for number in 0..COUNT {
@@ -496,7 +496,7 @@ async fn a_run_that_comes_to_its_end_keeps_no_other_from_committing() {
     sink.unmark("one", context(1), false).await.expect("the first is at its end");
     two.commit().await.expect("the second");
     assert_eq!(known().await, ["two"]);
-    // It is there: nothing is written, whatever comes.
+    // It is already committed: nothing is written.
     let again = prepared(&sink, marked("two"), 10).await;
     assert!(again.is_there());
     again.commit().await.expect("nothing to do");
@@ -504,7 +504,7 @@ async fn a_run_that_comes_to_its_end_keeps_no_other_from_committing() {
     assert_eq!((known().await, bench.rows().len(), bench.names().len()), (vec!["two".to_owned()], 20, 2));
 }
 
-/// Commits a load that the store breaks off, and throws away what is left to do.
+/// Commits a load whose commit the store interrupts and cannot finish.
 async fn lose(bench: &Bench, load: &Arc<dyn Load>, complete: usize) {
     let asked = AtomicUsize::new(0);
     bench.server.trouble(move |method, path| {

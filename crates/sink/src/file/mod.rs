@@ -1,7 +1,7 @@
 //! The file sink: rows to files that appear under their final names only when all of them are complete.
 //!
-//! `naming.rs` says which file a row goes to, `load.rs` writes, `folder.rs` and `bucket.rs` make the result appear,
-//! each in its kind of `place.rs`; `plan.rs` is the list that stays beside a set of files.
+//! `naming.rs` decides which file a row goes to, `load.rs` writes rows, `folder.rs` and `bucket.rs` publish the files
+//! (both implement the traits of `destination.rs`), and `plan.rs` is the list that stays beside a set of files.
 
 mod bucket;
 #[cfg(test)]
@@ -63,7 +63,7 @@ fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     Ok(Arc::new(FileSink { spec, place, wanted, encoding }))
 }
 
-/// What keeps the first file from being an object of `store`. A name that is too long is told by the check of the sink.
+/// Faults of the first name in `store`. The check of the sink reports names that are too long.
 fn name_fault(store: &dyn Store, spec: &FileSpec, target: &Target) -> Option<Fault> {
     let first = first_names(spec, target).ok()?;
     let error = store.check(&target.uri(first.first()?)).err()?;
@@ -71,7 +71,7 @@ fn name_fault(store: &dyn Store, spec: &FileSpec, target: &Target) -> Option<Fau
     Some(Fault { path: vec!["write".into()], what: what.join(": "), hint: error.hint_text().map(str::to_owned) })
 }
 
-/// What asks a store for a load.
+/// The context for requests to a store.
 fn network(context: &LoadContext) -> SourceContext {
     SourceContext { io: context.io.clone(), budget: Arc::clone(&context.budget), cache: Arc::default() }
 }
@@ -172,7 +172,7 @@ impl Sink for FileSink {
         Ok(listed.iter().flat_map(Plan::loads).map(known).collect())
     }
 
-    /// A load that is not committed has left nothing in the list.
+    /// A load that is not committed has no entry in the list.
     async fn unmark(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
         match unwritten {
             true => Ok(()),

@@ -50,7 +50,7 @@ fn csv_sink(target: &Path, settings: Value) -> Arc<dyn Sink> {
     sink(target, Arc::new(Csv), settings)
 }
 
-/// The files that a stranger sees.
+/// The files that other programs see.
 pub(crate) fn visible(folder: &Path) -> Vec<PathBuf> {
     let hidden = |path: &Path| {
         let below = path.strip_prefix(folder).expect("below the folder");
@@ -130,7 +130,7 @@ suites! {
     a_rolled_split_with_few_open_files_conforms "file-split-roll-few"
 }
 
-/// What a process has done that dies in the middle of its commit: the plan is out, and one file of several.
+/// The state after a process died in the middle of its commit: the plan is written, and one file of several is renamed.
 pub(crate) fn half_commit(folder: &Path) {
     let temporary = listing(folder).into_iter().find(|path| path.ends_with(".a.csv.tmp")).expect("temporary files");
     fs_err::rename(temporary.join("plan.new"), temporary.join("plan.json")).expect("the plan");
@@ -148,7 +148,7 @@ async fn a_commit_that_was_cut_short_is_finished_by_the_next_run() {
     run(&csv_sink(&target, json!({"roll": {"rows": 10}})), 1, 5000, 100).await.expect("500 files");
     conformance::crash("file-roll-rows", "committing", folder.path());
     assert!(visible(folder.path()).len() >= 500, "old files are still beside the first new one");
-    // Beginning is enough: what this run would write is given up.
+    // Beginning is enough: this run is rolled back.
     let sink = csv_sink(&target, json!({"roll": {"rows": 10}}));
     let load = sink.begin(context(1)).await.expect("it begins");
     load.abort().await;
@@ -376,7 +376,7 @@ async fn open_parquet_files_hold_no_more_than_the_budget() {
     let load = sink.begin(context).await.expect("it begins");
     write(&sink, &load, 1, 200_000, 10_000).await.expect("it writes");
     assert!(budget.refusals() > 0, "it is more than fits");
-    // Each of the seven files may hold a little whatever is left.
+    // Each of the seven files may always hold a little.
     assert!(budget.peak() <= (4 << 20) + 7 * (256 << 10), "{}", budget.peak());
     load.prepare().await.expect("it prepares");
     assert_eq!(budget.used(), 0);
@@ -384,7 +384,7 @@ async fn open_parquet_files_hold_no_more_than_the_budget() {
     assert_eq!(visible(folder.path()).iter().map(|path| read_file(path).len()).sum::<usize>(), 200_000);
 }
 
-/// The faults that `check` tells, in one text each.
+/// The faults of `check`, one text each.
 async fn checked(sink: &Arc<dyn Sink>) -> Vec<String> {
     let faults = match sink.check(schema()).await {
         Ok(()) => sink.reach(&network(), None).await,
@@ -406,7 +406,7 @@ async fn what_stands_in_the_way_is_told_and_stays() {
         (at("file/a.csv"), json!({}), format!("{} is a file, but a folder is needed", path("file"))),
         (at("there.csv"), json!({"overwrite": false}), format!("{} exists already", path("there.csv"))),
         (PathBuf::from("/dev/full"), json!({}), "/dev/full is a device or a pipe, not a file".to_owned()),
-        // It leads to a file if that is where the tests' output goes.
+        // It leads to a file if the output of the tests is redirected.
         (PathBuf::from("/dev/stdout"), json!({}), "/dev/stdout is a device or a pipe, not a file".to_owned()),
     ];
     for (target, settings, what) in cases {
@@ -483,8 +483,7 @@ async fn a_full_disk_is_told_and_keeps_the_earlier_result() {
     assert_eq!(read_file(&target).len(), 100);
 }
 
-/// Takes all room of the disk. What was refused while much was only promised may be there after it is written: so it
-/// is asked for in ever smaller pieces.
+/// Fills the disk, in smaller and smaller pieces, since delayed allocation can free some room again.
 fn fill(filler: &Path) {
     use std::io::Write;
     let mut file = fs_err::File::create(filler).expect("a file");
@@ -498,8 +497,8 @@ fn fill(filler: &Path) {
     }
 }
 
-/// Renames take room too, where a folder must grow for its names. Which name the disk has no room for is its own
-/// matter: where it is that of the list, nothing is committed, and another disk is tried.
+/// Renames need room, too, if a folder must grow. Which name does not fit depends on the disk: if it is that of the
+/// list, nothing is committed, and another disk is tried.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_is_full_for_the_renames_is_told_and_the_next_run_goes_on() {
     for _ in 0..20 {

@@ -1,9 +1,8 @@
 //! A connection to MySQL or MariaDB, and its bulk path.
 //!
-//! `LOAD DATA LOCAL` never fails on bad data: what does not fit is changed until it does, and a warning is counted. So
-//! a statement counts as done only if as many rows were written as were sent, none was skipped, and there was no
-//! warning. A stream that breaks off would be taken as complete, so all bytes of a statement are in memory before it
-//! begins.
+//! `LOAD DATA LOCAL` never fails on bad data: values that do not fit are changed, with a warning. So a statement counts
+//! as done only if all rows were written, none was skipped, and there was no warning. A stream that breaks off would
+//! count as complete, so all bytes of a statement are in memory before it begins.
 
 use std::ops::Range;
 
@@ -23,16 +22,15 @@ use crate::database::server::{Connection, Failure, Refusal, Right, SeenSession};
 use crate::database::spec::DatabaseSpec;
 use crate::database::text::NULL;
 
-/// Bytes of a packet that are not the statement's: the command, and some to spare.
+/// Bytes of a packet besides the statement: the command, and some to spare.
 const PACKET_HEAD: usize = 64;
 
 /// Bytes that are sent in one packet of a stream.
 const PIECE: usize = 256 << 10;
 
-/// What makes the server refuse rather than change what it is given, where it can refuse; and no surprises: a zero in a
-/// counted column stays a zero, notes are counted as warnings, times have no zone but UTC. A connection may have
-/// nothing to do until all rows have come: it is kept for a week. MariaDB alone has limits for a statement that moves
-/// all rows, and for a transaction that waits for them.
+/// Makes the server refuse values instead of changing them, where it can; keeps zeros in AUTO_INCREMENT columns, counts
+/// notes as warnings, and sets UTC. A connection may be idle until all rows have arrived, so it is kept for a week.
+/// Only MariaDB has time limits for statements and idle transactions.
 const SETTINGS: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
                         ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', \
                         time_zone = '+00:00', sql_notes = 1, autocommit = 1, max_error_count = 100, wait_timeout = \
@@ -45,7 +43,7 @@ pub(super) struct MysqlConnection {
     session: mysql::Session,
     /// Bytes that a statement may have.
     packet: usize,
-    /// Why rows do not go by `LOAD DATA`.
+    /// Why rows are not sent by `LOAD DATA`.
     detour: Option<String>,
 }
 
@@ -74,7 +72,7 @@ impl MysqlConnection {
         message::failure(&self.session.place, fault)
     }
 
-    /// Sends rows as a stream. `None` if the server does not want that.
+    /// Sends rows as a stream. `None` if the server does not allow it.
     async fn load(&mut self, statement: &str, bytes: Bytes, count: u64) -> Result<Option<()>, Failure> {
         let piece = PIECE.min(self.packet.saturating_sub(PACKET_HEAD)).max(1);
         let pieces = (0..bytes.len()).step_by(piece).map(|at| Ok(bytes.slice(at..bytes.len().min(at + piece))));
@@ -96,7 +94,7 @@ impl MysqlConnection {
         self.refused(&told, count, otherwise).await.map(Some)
     }
 
-    /// What the warnings of the last statement say; nothing if it is the statement and no row that they are about.
+    /// Fails for the warnings of the last statement, unless they are not about rows.
     async fn refused(&mut self, told: &Told, count: u64, otherwise: String) -> Result<(), Failure> {
         let rows: Vec<(String, u16, String)> =
             self.session.connection.query("SHOW WARNINGS LIMIT 5").await.map_err(|fault| self.failure(fault))?;
@@ -135,7 +133,7 @@ impl MysqlConnection {
         self.insert_some(&statement, range.len() - count..range.len()).await
     }
 
-    /// Runs the statement that inserts `rows` of those that were asked for.
+    /// Runs the statement that inserts `rows`.
     async fn insert_some(&mut self, statement: &[u8], rows: Range<usize>) -> Result<(), Failure> {
         let failure = match self.session.connection.query_drop(statement).await {
             Err(fault) => self.failure(fault),
@@ -162,7 +160,7 @@ fn by_insert(why: &str) -> String {
     format!("by INSERT, which is slower, since {why}")
 }
 
-/// What the server says of a statement that it has done.
+/// The server's answer to a statement.
 struct Told {
     affected: u64,
     skipped: u64,
@@ -191,7 +189,7 @@ impl Told {
     }
 }
 
-/// A row of text with tabs as `('1',NULL,'a')`. The escapes of the one are those of the other, but for the quote.
+/// A row of text with tabs as `('1',NULL,'a')`. Both have the same escapes, except for the quote.
 fn values(into: &Bulk, line: &[u8], comma: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if comma { b",(" } else { b"(" });
     let line = line.strip_suffix(b"\n").unwrap_or(line);

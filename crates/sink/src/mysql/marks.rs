@@ -1,12 +1,12 @@
-//! Whose a connection is, and who holds locks. It owns the marks by which others find a connection: locks with names,
-//! which are the connection's as long as it lives, and which any user may ask for.
+//! Tags of connections, and holders of locks. Tags are named locks, which a connection holds as long as it lives, and
+//! which any user may query.
 
 use millstream_database::mysql::MysqlDialect;
 use millstream_database::{Dialect, first_cell};
 
 use crate::database::server::{Connection, Failure, SeenSession};
 
-/// How many connections of one owner can be told from each other.
+/// The most tagged connections of one owner.
 const MARKS: usize = 80;
 
 /// How many connections a message names.
@@ -16,7 +16,7 @@ fn mark_name(owner: &str, number: usize) -> String {
     MysqlDialect.literal(&format!("millstream:{owner}:{number}"))
 }
 
-/// Gives `connection` the first mark of `owner` that is free.
+/// Gives `connection` the first free tag of `owner`.
 pub(super) async fn mark(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
     for number in 0..MARKS {
         let rows = connection.query(&format!("SELECT GET_LOCK({}, 0)", mark_name(owner, number))).await?;
@@ -27,7 +27,7 @@ pub(super) async fn mark(connection: &mut dyn Connection, owner: &str) -> Result
     Ok(())
 }
 
-/// The connections that have a mark of `owner`.
+/// The connections with a tag of `owner`.
 pub(super) async fn sessions_of(connection: &mut dyn Connection, owner: &str) -> Result<Vec<SeenSession>, Failure> {
     let marks: Vec<String> = (0..MARKS).map(|number| format!("IS_USED_LOCK({})", mark_name(owner, number))).collect();
     let rows = connection.query(&format!("SELECT {}", marks.join(", "))).await?;
@@ -50,7 +50,7 @@ pub(super) async fn end_session(connection: &mut dyn Connection, id: &str) -> Re
     connection.execute(&format!("KILL CONNECTION {id}")).await.map(drop)
 }
 
-/// Who has transactions open. A user who may not see those sees their own connections.
+/// Connections with open transactions. A user who may not see those sees their own connections.
 pub(super) async fn holders(connection: &mut dyn Connection) -> Result<Vec<SeenSession>, Failure> {
     let of_database = "p.id <> CONNECTION_ID() AND p.db = DATABASE()";
     let open = format!(

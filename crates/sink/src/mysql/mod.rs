@@ -1,8 +1,7 @@
 //! The sink of MySQL and MariaDB: rows by `LOAD DATA LOCAL INFILE` from memory, checked after every statement.
 //!
-//! `connection.rs` is a connection and its bulk path, `marks.rs` whose it is, `facts.rs` what the server says of a
-//! table, `message.rs` what it says went wrong. How a load goes is `database`'s, how statements are written
-//! `millstream-database`'s.
+//! `connection.rs` is a connection and its bulk path, `tags.rs` tags connections, `facts.rs` queries facts about a
+//! table, `message.rs` converts errors. `database` does the loads, and `millstream-database` writes statements.
 
 mod connection;
 mod facts;

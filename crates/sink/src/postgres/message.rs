@@ -1,4 +1,4 @@
-//! What PostgreSQL says, as Millstream's errors: what can be done about each fault, one text for each.
+//! Converts PostgreSQL's errors to Millstream's, with hints.
 
 use millstream_core::{Error, RejectKind};
 use millstream_database::Place;
@@ -8,7 +8,7 @@ use tokio_postgres::error::DbError;
 
 use crate::database::server::{Failure, Refusal};
 
-/// A statement that fails.
+/// The failure of a statement.
 pub(super) fn failure(place: &Place, fault: &Fault) -> Failure {
     match fault.as_db_error() {
         Some(told) => server_failure(place, told),
@@ -42,7 +42,7 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
         ),
         ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(place.lost(cause)),
         (_, "22" | "23" | "44" | "P0") => Failure::Rows(refusal(told, code, cause)),
-        // A value that is too long for an index, if the server is reading rows.
+        // A value that is too long for an index, while the server reads rows.
         ("54000", _) if told.where_().and_then(row_of).is_some() => Failure::Rows(refusal(told, code, cause)),
         (_, class) => {
             let error = Error::refused(format!("{} refuses a statement", place.shown)).cause(cause);
@@ -55,7 +55,7 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
     }
 }
 
-/// What is reported of a row that the server does not take.
+/// The refusal of a row.
 fn refusal(told: &DbError, code: &str, reason: String) -> Refusal {
     Refusal {
         column: told.column().map(str::to_owned).or_else(|| told.where_().and_then(column_of)),
@@ -67,14 +67,14 @@ fn refusal(told: &DbError, code: &str, reason: String) -> Refusal {
     }
 }
 
-/// Whether a row of a `COPY` is refused for its own values: their form, a null, a condition. A trigger, which may look
-/// at other rows, adds lines to the context.
+/// Whether a row of a `COPY` is refused for its own values: their form, a null, a constraint. A trigger, which may read
+/// other rows, adds lines to the context.
 fn is_of_row_alone(code: &str, context: &str) -> bool {
     let of_values = code.starts_with("22") || ["23502", "23514"].contains(&code);
     of_values && context.starts_with("COPY ") && !context.contains('\n')
 }
 
-/// Why a row is refused, in one word.
+/// The kind of a refusal.
 fn kind(code: &str) -> RejectKind {
     match code {
         "23505" => RejectKind::Duplicate,
@@ -88,7 +88,7 @@ fn kind(code: &str) -> RejectKind {
     }
 }
 
-/// What to do about a row.
+/// The hint for a refused row.
 fn hint(code: &str) -> Option<&'static str> {
     match code {
         "54000" => Some("shorten the value, or filter such rows out; an index of its hash, md5(x), takes any length"),
@@ -106,7 +106,7 @@ fn row_of(context: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// The column in it.
+/// The column in such a context.
 fn column_of(context: &str) -> Option<String> {
     let (_, rest) = context.lines().next()?.split_once(", column ")?;
     let name = rest.split_once(": ").map_or(rest, |(name, _)| name);

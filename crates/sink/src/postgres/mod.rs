@@ -1,8 +1,8 @@
-//! The sink of PostgreSQL: rows by binary `COPY`, or by `COPY` of text where a column's type has no binary form here.
+//! The sink of PostgreSQL: rows by binary `COPY`, or by `COPY` of text if a column's type has no binary form here.
 //!
-//! `connection.rs` is a connection and its bulk path, `marks.rs` whose it is, `binary.rs` and `copy_text.rs` the rows
-//! in either form, `facts.rs` what the server says of a table, `message.rs` what it says went wrong. How a load goes is
-//! `database`'s, how statements are written `millstream-database`'s.
+//! `connection.rs` is a connection and its bulk path, `tags.rs` tags connections, `binary.rs` and `copy_text.rs` encode
+//! rows in either form, `facts.rs` queries facts about a table, `message.rs` converts errors. `database` does the
+//! loads, and `millstream-database` writes statements.
 
 mod binary;
 mod connection;

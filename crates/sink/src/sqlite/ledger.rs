@@ -1,9 +1,7 @@
-//! The ledger in a SQLite database: rows chunk by chunk, each delivery in one transaction with the notes of its chunks.
-//! It owns that transaction; what a ledger is for stands in [`millstream_core::sink`], how rows are inserted in
-//! `bisect.rs` and `insert.rs`.
+//! The ledger in a SQLite database: loads rows chunk by chunk, each delivery in one transaction with the entries of its
+//! chunks. [`millstream_core::sink`] describes ledgers; `bisect.rs` and `insert.rs` insert rows.
 //!
-//! One connection writes, one delivery at a time, as SQLite has it. An answer cannot be lost: a commit that was not
-//! told has not returned.
+//! SQLite allows one writer, so one connection makes one delivery at a time. The answer to a commit cannot be lost.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +24,7 @@ use super::{bisect, file, table};
 use crate::ledger_version;
 use crate::shared::{Charge, counted, create_folders, digest, remove_folders};
 
-/// The statement that makes the ledger's table.
+/// The statement that creates the ledger's table.
 fn create() -> String {
     format!(
         "CREATE TABLE IF NOT EXISTS _millstream_ledger (load_key TEXT NOT NULL, unit_key TEXT NOT NULL, chunk INTEGER \
@@ -47,14 +45,14 @@ struct Book {
     shown: String,
     spec: SqliteSpec,
     budget: Arc<Budget>,
-    /// Memory of SQLite's pages.
+    /// The charge for SQLite's pages.
     _cache: Charge,
-    /// Whether the load is in the ledger. It gets there, and the tables are made, with what is delivered first: a load
-    /// that fails before leaves nothing.
+    /// Whether the load is in the ledger. The first delivery enters it and creates the tables: a load that fails before
+    /// leaves nothing.
     entered: AtomicBool,
-    /// Whether the table takes the rows, since this run has delivered some.
+    /// Whether the table is known to accept rows, since this run has delivered some.
     ready: AtomicBool,
-    /// Whether the file was not there.
+    /// Whether this run has created the file.
     created_file: bool,
     created_folders: Mutex<Vec<PathBuf>>,
     /// How it waits for locks.
@@ -73,7 +71,7 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
     let mut connection = sqlite::open(path, Access::Write).map_err(told)?;
     let lock_wait = LockWait::new(spec.busy_timeout.0);
     lock_wait.apply(&mut connection).map_err(told)?;
-    // Rows are only added, so nothing of other tables can be deleted.
+    // Rows are only added, so no rows of other tables can be deleted.
     sqlite::enforce_foreign_keys(&connection, true).map_err(told)?;
     let cache = file::give_cache(&connection, &context.budget).map_err(told)?;
     let entered = match look(&connection, spec, &shown, load, &context) {
@@ -112,7 +110,7 @@ fn check_version(connection: &Connection, spec: &SqliteSpec, shown: &str) -> Res
     ledger_version::check(&definition.unwrap_or_default(), &place(shown, spec))
 }
 
-/// Whether the load is in the ledger, if the table takes the rows.
+/// Whether the load is in the ledger. Fails if the table does not fit the rows.
 fn look(connection: &Connection, spec: &SqliteSpec, shown: &str, load: &str, context: &LoadContext) -> Result<bool> {
     let mut faults = table::schema_faults(spec, &context.schema);
     faults.extend(table::table_faults(connection, shown, spec, &context.schema)?);
@@ -131,13 +129,13 @@ fn look(connection: &Connection, spec: &SqliteSpec, shown: &str, load: &str, con
     Ok(entered)
 }
 
-/// Whether anything is noted of the load of this key.
+/// Whether anything of the load with this key is recorded.
 fn has_written(connection: &Connection, key: &str) -> rusqlite::Result<bool> {
     let written = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0)";
     connection.query_row(written, [key], |row| row.get(0))
 }
 
-/// Removes the file and the folders that we made, if nothing is in them.
+/// Removes the file and the folders that we created, if they are empty.
 fn leave(connection: &Connection, path: &Path, created_file: bool, created_folders: &mut Vec<PathBuf>) {
     if created_file {
         file::remove_empty(connection, path);
@@ -145,13 +143,13 @@ fn leave(connection: &Connection, path: &Path, created_file: bool, created_folde
     remove_folders(created_folders);
 }
 
-/// Whether there is a ledger. That is asked for by a query: what the library knows of tables may be out of date.
+/// Whether there is a ledger. This uses a query, since the library's schema cache may be out of date.
 fn has_ledger(connection: &Connection) -> rusqlite::Result<bool> {
     let query = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_millstream_ledger')";
     connection.prepare_cached(query)?.query_row([], |row| row.get(0))
 }
 
-/// Whether the load is in the ledger. Once it is forgotten, its notes keep no run from writing its rows again.
+/// Whether the load is in the ledger. Once it is forgotten, another run may write its rows again.
 fn is_entered(connection: &Connection, load: &str) -> rusqlite::Result<bool> {
     if !has_ledger(connection)? {
         return Ok(false);
@@ -160,21 +158,21 @@ fn is_entered(connection: &Connection, load: &str) -> rusqlite::Result<bool> {
     connection.prepare_cached(query)?.query_row([digest(load)], |row| row.get(0))
 }
 
-/// Enters a load, in the transaction that is open.
+/// Enters a load, in the open transaction.
 fn enter(connection: &Connection, load: &str) -> rusqlite::Result<()> {
     connection.execute_batch(&create())?;
     let enter = "INSERT OR IGNORE INTO _millstream_ledger (load_key, unit_key, chunk, note) VALUES (?1, '', -1, ?2)";
     connection.execute(enter, [&digest(load), load]).map(drop)
 }
 
-/// Enters a load that is written as a whole, in the transaction that is open; whether it is written already.
+/// Enters a load that is written as a whole, in the open transaction. Returns whether it is already written.
 pub(super) fn enter_whole(connection: &Connection, mark: &str) -> rusqlite::Result<bool> {
     enter(connection, mark)?;
     let written = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk = 0)";
     connection.query_row(written, [digest(mark)], |row| row.get(0))
 }
 
-/// Notes that a load is written, in the transaction that writes it.
+/// Writes the commit marker of a load, in its transaction.
 pub(super) fn mark_whole(connection: &Connection, mark: &str) -> rusqlite::Result<()> {
     let note = "INSERT INTO _millstream_ledger (load_key, unit_key, chunk) VALUES (?1, '', 0)";
     connection.execute(note, [digest(mark)]).map(drop)
@@ -198,7 +196,7 @@ fn known_loads(connection: &Connection) -> rusqlite::Result<Vec<KnownLoad>> {
     rows.collect()
 }
 
-/// The same, of the database at `path`. Blocks.
+/// The same for the database at `path`. Blocks.
 pub(super) fn look_for_loads(path: &Path, spec: &SqliteSpec) -> Result<Vec<KnownLoad>> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -224,7 +222,8 @@ pub(super) fn unmark(path: &Path, spec: &SqliteSpec, mark: &str, unwritten: bool
     forget(&mut connection, &digest(mark), unwritten).map(drop).map_err(told)
 }
 
-/// Forgets the load of this key, with `unwritten` only if nothing of it is written; the ledger goes with the last one.
+/// Forgets the load with this key, with `unwritten` only if nothing of it is written. The ledger is dropped with the
+/// last one.
 fn forget(connection: &mut Connection, key: &str, unwritten: bool) -> rusqlite::Result<bool> {
     if !has_ledger(connection)? {
         return Ok(true);
@@ -267,7 +266,7 @@ impl Book {
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
 
-    /// Makes the table ready and enters the load, if this is the first delivery; whether the load is still in the
+    /// Prepares the table and enters the load, if this is the first delivery. Returns whether the load is still in the
     /// ledger.
     fn enter(&self, connection: &Connection) -> Result<bool> {
         if !self.ready.load(Ordering::Relaxed) {
@@ -288,7 +287,7 @@ impl Book {
         Ok(true)
     }
 
-    /// Writes rows and notes in one transaction.
+    /// Writes rows and the entries of their chunks in one transaction.
     fn deliver(&self, chunks: &[Chunk], batches: &[RecordBatch], bad_rows: usize, accept: Accept) -> Result<Delivered> {
         let connection = self.connection();
         connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| self.told(error))?;
@@ -305,7 +304,7 @@ impl Book {
                 delivered
             }
             Err(error) => {
-                // A commit that fails for want of space leaves the transaction open.
+                // A commit that fails for lack of space leaves the transaction open.
                 let _ = connection.execute_batch("ROLLBACK");
                 Err(delivered.err().unwrap_or_else(|| self.told(error)))
             }
@@ -328,7 +327,7 @@ impl Book {
         match self.note(connection, chunks) {
             Ok(()) => fail_point::pass("ledger.after"),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
-                // The notes of before the conflict are ours, and are not to stay.
+                // The entries before the conflict are ours, and must not stay.
                 connection.execute_batch("ROLLBACK; BEGIN IMMEDIATE").map_err(|error| self.told(error))?;
                 return self.done(connection, chunks).map(Delivered::AlreadyDone).map_err(|error| self.told(error));
             }
@@ -343,7 +342,7 @@ impl Book {
             rows += batch.num_rows() as u64;
         }
         fail_point::pass("bulk.after");
-        // Who has not found all of them may not leave them out, whatever is said of those that are known.
+        // If not all bad rows were found, none may be left out.
         accept(&refused)?;
         if refused.more {
             return Err(refused.into_error(&place(&self.shown, &self.spec)));
@@ -454,7 +453,7 @@ impl Ledger for SqliteLedger {
     }
 }
 
-/// Rows of some chunks, held until they are all there.
+/// Rows of some chunks, held until all have arrived.
 struct SqliteDelivery {
     book: Arc<Book>,
     chunks: Vec<Chunk>,

@@ -1,4 +1,4 @@
-//! Tests of the ledger in a SQLite database: every chunk once, whoever delivers it.
+//! Tests of the ledger in a SQLite database: every chunk once, with any deliveries.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Tests of standard output, with a pipe or a file in its place: what the conformance suite asks for that standard
-//! output can keep.
+//! Tests of standard output, with a pipe or a file in its place: the parts of the conformance suite that apply to
+//! standard output.
 
 use std::fs::File;
 use std::io::{Read, Seek};

@@ -1,5 +1,5 @@
-//! Rows straight into the target, in one transaction of one connection, which is open from the beginning of the load to
-//! its commit.
+//! Loads rows straight into the target, in one transaction of one connection, which is open from the beginning of the
+//! load to its commit.
 //!
 //! ```text
 //!  writers ─▶ one connection, one transaction ─▶ target        commit: COMMIT
@@ -32,7 +32,7 @@ struct Direct {
     transaction: Mutex<Option<String>>,
 }
 
-/// Opens the transaction, and does in it what comes before the rows.
+/// Opens the transaction, and executes the statements before the rows.
 pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>) -> Result<Arc<dyn Strategy>> {
     let connection = control.as_mut();
     let indexes = Deferred::of_target(&begun, connection).await?;
@@ -58,7 +58,7 @@ impl Strategy for Direct {
     }
 
     async fn prepare(&self, _taken: u64) -> Result<()> {
-        // A connection that is lost is reported before other sinks commit.
+        // A lost connection is reported before other sinks commit.
         let mut connection = self.shared.pool.take().await?;
         connection.query("SELECT 1").await.map_err(Failure::into_error)?;
         for statement in self.shared.server.dialect().create_indexes(&self.target, self.indexes.inside()) {

@@ -1,4 +1,4 @@
-//! A load whose rows are there already, since an earlier run has made them visible.
+//! A load whose rows an earlier run has already made visible.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::database::pool::connect;
 use crate::database::server::{Server, target_of};
 use crate::database::spec::DatabaseSpec;
 
-/// A load whose rows an earlier run has made visible: they are taken, and not written again.
+/// A load whose rows an earlier run has made visible: it accepts rows without writing them again.
 pub(super) struct LoadedBefore {
     pub(super) server: Arc<dyn Server>,
     pub(super) spec: DatabaseSpec,
-    /// If the statements behind the commit may not have run.
+    /// `Some` if the statements after the commit may not have run.
     pub(super) note: Option<Arc<Note>>,
     pub(super) io: Handle,
 }

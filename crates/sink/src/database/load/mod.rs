@@ -1,11 +1,11 @@
-//! A load into a table of a database server, from its beginning to its commit. It owns what comes before the first row,
-//! and that the way of the rows is chosen once; statements are the dialects'.
+//! A load into a table of a database server, from its beginning to its commit. This file prepares the load before the
+//! first row, and chooses its route once. The dialects write the statements.
 //!
-//! The ways are `direct.rs`, `new_table.rs` and `staged.rs`; `route.rs` chooses, and `strategy.rs` is what they have in
-//! common. Beside them: `target.rs` makes the target ready, `writer.rs` sends rows, `shared.rs` is what writers share,
-//! `own_tables.rs` the tables that a load makes for itself, `control.rs` the connection that publishes them,
-//! `transaction.rs` the statements it does that by, `deferred.rs` indexes that wait, `outcome.rs` whether a commit was
-//! done, `user_statements.rs` what the user wants done before and behind it, `loaded_before.rs` a load that is done.
+//! The routes are `direct.rs`, `new_table.rs` and `staged.rs`; `route.rs` chooses, and `strategy.rs` is their trait.
+//! Beside them: `target.rs` prepares the target, `writer.rs` sends rows, `shared.rs` is shared by writers,
+//! `own_tables.rs` names the tables of a load, `control.rs` is the connection that publishes them, `transaction.rs` its
+//! transaction, `deferred.rs` has the deferred indexes, `outcome.rs` finds out whether a commit was done,
+//! `user_statements.rs` runs the user's actions, `loaded_before.rs` is a load that is already done.
 
 mod control;
 mod deferred;
@@ -58,7 +58,7 @@ pub(crate) async fn begin(server: Arc<dyn Server>, spec: DatabaseSpec, context: 
     on_io(&io, async move { set_up(server, spec, context).await }).await
 }
 
-/// A load that is ready for rows, or one whose rows are there already.
+/// A load that is ready for rows, or one whose rows are already visible.
 async fn set_up(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContext) -> Result<Arc<dyn Load>> {
     let mut control = connect(server.as_ref(), &spec).await?;
     let connection = control.as_mut();
@@ -85,7 +85,7 @@ async fn set_up(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContex
     Ok(Arc::new(DatabaseLoad { strategy, note, schema, budget, io, rows: Arc::default(), arrivals: Arc::default() }))
 }
 
-/// Looks at the target, and sets the load up in the way that fits.
+/// Examines the target, and sets the load up by its route.
 async fn choose(
     server: Arc<dyn Server>,
     mut spec: DatabaseSpec,
@@ -123,14 +123,14 @@ async fn choose(
 /// A load that has begun.
 struct DatabaseLoad {
     strategy: Arc<dyn Strategy>,
-    /// Notes, with what makes the rows visible, that they are.
+    /// The commit marker, which is written in the transaction that makes the rows visible.
     note: Option<Arc<Note>>,
     schema: SchemaRef,
     budget: Arc<Budget>,
     io: Handle,
-    /// Rows that came.
+    /// Rows so far.
     rows: Arc<AtomicU64>,
-    /// Rows that have a number in the order of arrival.
+    /// Rows that are numbered by arrival.
     arrivals: Arc<AtomicU64>,
 }
 
@@ -139,7 +139,7 @@ impl DatabaseLoad {
         self.strategy.shared()
     }
 
-    /// How many rows the tables have taken.
+    /// How many rows the tables have accepted.
     fn taken(&self) -> u64 {
         self.rows.load(Ordering::Relaxed).saturating_sub(self.shared().refused.load(Ordering::Relaxed))
     }

@@ -1,10 +1,10 @@
-//! Rows into a new table, which takes the target's name when all are in it.
+//! Loads rows into a new table, which replaces the target when all are in it.
 //!
 //! ```text
 //!  writers ─▶ connections, each its own commits ─▶ new table        commit: it takes the target's name
 //! ```
-//! Where tables are part of transactions, it takes the name in one that the commit ends. Elsewhere (MySQL) the commit
-//! is a rename, which is noted before as an intention.
+//! If tables are transactional, it gets the name in the transaction of the commit. Otherwise (MySQL) the commit is a
+//! rename, which is recorded before as an intention.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,13 +30,13 @@ struct NewTable {
     note: Option<Arc<Note>>,
     /// The statements that give the table its key and its indexes.
     finish: Vec<String>,
-    /// The statements by which it takes the target's name.
+    /// The statements that rename it to the target's name.
     swap: Vec<String>,
     /// The name of the transaction, if it has one.
     transaction: Mutex<Option<String>>,
 }
 
-/// Makes the new table: as `copy` says, which is the statement for a copy of the target, or from the rows' types.
+/// Creates the new table: by `copy`, the statement for a copy of the target, or from the rows' types.
 pub(super) async fn set_up(
     begun: Begun,
     mut control: Box<dyn Connection>,
@@ -74,7 +74,7 @@ pub(super) async fn set_up(
 }
 
 impl NewTable {
-    /// Whether the new table takes the target's name in a transaction.
+    /// Whether the new table replaces the target in a transaction.
     fn is_transactional(&self) -> bool {
         self.shared.server.dialect().transactional_tables()
     }
@@ -101,7 +101,7 @@ impl Strategy for NewTable {
         for statement in &self.finish {
             connection.execute(statement).await.map_err(Failure::into_error)?;
         }
-        // A table that is only renamed has no transaction to note anything in.
+        // A rename has no transaction for a commit marker.
         if let Some(note) = &self.note {
             note.intend(connection, &self.names.new_name).await.map_err(Failure::into_error)?;
         }
@@ -118,7 +118,7 @@ impl Strategy for NewTable {
             rename(&self.shared, connection, &self.swap, &self.names, self.note.as_ref()).await?
         };
         for table in [&self.names.new, &self.names.old] {
-            // The rows are there; what stays is dropped by the next run.
+            // The rows are visible; the next run drops what is left.
             let _ = connection.execute(&drop_table(table)).await;
         }
         Ok(connection)

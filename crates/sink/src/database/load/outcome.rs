@@ -1,5 +1,5 @@
 //! The step that makes the rows of a load visible, a commit or a rename, whose answer may be lost with the connection.
-//! It owns how it is found out over another connection what became of it.
+//! Its outcome is then determined over another connection.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use crate::database::note::Note;
 use crate::database::pool::{connect, pause};
 use crate::database::server::{Connection, Failure};
 
-/// What tells, over another connection, whether a commit that was not answered was done.
+/// How another connection can determine whether a commit without an answer was done.
 pub(super) enum Proof {
     /// The transaction has a name that the server knows.
     Transaction(String),
-    /// The ledger has the note that was a part of it.
+    /// The ledger has the commit marker of the transaction.
     Noted(Arc<Note>),
     /// The staging table has fewer rows than were loaded into it.
     Staged(String, u64),
     /// The new table is not under its own name any more, once the connection that renames it, and holds this lock, is
     /// gone.
     Renamed { lock: String, note: Option<Arc<Note>>, new_name: String },
-    /// Nothing does.
+    /// It cannot be determined.
     None,
 }
 
 impl Proof {
-    /// That of a transaction which wrote `note`, or has a name.
+    /// The proof for a transaction that wrote `note`, or has a name.
     pub(super) fn of_transaction(note: &Option<Arc<Note>>, name: Option<String>) -> Option<Self> {
         match note {
             Some(note) => Some(Proof::Noted(Arc::clone(note))),
@@ -37,13 +37,13 @@ impl Proof {
         }
     }
 
-    /// Whether the ledger tells.
+    /// Whether the ledger shows the outcome.
     fn is_noted(&self) -> bool {
         matches!(self, Proof::Noted(_) | Proof::Renamed { note: Some(_), .. })
     }
 }
 
-/// Commits the transaction that is open. Returns a connection that works.
+/// Commits the open transaction. Returns a working connection.
 pub(super) async fn commit(
     shared: &Shared,
     mut connection: Box<dyn Connection>,
@@ -54,7 +54,7 @@ pub(super) async fn commit(
     seen_through(shared, connection, committed, proof).await
 }
 
-/// Runs the statements by which the new table takes the target's name. Returns a connection that works.
+/// Runs the statements that replace the target by the new table. Returns a working connection.
 pub(super) async fn rename(
     shared: &Shared,
     mut connection: Box<dyn Connection>,
@@ -74,7 +74,7 @@ pub(super) async fn rename(
     Ok(connection)
 }
 
-/// A connection that works when something was committed, even if the answer was lost.
+/// Returns a working connection after the commit, even if the answer was lost.
 async fn seen_through(
     shared: &Shared,
     connection: Box<dyn Connection>,
@@ -111,14 +111,14 @@ async fn seen_through(
         .hint("it is unknown whether the rows are there: check before you start the job again"))
 }
 
-/// Whether no table has the name of the new one any more, while the connection that renames it may still be at it.
+/// Whether no table has the name of the new one any more, while the connection may still be renaming it.
 async fn is_renamed(shared: &Shared, new_name: &str) -> bool {
     let Ok(mut connection) = connect(shared.server.as_ref(), &shared.spec).await else { return false };
     let left = connection.tables(&shared.spec.table, new_name).await;
     left.is_ok_and(|left| left.is_empty())
 }
 
-/// Asks over a new connection whether the proof is there; `None` if that is not decided yet.
+/// Checks over a new connection whether the commit was done; `None` if that is not decided yet.
 async fn found_out(shared: &Shared, proof: &Proof) -> Result<(Box<dyn Connection>, Option<bool>)> {
     let mut connection = connect(shared.server.as_ref(), &shared.spec).await?;
     let found = match proof {
@@ -128,7 +128,7 @@ async fn found_out(shared: &Shared, proof: &Proof) -> Result<(Box<dyn Connection
             let count = shared.server.dialect().count_staged(staging);
             connection.query(&count).await.map(|found| {
                 let count = found.into_iter().flatten().flatten().next().and_then(|text| text.parse::<u64>().ok());
-                // Of no rows none was published, whichever way it ended.
+                // Without rows, both outcomes are the same.
                 count.map(|count| *rows == 0 || count < *rows)
             })
         }

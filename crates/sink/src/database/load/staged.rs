@@ -1,5 +1,5 @@
-//! Rows into a staging table, and from there into the target, in one transaction; or into a new table, if there is no
-//! target yet.
+//! Loads rows into a staging table, and from there into the target, in one transaction; or into a new table, if there
+//! is no target yet.
 //!
 //! ```text
 //!  writers ─▶ connections, each its own commits ─▶ staging table ─▶ target, one transaction        commit: COMMIT
@@ -36,8 +36,7 @@ struct Staged {
     note: Option<Arc<Note>>,
     how: Publish,
     publishing: Publishing,
-    /// The statements behind the commit by which a new table takes the target's name, where that is no part of a
-    /// transaction.
+    /// The statements after the commit that rename a new table, if that is not transactional.
     rename: Vec<String>,
     /// Rows that the publishing wrote.
     published: AtomicU64,
@@ -45,7 +44,7 @@ struct Staged {
     transaction: Mutex<Option<String>>,
 }
 
-/// Makes the staging table, and the new one if there is no target.
+/// Creates the staging table, and a new table if there is no target.
 pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: Publish) -> Result<Arc<dyn Strategy>> {
     let connection = control.as_mut();
     make_tables(&begun, connection).await?;
@@ -68,7 +67,7 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: 
     }))
 }
 
-/// The column of a staging table that has the order of arrival.
+/// The column of a staging table with the order of arrival.
 fn arrival() -> BulkColumn {
     BulkColumn::new(ARRIVAL, Family::Integer { bytes: 8, signed: true })
 }
@@ -78,7 +77,7 @@ async fn make_tables(begun: &Begun, connection: &mut dyn Connection) -> Result<(
     let dialect = server.dialect();
     let (new, model) = match facts {
         Some(_) => (None, &names.target),
-        // The key is not deferred: it decides between rows with the same key when they are moved.
+        // The key is not deferred: it decides between rows with the same key when rows are moved.
         None => (Some(dialect.create_table(&names.new, &begun.context.schema, &spec.key, false)), &names.new),
     };
     let (columns, by_arrival) = (begun.column_names(), spec.mode.needs_key());
@@ -92,8 +91,8 @@ async fn make_tables(begun: &Begun, connection: &mut dyn Connection) -> Result<(
     }
 }
 
-/// Lets the staging table check what the target does, so that a bad row is reported by itself. What it cannot check,
-/// since a column is missing in it, the target does when the rows are moved.
+/// Lets the staging table check the same as the target, so that a bad row is reported individually. The target checks
+/// the rest when the rows are moved.
 async fn check_rows(connection: &mut dyn Connection, staging: &str, facts: &TableFacts) -> Result<()> {
     for check in &facts.checks {
         match connection.execute(&format!("ALTER TABLE {staging} ADD {check}")).await {
@@ -104,7 +103,7 @@ async fn check_rows(connection: &mut dyn Connection, staging: &str, facts: &Tabl
     Ok(())
 }
 
-/// The transaction that moves the rows, and the statements behind its commit.
+/// The transaction that moves the rows, and the statements after its commit.
 fn publishing(begun: &Begun, how: Publish, indexes: &Deferred) -> (Publishing, Vec<String>) {
     let Begun { server, spec, names, facts, .. } = begun;
     let dialect = server.dialect();
@@ -125,7 +124,7 @@ fn publishing(begun: &Begun, how: Publish, indexes: &Deferred) -> (Publishing, V
     (Publishing { statements, counted }, rename)
 }
 
-/// The target took fewer rows than it was given, without a word.
+/// The error if the target silently dropped rows.
 fn dropped(place: &str, written: u64, of: u64) -> Error {
     Error::data(format!("{place} took {written} of {}", counted(of, "row")))
         .cause("nothing was refused: a trigger or a rule of the table leaves rows out")
@@ -165,7 +164,7 @@ impl Strategy for Staged {
         let mut connection = renamed.await?;
         build_behind(self.indexes.around(), connection.as_mut()).await?;
         for table in [&self.names.staging, &self.names.new, &self.names.old] {
-            // The rows are there; what stays is dropped by the next run.
+            // The rows are visible; the next run drops what is left.
             let _ = connection.execute(&drop_table(table)).await;
         }
         Ok(connection)

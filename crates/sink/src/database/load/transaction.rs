@@ -1,5 +1,4 @@
-//! The transaction that publishes what is in a load's own tables. It owns that it is tried again, and what is said of
-//! rows that it does not take.
+//! The transaction that publishes the rows of a load's own tables, with retries, and errors of refused rows.
 
 use millstream_core::{Error, Result};
 
@@ -13,12 +12,12 @@ use crate::database::server::{Connection, Failure};
 #[derive(Debug, Default)]
 pub(super) struct Publishing {
     pub(super) statements: Vec<String>,
-    /// Which of them tells how many rows were written.
+    /// The statement that counts the written rows.
     pub(super) counted: Option<usize>,
 }
 
 impl Publishing {
-    /// Runs it, again if others are in its way, and notes with `note` that the rows are there; how many rows it wrote.
+    /// Runs it, with retries after conflicts, and writes the commit marker `note`. Returns how many rows it wrote.
     pub(super) async fn run(
         &self,
         shared: &Shared,
@@ -60,7 +59,7 @@ impl Publishing {
     }
 }
 
-/// A row is refused where it cannot be known which one.
+/// The error of a refused row that cannot be identified.
 pub(crate) fn moved_together(error: Error) -> Error {
     let way = "the rows are moved into the table all at once, so the database reports one that violates a key, and \
                none can be left out: filter such rows out";

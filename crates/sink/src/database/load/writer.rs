@@ -1,5 +1,5 @@
-//! Rows on their way from the engine to the connections of a load: encoded, gathered into groups, sent. It owns what
-//! becomes of rows that the table refuses; the search for them is `bisect.rs`'s.
+//! Encodes rows, gathers them into groups, and sends them over the connections of a load. It reports rows that the
+//! table refuses; `bisect.rs` finds them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,14 +20,14 @@ use crate::database::group::{BadRow, Group, Rows, numbered};
 use crate::database::pool::pause;
 use crate::database::server::{Connection, Encoder, Failure};
 
-/// Encodes the rows of one partition and hands them to the connections.
+/// Encodes the rows of one partition and sends them over the connections.
 pub(super) struct RowWriter {
     shared: Arc<Shared>,
     encoder: Box<dyn Encoder>,
     /// The columns that are written.
     columns: Vec<usize>,
     group: Option<Group>,
-    /// The rows of the group as they came, if someone may ask for them.
+    /// The original rows of the group, if rejects may need them.
     kept: Vec<RecordBatch>,
     tasks: JoinSet<Result<()>>,
     io: Handle,
@@ -82,7 +82,8 @@ fn task_result(done: Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
 }
 
 impl RowWriter {
-    /// For one partition. Rows are counted in `rows`, and numbered in `arrivals` if their order of arrival is sent.
+    /// A writer for one partition. Rows are counted in `rows`, and numbered in `arrivals` if their order of arrival is
+    /// sent.
     pub(super) fn new(
         shared: Arc<Shared>,
         schema: &SchemaRef,
@@ -105,7 +106,7 @@ impl RowWriter {
         }
     }
 
-    /// Hands the group over as soon as a connection is free.
+    /// Sends the group as soon as a connection is free.
     async fn flush(&mut self) -> Result<()> {
         let Some(mut group) = self.group.take().filter(|group| !group.is_empty()) else { return Ok(()) };
         let (own, kept) = (std::mem::take(&mut group.refused), std::mem::take(&mut self.kept));
@@ -131,8 +132,8 @@ impl RowWriter {
     }
 }
 
-/// Sends a group, in a transaction of its own unless the whole load is one.
-/// `own` of its rows could not be encoded; `kept` are all of them, as they came.
+/// Sends a group, in a transaction of its own unless the whole load is one. `own` of its rows could not be encoded;
+/// `kept` are all original rows.
 async fn send(shared: &Shared, rows: Rows, own: Vec<BadRow>, kept: Vec<RecordBatch>) -> Result<()> {
     let mut connection = shared.pool.take().await?;
     let mut tries = 0;
@@ -157,7 +158,7 @@ async fn send(shared: &Shared, rows: Rows, own: Vec<BadRow>, kept: Vec<RecordBat
     Ok(())
 }
 
-/// Whether the rows were sent, all but those that may be left out; the inner error is that of a load that may not.
+/// Sends the rows, except those that may be left out; the inner error is that of rows that may not.
 async fn try_send(
     shared: &Shared,
     connection: &mut dyn Connection,
@@ -187,7 +188,7 @@ async fn try_send(
     Ok(Ok(()))
 }
 
-/// The bad rows of a group, each with itself out of `kept`.
+/// The bad rows of a group, each with its original row from `kept`.
 fn refused(own: Vec<BadRow>, bad: Vec<BadRow>, kept: &[RecordBatch]) -> Refused {
     let record = |row: usize| {
         let mut left = row;
