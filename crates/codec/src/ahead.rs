@@ -21,8 +21,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millstream_core::crew::{Crew, Shared};
 
-use crate::coming::Coming;
 use crate::deflate::{Control, Links, NOWHERE, Region, Segment, Symbols, decode_ahead};
+use crate::lookahead::Lookahead;
 
 /// The most helpers at a time.
 const MOST_JOBS: usize = 16;
@@ -82,11 +82,11 @@ impl Drop for Job {
 
 /// What is decoded ahead of an owner.
 pub(crate) struct Ahead {
-    crew: Arc<dyn Crew>,
+    helpers: Arc<dyn Crew>,
     links: Links,
     sizes: Sizes,
     /// What the owner has not passed yet.
-    coming: Coming,
+    coming: Lookahead,
     /// In the order of their positions.
     jobs: VecDeque<Job>,
     /// The remaining segments of a job that has been taken: each begins with a stream.
@@ -101,13 +101,20 @@ impl fmt::Debug for Ahead {
 
 impl Ahead {
     /// Nothing is decoded ahead yet.
-    pub(crate) fn new(crew: Arc<dyn Crew>, links: Links) -> Self {
-        Ahead { crew, links, sizes: sizes(), coming: Coming::default(), jobs: VecDeque::new(), ready: VecDeque::new() }
+    pub(crate) fn new(helpers: Arc<dyn Crew>, links: Links) -> Self {
+        Ahead {
+            helpers,
+            links,
+            sizes: sizes(),
+            coming: Lookahead::default(),
+            jobs: VecDeque::new(),
+            ready: VecDeque::new(),
+        }
     }
 
     /// Takes note of the bytes that come next, the first of which is byte `at` of the unit. Cheap if no helper is idle.
     pub(crate) fn see(&mut self, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        match self.jobs.is_empty() && self.crew.idle() == 0 {
+        match self.jobs.is_empty() && self.helpers.idle() == 0 {
             true => self.coming.forget(at),
             false => self.coming.see(at, coming),
         }
@@ -115,7 +122,7 @@ impl Ahead {
 
     /// How many compressed bytes after the owner's position can be used.
     pub(crate) fn wants(&self) -> usize {
-        let helpers = (self.jobs.len() + self.crew.idle()).min(MOST_JOBS);
+        let helpers = (self.jobs.len() + self.helpers.idle()).min(MOST_JOBS);
         if helpers == 0 { 0 } else { (helpers + 1) * self.sizes.gap + self.sizes.least }
     }
 
@@ -140,7 +147,7 @@ impl Ahead {
         if ready > MOST_READY {
             return;
         }
-        let mut idle = self.crew.idle().min(MOST_JOBS);
+        let mut idle = self.helpers.idle().min(MOST_JOBS);
         let waiting = self.jobs.iter().filter(|job| job.shared.as_ref().is_some_and(|shared| !shared.is_taken()));
         idle = idle.saturating_sub(waiting.count());
         let gap = (self.sizes.text as u64 / ratio.max(1)) as usize;
@@ -161,7 +168,7 @@ impl Ahead {
         let region = Region { from, chunks, most: self.sizes.most, links: self.links };
         let control = Arc::new(Control::default());
         let theirs = Arc::clone(&control);
-        let shared = Shared::offer(&*self.crew, move || decode_ahead(&region, &theirs));
+        let shared = Shared::offer(&*self.helpers, move || decode_ahead(&region, &theirs));
         self.jobs.push_back(Job { from, control, shared: Some(shared) });
     }
 

@@ -24,8 +24,8 @@ pub(crate) trait Frame: Send {
     fn missing(&self) -> String;
 
     /// See [`Decoder::look_ahead`].
-    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        let _ = (crew, at, coming);
+    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        let _ = (helpers, at, coming);
     }
 
     /// See [`Decoder::wants`].
@@ -186,8 +186,8 @@ impl Decoder for Framed {
         }
     }
 
-    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        self.frame.look_ahead(crew, at, coming);
+    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        self.frame.look_ahead(helpers, at, coming);
     }
 
     fn wants(&self) -> usize {

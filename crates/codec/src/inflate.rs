@@ -9,7 +9,7 @@ use millstream_core::Result;
 use millstream_core::crew::Crew;
 
 use crate::ahead::Ahead;
-use crate::deflate::{Fault, Inflater, Links, Resolver, Segment, Stop, Symbols};
+use crate::deflate::{InflateFault, Inflater, Links, Resolver, Segment, Stop, Symbols};
 use crate::frame::{Frame, Progress, corrupt};
 use crate::symbols::KeptSymbols;
 
@@ -106,13 +106,13 @@ impl Inflate {
     /// See [`Frame::look_ahead`].
     pub(crate) fn look_ahead(
         &mut self,
-        crew: &Arc<dyn Crew>,
+        helpers: &Arc<dyn Crew>,
         links: Links,
         at: u64,
         coming: &mut dyn Iterator<Item = &Bytes>,
     ) {
-        if self.ahead.is_none() && crew.idle() > 0 {
-            self.ahead = Some(Box::new(Ahead::new(Arc::clone(crew), links)));
+        if self.ahead.is_none() && helpers.idle() > 0 {
+            self.ahead = Some(Box::new(Ahead::new(Arc::clone(helpers), links)));
         }
         if let Some(ahead) = &mut self.ahead {
             ahead.see(at, coming);
@@ -188,7 +188,7 @@ impl Inflate {
         used
     }
 
-    fn fault(&self, fault: Fault) -> millstream_core::Error {
+    fn fault(&self, fault: InflateFault) -> millstream_core::Error {
         corrupt("the deflate data is corrupt", self.bit() / 8).cause(fault)
     }
 

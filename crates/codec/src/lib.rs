@@ -9,21 +9,21 @@
 
 mod ahead;
 mod bzip2;
-mod coming;
 #[cfg(test)]
 mod conformance;
-#[cfg(test)]
-mod crews;
 mod deflate;
 mod frame;
 mod gzip;
 mod inflate;
 mod input;
+mod lookahead;
 mod members;
 mod ratio;
 mod room;
 mod symbols;
 mod tar;
+#[cfg(test)]
+mod test_helpers;
 mod unpack;
 mod xz;
 mod zip;

@@ -10,23 +10,23 @@ pub(crate) const NAMES_SHOWN: usize = 8;
 
 /// Selects members by their names.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct MemberFilter {
     /// `None`: all that are data.
     globs: Option<GlobSet>,
 }
 
-impl Wanted {
+impl MemberFilter {
     /// Selects the members that match one of `globs`; all if there are none.
     pub(crate) fn new(globs: &[String]) -> Result<Self> {
         if globs.is_empty() {
-            return Ok(Wanted { globs: None });
+            return Ok(MemberFilter { globs: None });
         }
         let broken = |cause: globset::Error| Error::job("a glob of `members` is not valid").cause(cause);
         let mut set = GlobSetBuilder::new();
         for glob in globs {
             set.add(build(glob).map_err(broken)?);
         }
-        Ok(Wanted { globs: Some(set.build().map_err(broken)?) })
+        Ok(MemberFilter { globs: Some(set.build().map_err(broken)?) })
     }
 
     /// Whether the member `name` is selected.
@@ -65,7 +65,7 @@ fn is_of_macos(name: &str) -> bool {
 }
 
 /// The error of an archive of which no member is selected. `names` are its first members with data.
-pub(crate) fn none_wanted<'a>(kind: &str, names: impl Iterator<Item = &'a str>, count: u64) -> Error {
+pub(crate) fn none_selected<'a>(kind: &str, names: impl Iterator<Item = &'a str>, count: u64) -> Error {
     let error = Error::refused(format!("no member of the {kind} matches `members`"));
     let shown: Vec<&str> = names.take(NAMES_SHOWN).collect();
     if shown.is_empty() {

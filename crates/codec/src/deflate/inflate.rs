@@ -15,7 +15,7 @@ use super::table::{
     self, DISTANCE_BITS, DISTANCE_SIZE, END, INVALID, LITERAL, LITLEN_BITS, LITLEN_SIZE, PRECODE_BITS, PRECODE_SIZE,
     SUBTABLE, Table, UNUSUAL,
 };
-use super::{Fault, Resolver, WINDOW};
+use super::{InflateFault, Resolver, WINDOW};
 
 /// Symbols that are copied at a time. A copy may write up to `STRIDE - 1` symbols after its end.
 const STRIDE: usize = 16;
@@ -227,7 +227,7 @@ impl<T: Symbol> Inflater<T> {
         output: &mut Vec<T>,
         room: usize,
         by_block: bool,
-    ) -> Result<(usize, Stop), (usize, Fault)> {
+    ) -> Result<(usize, Stop), (usize, InflateFault)> {
         output.reserve(room);
         let length = output.len();
         let spare = output.spare_capacity_mut();
@@ -266,7 +266,7 @@ impl<T: Symbol> Inflater<T> {
         self.window.extend_from_slice(given);
     }
 
-    fn run(&mut self, call: &mut Call<'_, T>, by_block: bool) -> Result<Stop, Fault> {
+    fn run(&mut self, call: &mut Call<'_, T>, by_block: bool) -> Result<Stop, InflateFault> {
         loop {
             let stop = match self.state {
                 State::Header => self.header(call)?,
@@ -315,7 +315,7 @@ impl<T: Symbol> Inflater<T> {
         self.count -= count;
     }
 
-    fn header(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, Fault> {
+    fn header(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, InflateFault> {
         self.refill(call);
         if self.count < 3 {
             return Ok(Some(Stop::Input));
@@ -327,7 +327,7 @@ impl<T: Symbol> Inflater<T> {
                 self.state = State::Codes;
             }
             2 => self.state = State::Counts,
-            _ => return Err(Fault::BlockType),
+            _ => return Err(InflateFault::BlockType),
         }
         self.last = self.bits & 1 == 1;
         self.drop_bits(3);
@@ -348,14 +348,14 @@ impl<T: Symbol> Inflater<T> {
         Some(Stop::Block)
     }
 
-    fn stored_length(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, Fault> {
+    fn stored_length(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, InflateFault> {
         self.refill(call);
         if self.count < 32 {
             return Ok(Some(Stop::Input));
         }
         let length = self.bits & 0xffff;
         if length != !(self.bits >> 16) & 0xffff {
-            return Err(Fault::StoredLength);
+            return Err(InflateFault::StoredLength);
         }
         self.drop_bits(32);
         self.state = State::Stored { left: length as usize };
@@ -386,7 +386,7 @@ impl<T: Symbol> Inflater<T> {
         }
     }
 
-    fn counts(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, Fault> {
+    fn counts(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, InflateFault> {
         self.refill(call);
         if self.count < 14 {
             return Ok(Some(Stop::Input));
@@ -395,7 +395,7 @@ impl<T: Symbol> Inflater<T> {
         self.distance_count = (self.bits >> 5 & 31) as usize + 1;
         self.precode_count = (self.bits >> 10 & 15) as usize + 4;
         if self.litlen_count > 286 || self.distance_count > 30 {
-            return Err(Fault::TooManySymbols);
+            return Err(InflateFault::TooManySymbols);
         }
         self.drop_bits(14);
         self.lengths[..19].fill(0);
@@ -403,7 +403,7 @@ impl<T: Symbol> Inflater<T> {
         Ok(None)
     }
 
-    fn precode(&mut self, call: &mut Call<'_, T>, mut index: usize) -> Result<Option<Stop>, Fault> {
+    fn precode(&mut self, call: &mut Call<'_, T>, mut index: usize) -> Result<Option<Stop>, InflateFault> {
         while index < self.precode_count {
             let Some(length) = self.take(call, 3) else {
                 self.state = State::Precode { index };
@@ -413,12 +413,12 @@ impl<T: Symbol> Inflater<T> {
             index += 1;
         }
         self.state = State::Precode { index };
-        self.tables.precode.build(&self.lengths[..19], &table::PRECODE, Fault::LengthCode)?;
+        self.tables.precode.build(&self.lengths[..19], &table::PRECODE, InflateFault::LengthCode)?;
         self.state = State::Lengths { index: 0 };
         Ok(None)
     }
 
-    fn code_lengths(&mut self, call: &mut Call<'_, T>, mut index: usize) -> Result<Option<Stop>, Fault> {
+    fn code_lengths(&mut self, call: &mut Call<'_, T>, mut index: usize) -> Result<Option<Stop>, InflateFault> {
         let total = self.litlen_count + self.distance_count;
         while index < total {
             self.state = State::Lengths { index };
@@ -438,20 +438,20 @@ impl<T: Symbol> Inflater<T> {
                 return Ok(Some(Stop::Input));
             }
             if entry & UNUSUAL != 0 {
-                return Err(Fault::LengthCode);
+                return Err(InflateFault::LengthCode);
             }
             let more = (self.bits >> bits) as usize & ((1 << extra) - 1);
             // After the lengths of the lengths' own code.
             let lengths = &mut self.lengths[19..];
             let (value, times) = match symbol {
-                16 if index == 0 => return Err(Fault::Repeat),
+                16 if index == 0 => return Err(InflateFault::Repeat),
                 16 => (lengths[index - 1], 3 + more),
                 17 => (0, 3 + more),
                 18 => (0, 11 + more),
                 length => (length as u8, 1),
             };
             if index + times > total {
-                return Err(Fault::Repeat);
+                return Err(InflateFault::Repeat);
             }
             lengths[index..index + times].fill(value);
             index += times;
@@ -460,29 +460,29 @@ impl<T: Symbol> Inflater<T> {
         self.state = State::Lengths { index };
         let (litlen, distance) = self.lengths[19..19 + total].split_at(self.litlen_count);
         if litlen[256] == 0 {
-            return Err(Fault::NoEnd);
+            return Err(InflateFault::NoEnd);
         }
         self.fixed = false;
-        self.tables.litlen.build(litlen, &table::LITLEN, Fault::LiteralCode)?;
-        self.tables.distance.build(distance, &table::DISTANCE, Fault::DistanceCode)?;
+        self.tables.litlen.build(litlen, &table::LITLEN, InflateFault::LiteralCode)?;
+        self.tables.distance.build(distance, &table::DISTANCE, InflateFault::DistanceCode)?;
         self.state = State::Codes;
         Ok(None)
     }
 
-    fn fixed_codes(&mut self) -> Result<(), Fault> {
+    fn fixed_codes(&mut self) -> Result<(), InflateFault> {
         if self.fixed {
             return Ok(());
         }
         let mut lengths = [8u8; 288];
         lengths[144..256].fill(9);
         lengths[256..280].fill(7);
-        self.tables.litlen.build(&lengths, &table::LITLEN, Fault::LiteralCode)?;
-        self.tables.distance.build(&[5; 32], &table::DISTANCE, Fault::DistanceCode)?;
+        self.tables.litlen.build(&lengths, &table::LITLEN, InflateFault::LiteralCode)?;
+        self.tables.distance.build(&[5; 32], &table::DISTANCE, InflateFault::DistanceCode)?;
         self.fixed = true;
         Ok(())
     }
 
-    fn codes(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, Fault> {
+    fn codes(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, InflateFault> {
         loop {
             if call.input.len() - call.used >= FAST_INPUT && call.room - call.given >= FAST_ROOM {
                 if fast(self, call) {
@@ -506,7 +506,7 @@ impl<T: Symbol> Inflater<T> {
             }
             if entry & INVALID != 0 {
                 (self.bits, self.count) = (bits, count);
-                return Err(Fault::Literal);
+                return Err(InflateFault::Literal);
             }
             if entry & END != 0 {
                 return Ok(self.block_ended());
@@ -519,7 +519,7 @@ impl<T: Symbol> Inflater<T> {
             };
             if entry & INVALID != 0 {
                 (self.bits, self.count) = (bits, count);
-                return Err(Fault::Distance);
+                return Err(InflateFault::Distance);
             }
             let Some(distance) = self.with_extra(entry) else {
                 (self.bits, self.count) = (bits, count);
@@ -527,7 +527,7 @@ impl<T: Symbol> Inflater<T> {
             };
             if distance > call.given + self.window.len().min(WINDOW) {
                 (self.bits, self.count) = (bits, count);
-                return Err(Fault::TooFar);
+                return Err(InflateFault::TooFar);
             }
             self.state = State::Copy { length, distance };
             return Ok(None);
@@ -564,14 +564,14 @@ impl<T: Symbol> Inflater<T> {
         Some(value as usize)
     }
 
-    fn copy(&mut self, call: &mut Call<'_, T>, length: usize, distance: usize) -> Result<Option<Stop>, Fault> {
+    fn copy(&mut self, call: &mut Call<'_, T>, length: usize, distance: usize) -> Result<Option<Stop>, InflateFault> {
         let part = length.min(call.room - call.given);
         for _ in 0..part {
             let symbol = match call.given.checked_sub(distance) {
                 Some(index) => call.at(index),
                 None => {
                     let back = distance - call.given;
-                    let index = self.window.len().checked_sub(back).ok_or(Fault::TooFar)?;
+                    let index = self.window.len().checked_sub(back).ok_or(InflateFault::TooFar)?;
                     self.window[index]
                 }
             };
@@ -666,7 +666,7 @@ fn fast_loop<T: Symbol>(inflater: &mut Inflater<T>, call: &mut Call<'_, T>) -> b
         while input <= input_end && output <= output_end {
             // A fault is left to the careful loop: it goes back to the beginning of the turn.
             let turn = (bits, count, input, output);
-            macro_rules! give_up {
+            macro_rules! back_out {
                 () => {
                     (bits, count, input, output) = turn;
                     break;
@@ -710,7 +710,7 @@ fn fast_loop<T: Symbol>(inflater: &mut Inflater<T>, call: &mut Call<'_, T>) -> b
                     break;
                 }
                 if entry & UNUSUAL != 0 {
-                    give_up!();
+                    back_out!();
                 }
             }
             let length = (entry >> 16) as usize + (low_bits(bits, entry & 0xff) >> (entry >> 8 & 15)) as usize;
@@ -724,7 +724,7 @@ fn fast_loop<T: Symbol>(inflater: &mut Inflater<T>, call: &mut Call<'_, T>) -> b
                     entry = *distances.add((entry >> 16) as usize + index as usize);
                 }
                 if entry & UNUSUAL != 0 {
-                    give_up!();
+                    back_out!();
                 }
             }
             let distance = (entry >> 16) as usize + (low_bits(bits, entry & 0xff) >> (entry >> 8 & 15)) as usize;
@@ -734,7 +734,7 @@ fn fast_loop<T: Symbol>(inflater: &mut Inflater<T>, call: &mut Call<'_, T>) -> b
             if distance > given {
                 let back = distance - given;
                 if back > reach {
-                    give_up!();
+                    back_out!();
                 }
                 copy_from_window(window, back, first, output, length);
                 output = end;

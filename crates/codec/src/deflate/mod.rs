@@ -37,7 +37,7 @@ pub(crate) const WINDOW: usize = 32 * 1024;
 
 /// A fault of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum InflateFault {
     BlockType,
     StoredLength,
     TooManySymbols,
@@ -51,20 +51,20 @@ pub(crate) enum Fault {
     TooFar,
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for InflateFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Fault::BlockType => "there is no such type of block",
-            Fault::StoredLength => "the two lengths of a stored block differ",
-            Fault::TooManySymbols => "a code has too many symbols",
-            Fault::LengthCode => "the code of the lengths is not valid",
-            Fault::Repeat => "a length is repeated too often, or before there is one",
-            Fault::NoEnd => "a block has no code for its end",
-            Fault::LiteralCode => "the code of literals and lengths is not valid",
-            Fault::DistanceCode => "the code of distances is not valid",
-            Fault::Literal => "bits that are not a literal or length",
-            Fault::Distance => "bits that are not a distance",
-            Fault::TooFar => "a copy from before the beginning",
+            InflateFault::BlockType => "there is no such type of block",
+            InflateFault::StoredLength => "the two lengths of a stored block differ",
+            InflateFault::TooManySymbols => "a code has too many symbols",
+            InflateFault::LengthCode => "the code of the lengths is not valid",
+            InflateFault::Repeat => "a length is repeated too often, or before there is one",
+            InflateFault::NoEnd => "a block has no code for its end",
+            InflateFault::LiteralCode => "the code of literals and lengths is not valid",
+            InflateFault::DistanceCode => "the code of distances is not valid",
+            InflateFault::Literal => "bits that are not a literal or length",
+            InflateFault::Distance => "bits that are not a distance",
+            InflateFault::TooFar => "a copy from before the beginning",
         })
     }
 }

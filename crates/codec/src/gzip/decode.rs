@@ -289,8 +289,8 @@ impl Frame for Member {
         }
     }
 
-    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        self.inflate.look_ahead(crew, LINKS, at, coming);
+    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        self.inflate.look_ahead(helpers, LINKS, at, coming);
     }
 
     fn wants(&self) -> usize {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::ahead::{JUMPS, Sizes, TEST_SIZES};
 use crate::conformance::some_text;
-use crate::crews::{Helpers, Outcome, same, unpack_with};
+use crate::test_helpers::{Helpers, Outcome, same, unpack_with};
 use crate::{Limits, Unpack, UnpackOptions, Unpacked};
 
 /// Sizes for which a small unit is large.
@@ -32,8 +32,8 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     member(text, 6, usize::MAX)
 }
 
-fn unpack(data: &[u8], chunk: usize, crew: Arc<dyn Crew>, limits: Limits) -> Outcome {
-    unpack_with("gzip", data, chunk, crew, limits)
+fn unpack(data: &[u8], chunk: usize, helpers: Arc<dyn Crew>, limits: Limits) -> Outcome {
+    unpack_with("gzip", data, chunk, helpers, limits)
 }
 
 fn alone(data: &[u8]) -> Outcome {

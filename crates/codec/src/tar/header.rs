@@ -22,8 +22,8 @@ const PREFIX: Range<usize> = 345..500;
 const STAR_PREFIX: Range<usize> = 345..476;
 const STAR_MARK: Range<usize> = 508..512;
 /// The flag that blocks with more of the map follow: in GNU's header of a sparse file, and in such a block.
-const MAP_GOES_ON: usize = 482;
-pub(super) const MAP_GOES_ON_AGAIN: usize = 504;
+const MAP_CONTINUES: usize = 482;
+pub(super) const MAP_CONTINUES_AGAIN: usize = 504;
 
 /// A size beyond what any file can have is damage.
 const LARGEST: u64 = i64::MAX as u64;
@@ -122,7 +122,7 @@ pub(super) struct Header {
     pub(super) link: Vec<u8>,
     pub(super) size: u64,
     /// Whether blocks with the map of a sparse file follow.
-    pub(super) map_goes_on: bool,
+    pub(super) map_continues: bool,
 }
 
 impl Header {
@@ -135,8 +135,8 @@ impl Header {
             corrupt("the size in the header of a tar member is not possible", at).text(text(&block[SIZE]))
         })?;
         let kind = block[KIND];
-        let map_goes_on = kind == b'S' && block[MAP_GOES_ON] != 0;
-        Ok(Header { kind, name: full_name(block), link: text(&block[LINK]).to_vec(), size, map_goes_on })
+        let map_continues = kind == b'S' && block[MAP_CONTINUES] != 0;
+        Ok(Header { kind, name: full_name(block), link: text(&block[LINK]).to_vec(), size, map_continues })
     }
 }
 

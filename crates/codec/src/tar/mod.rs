@@ -32,14 +32,14 @@ use millstream_core::{Error, Result};
 
 use crate::frame::{corrupt, cut};
 use crate::input::{Input, PIECE, Piece};
-use crate::members::{NAMES_SHOWN, Wanted, check_name, none_wanted, too_many};
+use crate::members::{MemberFilter, NAMES_SHOWN, check_name, none_selected, too_many};
 use header::{Header, is_zero};
 use pax::Records;
 
 pub(crate) use header::{BLOCK, Judged, has_magic, judge};
 
 /// The most bytes of extension headers before a member. Usual ones are far smaller, even with all attributes.
-const MOST_TOLD: u64 = 1 << 20;
+const EXTENSION_LIMIT: u64 = 1 << 20;
 
 /// Of a name, this many bytes are kept for messages.
 const SHOWN: usize = 120;
@@ -49,7 +49,7 @@ const SHOWN: usize = 120;
 enum State {
     Header,
     /// The data of an extension header of this kind.
-    Told {
+    Extension {
         kind: u8,
         size: u64,
     },
@@ -76,7 +76,7 @@ enum State {
 
 /// A walk through an archive.
 pub(crate) struct Walk {
-    wanted: Wanted,
+    wanted: MemberFilter,
     max_members: u64,
     members: u64,
     any_wanted: bool,
@@ -98,7 +98,7 @@ impl Walk {
     /// A walk that gives the members that match `globs` (all if there are none), of at most `max_members`.
     pub(crate) fn new(globs: &[String], max_members: u64) -> Result<Self> {
         Ok(Walk {
-            wanted: Wanted::new(globs)?,
+            wanted: MemberFilter::new(globs)?,
             max_members,
             members: 0,
             any_wanted: false,
@@ -123,7 +123,7 @@ impl Walk {
         loop {
             let step = match self.state {
                 State::Header => self.header(input)?,
-                State::Told { kind, size } => self.told(input, kind, size)?,
+                State::Extension { kind, size } => self.extension(input, kind, size)?,
                 State::Data { left, padding } => Some(self.data(input, left, padding)?),
                 State::Skip { left } => self.skip(input, left)?,
                 State::Linked { size } => self.linked(input, size),
@@ -147,7 +147,7 @@ impl Walk {
             return Ok(Some(Piece::Hungry));
         };
         if is_zero(block) {
-            if self.is_told() {
+            if self.has_records() {
                 return Err(corrupt("a tar header describes the next member, but there is none", at));
             }
             self.state = State::End;
@@ -156,33 +156,33 @@ impl Walk {
         let header = Header::parse(block, at)?;
         input.used(BLOCK);
         match header.kind {
-            b'L' | b'K' | b'x' | b'X' | b'g' => self.tells(&header, at)?,
+            b'L' | b'K' | b'x' | b'X' | b'g' => self.begin_extension(&header, at)?,
             _ => return self.begins(header, at),
         }
         Ok(None)
     }
 
     /// Whether there are records for a member that has not come.
-    fn is_told(&self) -> bool {
+    fn has_records(&self) -> bool {
         self.long_name.is_some() || self.long_link.is_some() || self.records != Records::default()
     }
 
     /// Starts an extension header, whose data describes what follows.
-    fn tells(&mut self, header: &Header, at: u64) -> Result<()> {
-        if header.size > MOST_TOLD {
+    fn begin_extension(&mut self, header: &Header, at: u64) -> Result<()> {
+        if header.size > EXTENSION_LIMIT {
             let what = format!(
-                "a tar header has {} bytes about the next member, more than the {MOST_TOLD} allowed",
+                "a tar header has {} bytes about the next member, more than the {EXTENSION_LIMIT} allowed",
                 header.size
             );
             return Err(Error::refused(what).byte(at).hint("pack the archive again without extended attributes"));
         }
-        self.state = State::Told { kind: header.kind, size: header.size };
+        self.state = State::Extension { kind: header.kind, size: header.size };
         Ok(())
     }
 
-    fn told(&mut self, input: &mut Input, kind: u8, size: u64) -> Result<Option<Piece>> {
+    fn extension(&mut self, input: &mut Input, kind: u8, size: u64) -> Result<Option<Piece>> {
         let at = input.position();
-        // At most 1 MiB, see `tells`.
+        // At most 1 MiB, see `begin_extension`.
         let (size, all) = (size as usize, size as usize + padding(size) as usize);
         if input.available() < all {
             if input.ended() {
@@ -232,7 +232,7 @@ impl Walk {
             b'2'..=b'6' => self.state = State::Header,
             b'S' => {
                 self.refuse_if_wanted(&name, || sparse(at))?;
-                if header.map_goes_on {
+                if header.map_continues {
                     self.state = State::Map { data: size };
                 }
             }
@@ -346,7 +346,7 @@ impl Walk {
             }
             return Ok(Some(Piece::Hungry));
         }
-        let goes_on = input.head(BLOCK)[header::MAP_GOES_ON_AGAIN] != 0;
+        let goes_on = input.head(BLOCK)[header::MAP_CONTINUES_AGAIN] != 0;
         input.used(BLOCK);
         if !goes_on {
             self.state = State::Skip { left: data + padding(data) };
@@ -371,7 +371,7 @@ impl Walk {
             return Ok(Piece::Hungry);
         }
         if self.wanted.asks() && !self.any_wanted {
-            return Err(none_wanted("tar", self.names.iter().map(AsRef::as_ref), self.files));
+            return Err(none_selected("tar", self.names.iter().map(AsRef::as_ref), self.files));
         }
         Ok(Piece::Done)
     }

@@ -1,17 +1,17 @@
 //! The records of pax (POSIX.1-2001): `27 path=a name of any sort\n`, before a member or for all that follow.
 
 /// The value of a record: absent (`None`), reset (`Some(None)`), or given.
-type Said<T> = Option<Option<T>>;
+type Setting<T> = Option<Option<T>>;
 
 /// The records that matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Records {
-    path: Said<Vec<u8>>,
-    link: Said<Vec<u8>>,
-    size: Said<u64>,
+    path: Setting<Vec<u8>>,
+    link: Setting<Vec<u8>>,
+    size: Setting<u64>,
     /// GNU's: the data lacks the holes of the file.
-    sparse: Said<()>,
-    sparse_name: Said<Vec<u8>>,
+    sparse: Setting<()>,
+    sparse_name: Setting<Vec<u8>>,
 }
 
 impl Records {

@@ -67,7 +67,7 @@ enum Kind {
 pub(super) struct Content {
     kind: Kind,
     /// Whether [`Pulled::Begun`] has been given.
-    told: bool,
+    announced: bool,
     /// Text that was decoded to recognise a tar, and is not given yet.
     first: VecDeque<Bytes>,
     /// The first bytes, while they are too few to recognise the content.
@@ -94,7 +94,7 @@ impl Content {
     pub(super) fn new(expected: Option<&'static str>, in_archive: bool, whole_text: usize) -> Self {
         Content {
             kind: Kind::Unknown,
-            told: false,
+            announced: false,
             first: VecDeque::new(),
             head: Vec::new(),
             codec: "",
@@ -134,10 +134,10 @@ impl Content {
     }
 
     /// Shows the decoder the bytes that have arrived and will be pushed: `input`, after the pending ones.
-    pub(super) fn look_ahead(&mut self, crew: &Arc<dyn Crew>, input: &Input) {
+    pub(super) fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, input: &Input) {
         if let Kind::Compressed { decoder, .. } = &mut self.kind {
             let at = input.position() - self.pending.len() as u64;
-            decoder.look_ahead(crew, at, &mut std::iter::once(&self.pending).chain(input.chunks()));
+            decoder.look_ahead(helpers, at, &mut std::iter::once(&self.pending).chain(input.chunks()));
         }
     }
 
@@ -164,8 +164,8 @@ impl Content {
 
     /// The kind of the content, then its text.
     pub(super) fn pull(&mut self) -> Result<Pulled> {
-        if !self.told {
-            return self.tell();
+        if !self.announced {
+            return self.detect_tar();
         }
         let pulled = match self.first.pop_front() {
             Some(text) => Pulled::Text(text),
@@ -182,7 +182,7 @@ impl Content {
     }
 
     /// Decodes as much as is needed to recognise a tar.
-    fn tell(&mut self) -> Result<Pulled> {
+    fn detect_tar(&mut self) -> Result<Pulled> {
         let promised = promise::is_tar(self.expected);
         let is_tar = loop {
             let judged = match self.pull_text()? {
@@ -203,7 +203,7 @@ impl Content {
                 Judged::Yes => break true,
             }
         };
-        self.told = true;
+        self.announced = true;
         self.head = Vec::new();
         // A member of an archive may be a zip, and a value in a Parquet file may contain one.
         let is_parquet = self.first.iter().flatten().take(PARQUET.len()).eq(PARQUET);

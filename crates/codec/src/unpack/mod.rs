@@ -21,7 +21,7 @@ mod content;
 mod hidden;
 mod promise;
 mod raw;
-mod tape;
+mod tar_unit;
 #[cfg(test)]
 mod tests;
 
@@ -41,7 +41,7 @@ use crate::zip::ZipPlan;
 use crate::{CODECS, members, tar, zip};
 use content::{Content, HEAD, Pulled};
 use raw::Raw;
-use tape::Tape;
+use tar_unit::TarUnit;
 
 /// How a unit is unpacked.
 #[derive(Debug, Clone, Default)]
@@ -103,7 +103,7 @@ enum Container {
     Unknown,
     Raw(Raw),
     Zip(Box<zip::Walk>),
-    Tar(Box<Tape>),
+    Tar(Box<TarUnit>),
 }
 
 /// Unpacks one unit. Errors name the byte of the unit (and the member); the caller adds the unit.
@@ -123,7 +123,7 @@ enum Container {
 pub struct Unpack {
     options: UnpackOptions,
     /// Helpers that decode parts of a large unit ahead while they are idle.
-    crew: Arc<dyn Crew>,
+    helpers: Arc<dyn Crew>,
     input: Input,
     container: Container,
     content: Option<Content>,
@@ -162,7 +162,7 @@ impl Unpack {
     pub fn new(options: UnpackOptions) -> Self {
         Unpack {
             options,
-            crew: Arc::new(Alone),
+            helpers: Arc::new(Alone),
             input: Input::default(),
             container: Container::Unknown,
             content: None,
@@ -193,8 +193,8 @@ impl Unpack {
     }
 
     /// Lets idle helpers decode parts of the unit ahead. The output is the same.
-    pub fn with_crew(mut self, crew: Arc<dyn Crew>) -> Self {
-        self.crew = crew;
+    pub fn with_crew(mut self, helpers: Arc<dyn Crew>) -> Self {
+        self.helpers = helpers;
         self
     }
 
@@ -251,7 +251,7 @@ impl Unpack {
     /// The content that the bytes of the unit are pushed to.
     fn unit_content(&self) -> Option<&Content> {
         match &self.container {
-            Container::Tar(tape) => Some(tape.unit()),
+            Container::Tar(tar_unit) => Some(tar_unit.unit()),
             _ => self.content.as_ref(),
         }
     }
@@ -260,7 +260,7 @@ impl Unpack {
         let taken = self.input.position();
         match (&self.container, &self.content) {
             (Container::Raw(_), Some(content)) => taken - content.waiting() as u64,
-            (Container::Tar(tape), _) => tape.unit_position(taken),
+            (Container::Tar(tar_unit), _) => tar_unit.unit_position(taken),
             _ => taken,
         }
     }
@@ -268,7 +268,7 @@ impl Unpack {
     /// The position by which contents are counted.
     fn content_position(&self) -> u64 {
         match &self.container {
-            Container::Tar(tape) => tape.position(),
+            Container::Tar(tar_unit) => tar_unit.position(),
             _ => self.position(),
         }
     }
@@ -276,7 +276,7 @@ impl Unpack {
     fn current_member(&self) -> Option<&str> {
         let walked = match &self.container {
             Container::Zip(walk) => walk.current_member(),
-            Container::Tar(tape) => tape.current_member(),
+            Container::Tar(tar_unit) => tar_unit.current_member(),
             _ => return None,
         };
         self.member.as_deref().or(walked)
@@ -286,12 +286,12 @@ impl Unpack {
         loop {
             if let Some(content) = &mut self.content {
                 if let Container::Raw(_) = self.container {
-                    content.look_ahead(&self.crew, &self.input);
+                    content.look_ahead(&self.helpers, &self.input);
                 }
                 let pulled = content.pull().map_err(|error| match &self.container {
                     // A codec inside a member would give the byte of the member.
                     Container::Zip(_) => error.byte(self.input.position()),
-                    Container::Tar(tape) => error.byte(tape.unit_position(self.input.position())),
+                    Container::Tar(tar_unit) => error.byte(tar_unit.unit_position(self.input.position())),
                     _ => error,
                 })?;
                 match pulled {
@@ -364,7 +364,7 @@ impl Unpack {
         if let Some(unit) = self.content.take() {
             let walk = tar::Walk::new(&self.options.members, self.options.limits.members)?;
             self.codec = promise::tar_in(codec);
-            self.container = Container::Tar(Box::new(Tape::new(walk, unit, raw, self.options.limits.ratio)));
+            self.container = Container::Tar(Box::new(TarUnit::new(walk, unit, raw, self.options.limits.ratio)));
         }
         Ok(false)
     }
@@ -396,7 +396,7 @@ impl Unpack {
             }
             Container::Raw(raw) => Ok(raw.next(input)),
             Container::Zip(walk) => walk.next(input),
-            Container::Tar(tape) => tape.next(input, &self.crew),
+            Container::Tar(tar_unit) => tar_unit.next(input, &self.helpers),
         }
     }
 

@@ -37,7 +37,7 @@ use millstream_core::{Error, Result};
 
 use crate::frame::{self, Frame, corrupt, cut};
 use crate::input::{Input, Piece};
-use crate::members::{Wanted, none_wanted, too_many};
+use crate::members::{MemberFilter, none_selected, too_many};
 use directory::Directory;
 pub use ending::ZipEnding;
 use member::{Data, Member};
@@ -101,7 +101,7 @@ enum Phase {
 
 /// A walk through an archive.
 pub(crate) struct Walk {
-    wanted: Wanted,
+    wanted: MemberFilter,
     max_members: u64,
     any_wanted: bool,
     member: Option<Member>,
@@ -133,7 +133,7 @@ impl Walk {
 
     fn along(globs: &[String], max_members: u64, listing: Listing) -> Result<Self> {
         Ok(Walk {
-            wanted: Wanted::new(globs)?,
+            wanted: MemberFilter::new(globs)?,
             max_members,
             any_wanted: false,
             member: None,
@@ -297,14 +297,14 @@ impl Walk {
             && !self.any_wanted
         {
             let names = || directory.names();
-            return Err(none_wanted("zip", names(), names().count() as u64));
+            return Err(none_selected("zip", names(), names().count() as u64));
         }
         Ok(Some(Piece::Done))
     }
 }
 
 /// Reads an entry of the directory; `false` if it has not come yet.
-fn entry(directory: &mut Directory, wanted: &Wanted, input: &mut Input) -> Result<bool> {
+fn entry(directory: &mut Directory, wanted: &MemberFilter, input: &mut Input) -> Result<bool> {
     let at = input.position();
     let missing = "an entry of its directory is cut off";
     let Some(bytes) = whole(input, record::ENTRY_SIZE, Header::entry_size, missing)? else {

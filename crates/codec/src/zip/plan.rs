@@ -21,7 +21,7 @@ use super::ending::ZipEnding;
 use super::names;
 use super::record::{self, DESCRIPTOR_LIMIT, ENTRY_SIZE, Header, LOCAL_SIZE};
 use crate::UnpackOptions;
-use crate::members::{NAMES_SHOWN, Wanted, none_wanted};
+use crate::members::{MemberFilter, NAMES_SHOWN, none_selected};
 use crate::ratio::is_beyond;
 
 /// The number of parts to aim for.
@@ -64,7 +64,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub struct ZipPlanner {
     ending: ZipEnding,
-    wanted: Wanted,
+    wanted: MemberFilter,
     max_members: u64,
     max_ratio: u64,
     cuts: ZipCuts,
@@ -86,7 +86,7 @@ impl ZipPlanner {
         }
         Ok(Some(ZipPlanner {
             ending,
-            wanted: Wanted::new(&options.members)?,
+            wanted: MemberFilter::new(&options.members)?,
             max_members: limits.members,
             max_ratio: limits.ratio,
             cuts: ZipCuts::default(),
@@ -173,7 +173,7 @@ impl ZipPlanner {
         }
         if self.wanted.asks() {
             let names = self.names.iter().map(|(_, name)| name.as_str());
-            return Err(none_wanted("zip", names, self.named));
+            return Err(none_selected("zip", names, self.named));
         }
         Ok(None)
     }

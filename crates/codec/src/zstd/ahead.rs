@@ -20,7 +20,7 @@ use millstream_core::crew::{Crew, Shared};
 use super::decode::{Header, read_header};
 use super::walk::Walk;
 use super::whole;
-use crate::coming::Coming;
+use crate::lookahead::Lookahead;
 
 /// The most frames that are decoded ahead at a time.
 const MOST_JOBS: usize = 16;
@@ -69,21 +69,21 @@ impl Drop for Job {
 
 /// What is decoded ahead of an owner.
 pub(super) struct Ahead {
-    crew: Arc<dyn Crew>,
-    coming: Coming,
+    helpers: Arc<dyn Crew>,
+    coming: Lookahead,
     /// In the order of their positions.
     jobs: VecDeque<Job>,
 }
 
 impl Ahead {
     /// Nothing is decoded ahead yet.
-    pub(super) fn new(crew: Arc<dyn Crew>) -> Self {
-        Ahead { crew, coming: Coming::default(), jobs: VecDeque::new() }
+    pub(super) fn new(helpers: Arc<dyn Crew>) -> Self {
+        Ahead { helpers, coming: Lookahead::default(), jobs: VecDeque::new() }
     }
 
     /// Takes note of the bytes that come next, the first of which is byte `at` of the unit.
     pub(super) fn see(&mut self, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        match self.jobs.is_empty() && self.crew.idle() == 0 {
+        match self.jobs.is_empty() && self.helpers.idle() == 0 {
             true => self.coming.forget(at),
             false => self.coming.see(at, coming),
         }
@@ -91,7 +91,7 @@ impl Ahead {
 
     /// How many compressed bytes after the owner's position can be used.
     pub(super) fn wants(&self) -> usize {
-        let helpers = (self.jobs.len() + self.crew.idle()).min(MOST_JOBS);
+        let helpers = (self.jobs.len() + self.helpers.idle()).min(MOST_JOBS);
         if helpers == 0 { 0 } else { (helpers + 2) * LOOKED_AT }
     }
 
@@ -110,7 +110,7 @@ impl Ahead {
         if self.jobs.iter().any(is_ready) {
             return;
         }
-        let mut idle = self.crew.idle().saturating_sub(self.jobs.iter().filter(waiting).count());
+        let mut idle = self.helpers.idle().saturating_sub(self.jobs.iter().filter(waiting).count());
         while idle > 0 && self.jobs.len() < MOST_JOBS {
             let next = match self.jobs.back() {
                 Some(job) => Some(job.frame.end),
@@ -162,7 +162,7 @@ impl Ahead {
 
     fn offer(&self, frame: Extent) -> Job {
         let parts: Vec<Bytes> = self.coming.parts(frame.start, frame.end).map(|(_, bytes)| bytes).collect();
-        let decoded = Shared::offer(&*self.crew, move || decode(&parts, frame.text as usize));
+        let decoded = Shared::offer(&*self.helpers, move || decode(&parts, frame.text as usize));
         Job { frame, decoded: Some(decoded) }
     }
 

@@ -64,7 +64,7 @@ pub(crate) struct ZstdFrame {
     start: u64,
     position: u64,
     /// The bytes of the frame's text by its header.
-    told: Option<u64>,
+    expected: Option<u64>,
     given: u64,
     /// Where the frame ends, as far as that is known.
     walk: Walk,
@@ -86,7 +86,7 @@ impl ZstdFrame {
             state: State::Header(Vec::new()),
             start: 0,
             position: 0,
-            told: None,
+            expected: None,
             given: 0,
             walk: Walk::default(),
             ahead: None,
@@ -106,7 +106,7 @@ impl ZstdFrame {
             && let Header::Data { length, text, window, checksum } = read_header(input, self.position)?
             && length <= input.len()
         {
-            self.told = text;
+            self.expected = text;
             self.window = self.window.max(window);
             self.walk = Walk::new(self.position + length as u64, checksum);
             self.state = State::Blocks { more: true };
@@ -123,7 +123,7 @@ impl ZstdFrame {
                     return Ok(used);
                 }
                 Header::Data { length, text, window, checksum } if length == gathered.len() => {
-                    self.told = text;
+                    self.expected = text;
                     self.window = self.window.max(window);
                     self.walk = Walk::new(self.position, checksum);
                     let header = std::mem::take(gathered);
@@ -180,8 +180,8 @@ impl ZstdFrame {
         self.state = State::Blocks { more: written == room };
         self.given += written as u64;
         // libzstd compares the two only where the last block has text, or the whole frame is there at once.
-        if let Some(told) = self.told.filter(|told| hint == 0 && *told != self.given) {
-            let cause = format!("a frame has {} bytes of text, and its header says {told}", self.given);
+        if let Some(expected) = self.expected.filter(|expected| hint == 0 && *expected != self.given) {
+            let cause = format!("a frame has {} bytes of text, and its header says {expected}", self.given);
             return Err(corrupt("the zstd data is corrupt", self.position).cause(cause));
         }
         Ok(Progress { used, ended: hint == 0 })
@@ -218,7 +218,7 @@ impl Frame for ZstdFrame {
         }
         self.state = State::Header(Vec::new());
         (self.start, self.position) = (at, at);
-        (self.told, self.given) = (None, 0);
+        (self.expected, self.given) = (None, 0);
         self.walk = Walk::default();
         if let Some(ahead) = &mut self.ahead
             && let Some((text, end)) = ahead.take(at)
@@ -261,9 +261,9 @@ impl Frame for ZstdFrame {
         }
     }
 
-    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        if self.ahead.is_none() && crew.idle() > 0 {
-            self.ahead = Some(Box::new(Ahead::new(Arc::clone(crew))));
+    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        if self.ahead.is_none() && helpers.idle() > 0 {
+            self.ahead = Some(Box::new(Ahead::new(Arc::clone(helpers))));
         }
         if let Some(ahead) = &mut self.ahead {
             ahead.see(at, coming);

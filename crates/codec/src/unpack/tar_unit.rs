@@ -12,7 +12,7 @@ use crate::ratio::check_ratio;
 use crate::tar::Walk;
 
 /// The tar.
-pub(super) struct Tape {
+pub(super) struct TarUnit {
     walk: Walk,
     /// The content to which the bytes of the unit are pushed.
     unit: Content,
@@ -24,10 +24,10 @@ pub(super) struct Tape {
     ratio: u64,
 }
 
-impl Tape {
+impl TarUnit {
     /// The tar in the content `unit`, whose input is in the state `raw`.
     pub(super) fn new(walk: Walk, unit: Content, raw: Raw, ratio: u64) -> Self {
-        Tape { walk, unit, raw, text: Input::default(), unrolled: 0, ratio }
+        TarUnit { walk, unit, raw, text: Input::default(), unrolled: 0, ratio }
     }
 
     /// The content of the unit, around the tar.
@@ -68,14 +68,14 @@ impl Tape {
     }
 
     /// The next step through the tar. `input` has the bytes of the unit.
-    pub(super) fn next(&mut self, input: &mut Input, crew: &Arc<dyn Crew>) -> Result<Piece> {
+    pub(super) fn next(&mut self, input: &mut Input, helpers: &Arc<dyn Crew>) -> Result<Piece> {
         loop {
             match self.walk.next(&mut self.text) {
                 Ok(Piece::Hungry) => {}
                 Ok(piece) => return Ok(piece),
                 Err(error) => return Err(self.fault(error, input.position())),
             }
-            self.unit.look_ahead(crew, input);
+            self.unit.look_ahead(helpers, input);
             match self.unit.pull()? {
                 Pulled::Begun { .. } => {}
                 Pulled::Text(text) => {

@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 /// A run of bytes without a gap.
 #[derive(Default)]
-pub(crate) struct Coming {
+pub(crate) struct Lookahead {
     /// Each chunk with its position in the unit.
     chunks: VecDeque<(u64, Bytes)>,
     /// The position after the last chunk.
     end: u64,
 }
 
-impl Coming {
+impl Lookahead {
     /// The position in the unit after the last byte.
     pub(crate) fn end(&self) -> u64 {
         self.end

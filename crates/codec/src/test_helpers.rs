@@ -75,11 +75,11 @@ pub(crate) fn unpack_with(
     codec: &'static str,
     data: &[u8],
     chunk: usize,
-    crew: Arc<dyn Crew>,
+    helpers: Arc<dyn Crew>,
     limits: Limits,
 ) -> Outcome {
     let options = UnpackOptions { expected: Some(codec), limits, ..UnpackOptions::default() };
-    let mut unpack = Unpack::new(options).with_crew(crew);
+    let mut unpack = Unpack::new(options).with_crew(helpers);
     let mut chunks = data.chunks(chunk);
     let (mut text, mut fed, mut position) = (Vec::new(), 0, 0);
     loop {
