@@ -22,7 +22,7 @@ use millstream_core::Result;
 use millstream_core::buffers::Pool;
 
 use crate::memory::{Held, Memory};
-use crate::piece::{Entries, Gathered, Keep, Sorted, Wanted, entry, order, place, telling, unique};
+use crate::piece::{Entries, Gathered, Keep, Selection, Sorted, deciding_bits, entry, order, position, unique};
 use crate::rows::Layout;
 use crate::scratch::{Chunk, Run, RunReader};
 
@@ -141,7 +141,7 @@ pub struct Merge {
     keep: Option<Keep>,
     cursors: Vec<Cursor>,
     /// The runs that are not read to their end; that with the least last key is last.
-    going_on: Vec<usize>,
+    unfinished: Vec<usize>,
     extent: usize,
     slice: usize,
     /// Bytes read since the last slice.
@@ -169,12 +169,12 @@ impl Merge {
                 Piece::Scratch(run) => Cursor { read: VecDeque::new(), reader: Some(run.reader(&memory)) },
             });
         }
-        let going_on: Vec<usize> = (0..cursors.len()).filter(|run| cursors[*run].reader.is_some()).collect();
+        let unfinished: Vec<usize> = (0..cursors.len()).filter(|run| cursors[*run].reader.is_some()).collect();
         Merge {
             keep,
             cursors,
-            extent: extent.unwrap_or((share / going_on.len().max(1)).clamp(EXTENT.0, EXTENT.1)),
-            going_on,
+            extent: extent.unwrap_or((share / unfinished.len().max(1)).clamp(EXTENT.0, EXTENT.1)),
+            unfinished,
             slice: (share / (workers + 3)).clamp(SLICE.0, SLICE.1),
             fresh: 0,
             layout,
@@ -185,7 +185,7 @@ impl Merge {
     /// The next rows in order, to be merged by [`Slice::merge`]. It reads, so it may wait for the disk.
     pub fn next_slice(&mut self) -> Result<Option<Slice>> {
         loop {
-            while let Some(run) = self.going_on.last().copied() {
+            while let Some(run) = self.unfinished.last().copied() {
                 let cursor = &self.cursors[run];
                 let cost = cursor.reader.as_ref().map_or(0, |reader| reader.cost(self.extent));
                 let wanted = self.fresh < self.slice && cost <= self.memory.left();
@@ -210,7 +210,7 @@ impl Merge {
 
     /// Reads more of the run with the least last key.
     fn read_more(&mut self) -> Result<()> {
-        let Some(run) = self.going_on.pop() else { return Ok(()) };
+        let Some(run) = self.unfinished.pop() else { return Ok(()) };
         let cursor = &mut self.cursors[run];
         let Some(reader) = &mut cursor.reader else { return Ok(()) };
         if reader.has_more() {
@@ -223,11 +223,11 @@ impl Merge {
         }
         let layout = &self.layout;
         let last = |run: usize| self.cursors[run].last_key(layout).unwrap_or_default();
-        let place = self.going_on.partition_point(|other| {
+        let position = self.unfinished.partition_point(|other| {
             !self.cursors[*other].read.is_empty()
                 && layout.compare(last(*other), last(run)).then(other.cmp(&run)).is_gt()
         });
-        self.going_on.insert(place, run);
+        self.unfinished.insert(position, run);
         self.read_ahead();
         Ok(())
     }
@@ -235,7 +235,7 @@ impl Merge {
     /// Starts reading what is needed next, as far as there is memory for it.
     fn read_ahead(&mut self) {
         let depth = (AHEAD / self.extent).clamp(DEPTH.0, DEPTH.1);
-        for run in self.going_on.iter().rev().take(depth) {
+        for run in self.unfinished.iter().rev().take(depth) {
             let reader = self.cursors[*run].reader.as_mut();
             if !reader.is_none_or(|reader| reader.read_ahead(self.extent)) {
                 return;
@@ -245,7 +245,7 @@ impl Merge {
 
     /// Cuts a slice off the records in memory.
     fn cut(&mut self) -> Slice {
-        let bound = self.going_on.last().map(|run| {
+        let bound = self.unfinished.last().map(|run| {
             let last = self.cursors[*run].last_record().map(|record| self.cut_key(record));
             Cut { key: last.unwrap_or_default().to_vec(), run: *run }
         });
@@ -281,14 +281,14 @@ impl Merge {
     /// How much of each run belongs to a slice that ends with `cut`: the number of whole chunks, and the first row of
     /// the next chunk that does not belong to it.
     fn ends(&self, cut: Option<&Cut>) -> Vec<(usize, usize)> {
-        let telling = telling(&self.layout, self.keep);
-        let last = cut.map_or(0, |cut| entry(&self.layout, &cut.key, 0) & telling);
+        let deciding_bits = deciding_bits(&self.layout, self.keep);
+        let last = cut.map_or(0, |cut| entry(&self.layout, &cut.key, 0) & deciding_bits);
         let end = |(run, cursor): (usize, &Cursor)| {
             let Some(cut) = cut else { return (cursor.read.len(), 0) };
             // If one of equal rows is to stay, a slice has all or none of them.
             let with_equal = self.keep.is_none() && run <= cut.run;
             let belongs = |records: &Records, row: usize| {
-                let first = records.entry(row) & telling;
+                let first = records.entry(row) & deciding_bits;
                 if first != last {
                     return first < last;
                 }
@@ -340,7 +340,7 @@ impl Merge {
             end: (usize, usize),
             cost: usize,
         }
-        let telling = telling(&self.layout, None);
+        let deciding_bits = deciding_bits(&self.layout, None);
         let step = (self.slice / SAMPLES).max(1);
         let mut samples = Vec::new();
         for (run, (cursor, (chunks, row))) in self.cursors.iter().zip(ends).enumerate() {
@@ -354,7 +354,7 @@ impl Merge {
                     let end = (next + rows).min(to);
                     let cost = records.cost(end - next);
                     samples.push(Sample {
-                        entry: records.entry(end - 1) & telling,
+                        entry: records.entry(end - 1) & deciding_bits,
                         record: records.record(end - 1),
                         run,
                         end: if end == records.rows() { (index + 1, 0) } else { (index, end) },
@@ -437,7 +437,7 @@ impl Slice {
     /// Passes its records in order to `take`, some at a time; each record is at the beginning of its bytes.
     pub(crate) fn in_order(&self, mut take: impl FnMut(&[&[u8]]) -> Result<()>) -> Result<()> {
         let mut entries = Entries::with_room(self.rows);
-        let mut places = PLACES.take(self.rows);
+        let mut places = POSITIONS.take(self.rows);
         let mut ends = Vec::with_capacity(self.parts.len());
         for (index, part) in self.parts.iter().enumerate() {
             for row in part.from..part.to {
@@ -460,10 +460,10 @@ impl Slice {
         let mut records: Vec<&[u8]> = Vec::with_capacity(most);
         for entries in entries.chunks(most) {
             records.clear();
-            records.extend(entries.iter().map(|entry| record(place(*entry))));
+            records.extend(entries.iter().map(|entry| record(position(*entry))));
             take(&records)?;
         }
-        PLACES.give_back(places);
+        POSITIONS.give_back(places);
         Ok(())
     }
 }
@@ -472,7 +472,7 @@ impl Slice {
 pub(crate) fn first_of(
     layout: &Arc<Layout>,
     memory: &Arc<Memory>,
-    wanted: &Wanted,
+    wanted: &Selection,
     earlier: Arc<Sorted>,
     later: Arc<Sorted>,
 ) -> Result<Sorted> {
@@ -494,4 +494,4 @@ pub(crate) fn first_of(
 }
 
 /// Memory of slices, reused.
-static PLACES: Pool<(u32, u32)> = Pool::new();
+static POSITIONS: Pool<(u32, u32)> = Pool::new();

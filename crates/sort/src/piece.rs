@@ -24,7 +24,7 @@ pub(crate) const ENTRY: usize = size_of::<u128>();
 const PREFIX: usize = 12;
 
 /// The bits of an entry with the position of the record: the segment, then the byte in it.
-const PLACE: u128 = 0xffff_ffff;
+const POSITION: u128 = 0xffff_ffff;
 
 /// The most segments of a piece.
 const MOST_SEGMENTS: usize = (1 << 32) / SEGMENT;
@@ -51,7 +51,7 @@ pub enum Keep {
 }
 
 /// The entry of a row: the first bytes of `key`, and the position of the record.
-pub(crate) fn entry(layout: &Layout, key: &[u8], place: u32) -> u128 {
+pub(crate) fn entry(layout: &Layout, key: &[u8], position: u32) -> u128 {
     let mut bytes = [layout.filler(); 16];
     match key.first_chunk::<16>() {
         Some(first) => bytes = *first,
@@ -60,7 +60,7 @@ pub(crate) fn entry(layout: &Layout, key: &[u8], place: u32) -> u128 {
             bytes[..known].copy_from_slice(&key[..known]);
         }
     }
-    (u128::from_be_bytes(bytes) & !PLACE) | u128::from(place)
+    (u128::from_be_bytes(bytes) & !POSITION) | u128::from(position)
 }
 
 /// The entries of the first `count` of `records`, which follow each other, with the bytes where they begin.
@@ -75,7 +75,7 @@ pub(crate) fn entries_of(layout: &Layout, records: &[u8], count: usize) -> impl 
 }
 
 /// The position of an entry's record.
-pub(crate) fn place(entry: u128) -> u32 {
+pub(crate) fn position(entry: u128) -> u32 {
     entry as u32
 }
 
@@ -114,7 +114,7 @@ impl DerefMut for Entries {
 
 /// The bits of entries that decide the order of two rows without their keys, if they differ. With `keep`, rows are the
 /// same if their first keys are equal.
-pub(crate) fn telling(layout: &Layout, keep: Option<Keep>) -> u128 {
+pub(crate) fn deciding_bits(layout: &Layout, keep: Option<Keep>) -> u128 {
     let bytes = if keep.is_some() { layout.same_bytes().min(PREFIX) } else { PREFIX };
     !u128::MAX.checked_shr(8 * bytes as u32).unwrap_or(0)
 }
@@ -172,7 +172,7 @@ pub(crate) fn order<'a>(
         return;
     }
     // A key that is shorter than its prefix is padded, so it may share the prefix with a longer one.
-    let is_whole = |entry: &u128| key(place(*entry)).len() >= PREFIX;
+    let is_whole = |entry: &u128| key(position(*entry)).len() >= PREFIX;
     for group in entries.chunk_by_mut(|one, other| one >> 32 == other >> 32).filter(|group| group.len() > 1) {
         if are_equal(group, key) {
             continue;
@@ -180,9 +180,9 @@ pub(crate) fn order<'a>(
         match are_runs || group.len() < SMALL_GROUP || !group.iter().all(is_whole) {
             true => by_keys(layout, group, 0, key),
             false => {
-                let first = group[0] & !PLACE;
+                let first = group[0] & !POSITION;
                 refine(layout, group, PREFIX, key);
-                group.iter_mut().for_each(|entry| *entry = first | (*entry & PLACE));
+                group.iter_mut().for_each(|entry| *entry = first | (*entry & POSITION));
             }
         }
     }
@@ -190,21 +190,21 @@ pub(crate) fn order<'a>(
 
 /// Whether all rows of a group have the same key, and so are in order. Others mostly differ at once.
 fn are_equal<'a>(group: &[u128], key: &impl Fn(u32) -> &'a [u8]) -> bool {
-    let first = key(place(group[0]));
-    group[1..].iter().all(|entry| key(place(*entry)) == first)
+    let first = key(position(group[0]));
+    group[1..].iter().all(|entry| key(position(*entry)) == first)
 }
 
 /// Sorts a group whose keys agree in their first `depth` bytes.
 fn refine<'a>(layout: &Layout, group: &mut [u128], depth: usize, key: &impl Fn(u32) -> &'a [u8]) {
     for one in group.iter_mut() {
-        *one = entry(layout, key(place(*one)).get(depth..).unwrap_or_default(), place(*one));
+        *one = entry(layout, key(position(*one)).get(depth..).unwrap_or_default(), position(*one));
     }
     group.sort_unstable();
     for group in group.chunk_by_mut(|one, other| one >> 32 == other >> 32).filter(|group| group.len() > 1) {
         if are_equal(group, key) {
             continue;
         }
-        let longer = |entry: &u128| key(place(*entry)).len() > depth + PREFIX;
+        let longer = |entry: &u128| key(position(*entry)).len() > depth + PREFIX;
         match group.len() >= SMALL_GROUP && depth < DEEPEST && group.iter().all(longer) {
             true => refine(layout, group, depth + PREFIX, key),
             false => by_keys(layout, group, depth, key),
@@ -214,17 +214,19 @@ fn refine<'a>(layout: &Layout, group: &mut [u128], depth: usize, key: &impl Fn(u
 
 /// Sorts a group whose keys agree in their first `depth` bytes, by comparing the rest.
 fn by_keys<'a>(layout: &Layout, group: &mut [u128], depth: usize, key: &impl Fn(u32) -> &'a [u8]) {
-    let rest = |entry: u128| key(place(entry)).get(depth..).unwrap_or_default();
-    group.sort_by(|one, other| layout.compare(rest(*one), rest(*other)).then_with(|| place(*one).cmp(&place(*other))));
+    let rest = |entry: u128| key(position(entry)).get(depth..).unwrap_or_default();
+    group.sort_by(|one, other| {
+        layout.compare(rest(*one), rest(*other)).then_with(|| position(*one).cmp(&position(*other)))
+    });
 }
 
 /// Leaves one of the `entries` of equal rows, which follow each other. `record` gives the records by position.
 pub(crate) fn unique<'a>(layout: &Layout, entries: &mut Vec<u128>, keep: Keep, record: &impl Fn(u32) -> &'a [u8]) {
     let decided = layout.same_is_decided_by(PREFIX);
-    let telling = telling(layout, Some(keep));
+    let deciding_bits = deciding_bits(layout, Some(keep));
     entries.dedup_by(|next, kept| {
-        let same = (*next ^ *kept) & telling == 0
-            && (decided || layout.same(record(place(*next))) == layout.same(record(place(*kept))));
+        let same = (*next ^ *kept) & deciding_bits == 0
+            && (decided || layout.same(record(position(*next))) == layout.same(record(position(*kept))));
         if same && keep == Keep::Last {
             *kept = *next;
         }
@@ -281,7 +283,7 @@ impl Filling {
                 self.segments.push(segment);
             }
             force = false;
-            let place = (self.segments.len() - 1) * SEGMENT;
+            let position = (self.segments.len() - 1) * SEGMENT;
             let Some(segment) = self.segments.last_mut() else { return Ok(from) };
             let charged = self.held.as_ref().map_or(0, Held::bytes) / ENTRY;
             let (begin, room) = (segment.filled().len(), segment.room());
@@ -301,7 +303,7 @@ impl Filling {
                 self.entries = Entries::with_room(self.most / each + CHARGED_ROWS);
             }
             let written = entries_of(&self.layout, &segment.filled()[begin..], to - from);
-            self.entries.extend(written.map(|entry| entry + (place + begin) as u128));
+            self.entries.extend(written.map(|entry| entry + (position + begin) as u128));
             self.bytes += bytes;
             from = to;
         }
@@ -325,7 +327,7 @@ impl Filling {
     }
 
     /// Sorts the records, and keeps those that `wanted` selects.
-    pub(crate) fn sort(mut self, wanted: &Wanted) -> Result<Sorted> {
+    pub(crate) fn sort(mut self, wanted: &Selection) -> Result<Sorted> {
         let mut entries = std::mem::take(&mut self.entries);
         if let Some(held) = &mut self.held {
             held.shrink_to(entries.len() * ENTRY);
@@ -338,10 +340,10 @@ impl Filling {
             held: self.held,
         };
         wanted.leave_out_later(&sorted.layout, &mut entries);
-        let key = |place: u32| sorted.layout.key(sorted.record_at(place));
+        let key = |position: u32| sorted.layout.key(sorted.record_at(position));
         order(&sorted.layout, &mut entries, None, &key);
         if let Some(keep) = wanted.keep {
-            unique(&sorted.layout, &mut entries, keep, &|place| sorted.record_at(place));
+            unique(&sorted.layout, &mut entries, keep, &|position| sorted.record_at(position));
         }
         entries.truncate(wanted.first);
         sorted.entries = entries;
@@ -354,7 +356,7 @@ impl Filling {
 
 /// Which rows of a sort to keep.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct Selection {
     /// Which one of equal rows to keep.
     pub(crate) keep: Option<Keep>,
     /// How many of the remaining rows to keep, the first in order.
@@ -363,7 +365,7 @@ pub(crate) struct Wanted {
     pub(crate) last: Option<u128>,
 }
 
-impl Wanted {
+impl Selection {
     fn all(&self) -> bool {
         self.keep.is_none() && self.first == usize::MAX
     }
@@ -375,8 +377,8 @@ impl Wanted {
         }
         let Some(last) = self.last else { return };
         // A later one of equal rows may replace an earlier one.
-        let telling = telling(layout, self.keep.filter(|keep| *keep == Keep::Last));
-        entries.retain(|entry| entry & telling <= last & telling);
+        let deciding_bits = deciding_bits(layout, self.keep.filter(|keep| *keep == Keep::Last));
+        entries.retain(|entry| entry & deciding_bits <= last & deciding_bits);
     }
 }
 
@@ -394,7 +396,7 @@ pub(crate) struct Sorted {
 impl Sorted {
     /// The same records without gaps, if only few of those that arrived are left.
     fn without_gaps(mut self, memory: &Arc<Memory>) -> Result<Self> {
-        self.bytes = self.entries.iter().map(|entry| self.record_length(place(*entry))).sum();
+        self.bytes = self.entries.iter().map(|entry| self.record_length(position(*entry))).sum();
         if let Some(held) = &mut self.held {
             held.shrink_to(self.entries.len() * ENTRY);
         }
@@ -404,13 +406,13 @@ impl Sorted {
         }
         let mut gathered = Gathered::new(Arc::clone(&self.layout), Arc::clone(memory));
         for entry in self.entries.iter() {
-            gathered.add(*entry, self.record_at(place(*entry)))?;
+            gathered.add(*entry, self.record_at(position(*entry)))?;
         }
         Ok(gathered.done())
     }
 
-    fn record_length(&self, place: u32) -> usize {
-        self.layout.measure(self.record_at(place)).end
+    fn record_length(&self, position: u32) -> usize {
+        self.layout.measure(self.record_at(position)).end
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -429,11 +431,11 @@ impl Sorted {
 
     /// Bytes that begin with the record of `row`.
     pub(crate) fn record(&self, row: usize) -> &[u8] {
-        self.record_at(place(self.entries[row]))
+        self.record_at(position(self.entries[row]))
     }
 
-    fn record_at(&self, place: u32) -> &[u8] {
-        &self.segments[place as usize / SEGMENT].filled()[place as usize % SEGMENT..]
+    fn record_at(&self, position: u32) -> &[u8] {
+        &self.segments[position as usize / SEGMENT].filled()[position as usize % SEGMENT..]
     }
 }
 
@@ -460,11 +462,11 @@ impl Gathered {
         let index = segments.len().saturating_sub(1);
         let Some(segment) = segments.last_mut() else { return Ok(()) };
         let at = segment.filled().len();
-        let place = u32::try_from(index * SEGMENT + at)
+        let position = u32::try_from(index * SEGMENT + at)
             .map_err(|_| Error::internal("more records were gathered than a piece can have"))?;
         segment.next(record.len()).copy_from_slice(record);
         *all += record.len();
-        entries.push((entry & !PLACE) | u128::from(place));
+        entries.push((entry & !POSITION) | u128::from(position));
         Ok(())
     }
 

@@ -254,12 +254,12 @@ impl Layout {
             Length::Each => read_number(bytes, &mut at),
         };
         let (key, rest, same) = (length(self.key_length), length(self.rest_length), length(self.same_length));
-        let same = if self.all_keys_tell() { key } else { same };
+        let same = if self.all_keys_decide() { key } else { same };
         Measure { key: at, same: at + same, rest: at + key, end: at + key + rest }
     }
 
     /// Whether rows are the same only if all keys are equal.
-    fn all_keys_tell(&self) -> bool {
+    fn all_keys_decide(&self) -> bool {
         self.same >= self.keys.len()
     }
 
@@ -271,12 +271,12 @@ impl Layout {
 
     /// The order of the bytes of [`Layout::same`] of two records.
     pub(crate) fn compare_same(&self, one: &[u8], other: &[u8]) -> Ordering {
-        if self.all_keys_tell() { self.compare(one, other) } else { one.cmp(other) }
+        if self.all_keys_decide() { self.compare(one, other) } else { one.cmp(other) }
     }
 
     /// How many first bytes of keys are certainly equal in the same rows.
     pub(crate) fn same_bytes(&self) -> usize {
-        match (self.all_keys_tell(), self.key_length, self.same_length) {
+        match (self.all_keys_decide(), self.key_length, self.same_length) {
             (true, Length::Same(length), _) | (false, _, Length::Same(length)) => length,
             (true, ..) => usize::MAX,
             (false, ..) => 0,
@@ -285,7 +285,7 @@ impl Layout {
 
     /// Whether rows are the same if so many first bytes of their keys are equal.
     pub(crate) fn same_is_decided_by(&self, bytes: usize) -> bool {
-        match self.all_keys_tell() {
+        match self.all_keys_decide() {
             true => self.is_decided_by(bytes),
             false => matches!(self.same_length, Length::Same(length) if length <= bytes),
         }
@@ -356,9 +356,9 @@ impl Layout {
 
     /// The rows of `records`, each of which begins with a record.
     pub(crate) fn read(&self, records: &[&[u8]]) -> Result<RecordBatch> {
-        let mut cursors = PLACES.take(records.len());
-        let mut rests = PLACES.take(records.len());
-        let mut ends = PLACES.take(records.len());
+        let mut cursors = POSITIONS.take(records.len());
+        let mut rests = POSITIONS.take(records.len());
+        let mut ends = POSITIONS.take(records.len());
         for (index, record) in records.iter().enumerate() {
             if let Some(coming) = records.get(index + AHEAD) {
                 fetch(coming);
@@ -385,7 +385,7 @@ impl Layout {
                 columns[index] = Some(values);
             }
         }
-        [cursors, rests, ends].into_iter().for_each(|places| PLACES.give_back(places));
+        [cursors, rests, ends].into_iter().for_each(|places| POSITIONS.give_back(places));
         let columns: Option<Vec<ArrayRef>> = columns.into_iter().collect();
         let columns = columns.ok_or_else(|| Error::internal("a record lacks a column"))?;
         let options = RecordBatchOptions::new().with_row_count(Some(records.len()));
@@ -394,7 +394,7 @@ impl Layout {
 }
 
 /// Buffers for positions in records, reused.
-static PLACES: Pool<usize> = Pool::new();
+static POSITIONS: Pool<usize> = Pool::new();
 
 /// The most rows whose values the keys of a dictionary in `data_type` can number.
 fn most_rows(data_type: &DataType) -> usize {

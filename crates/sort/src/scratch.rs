@@ -20,7 +20,7 @@ use millstream_core::{Error, ErrorKind, Result};
 use crate::memory::{AHEAD, Held, Memory, fetch, no_memory};
 use crate::merge::Merge;
 use crate::pack::Compression;
-use crate::piece::{ENTRY, Sorted, entries_of, place};
+use crate::piece::{ENTRY, Sorted, entries_of, position};
 use crate::rows::Layout;
 
 /// Blocks that are written at once.
@@ -227,20 +227,20 @@ impl Writer {
         });
         let mut first: Option<Error> = None;
         for disk in order {
-            let place = &scratch.disks[disk];
-            place.waiting.fetch_add(bytes, Ordering::Relaxed);
+            let position = &scratch.disks[disk];
+            position.waiting.fetch_add(bytes, Ordering::Relaxed);
             let begun = Instant::now();
             let run = self.write_to(disk, &write);
-            place.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            position.waiting.fetch_sub(bytes, Ordering::Relaxed);
             match run {
                 Ok(run) => {
                     let stored = run.stored();
-                    place.written.fetch_add(stored, Ordering::Relaxed);
-                    place.nanoseconds.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                    position.written.fetch_add(stored, Ordering::Relaxed);
+                    position.nanoseconds.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
                     scratch.written.fetch_add(stored, Ordering::Relaxed);
                     return Ok(run);
                 }
-                Err(Failure { error, of_disk }) => {
+                Err(WriteFault { error, of_disk }) => {
                     self.give_back(disk);
                     if !of_disk {
                         return Err(error);
@@ -264,12 +264,12 @@ impl Writer {
         &mut self,
         disk: usize,
         write: impl Fn(&mut OpenRun<'_>) -> Result<()>,
-    ) -> std::result::Result<Run, Failure> {
-        let place = &self.scratch.disks[disk];
-        let fault = |cause: std::io::Error| Failure { error: place.fault(&cause), of_disk: true };
+    ) -> std::result::Result<Run, WriteFault> {
+        let position = &self.scratch.disks[disk];
+        let fault = |cause: std::io::Error| WriteFault { error: position.fault(&cause), of_disk: true };
         let (file, start) = match &self.files[disk] {
             Some((file, end)) => (Arc::clone(file), *end),
-            None => (Arc::new(tempfile::tempfile_in(&place.folder).map_err(fault)?), 0),
+            None => (Arc::new(tempfile::tempfile_in(&position.folder).map_err(fault)?), 0),
         };
         self.block.clear();
         let piece = (WRITTEN * self.scratch.block).clamp(WRITE.0, WRITE.1);
@@ -277,7 +277,7 @@ impl Writer {
         let held = self.memory.take(Appender::held(piece) + 2 * self.scratch.block);
         let mut open = OpenRun {
             layout: &self.layout,
-            place,
+            position,
             waited: &self.scratch.waited,
             asked: self.scratch.compression,
             compression: None,
@@ -292,19 +292,19 @@ impl Writer {
             blocks: Vec::new(),
         };
         let written = write(&mut open).and_then(|()| open.close());
-        let (end, mut blocks, compression) = written.map_err(|error| Failure { error, of_disk: open.failed })?;
+        let (end, mut blocks, compression) = written.map_err(|error| WriteFault { error, of_disk: open.failed })?;
         drop(open);
         blocks.shrink_to_fit();
         let held = self.memory.take(size_of_val(blocks.as_slice()));
         self.files[disk] = Some((Arc::clone(&file), end));
-        let (folder, layout) = (place.folder.clone(), Arc::clone(&self.layout));
+        let (folder, layout) = (position.folder.clone(), Arc::clone(&self.layout));
         let waited = Arc::clone(&self.scratch.waited);
         Ok(Run { file, folder, layout, compression, waited, start, blocks, _held: held })
     }
 }
 
 /// An error of writing a run.
-struct Failure {
+struct WriteFault {
     error: Error,
     /// Whether another disk may succeed.
     of_disk: bool,
@@ -313,7 +313,7 @@ struct Failure {
 /// A run that is being written.
 struct OpenRun<'a> {
     layout: &'a Layout,
-    place: &'a Disk,
+    position: &'a Disk,
     waited: &'a Waited,
     asked: Compression,
     /// `Some` after the first block.
@@ -385,7 +385,7 @@ impl OpenRun<'_> {
 
     fn fault(&mut self, cause: &std::io::Error) -> Error {
         self.failed = true;
-        self.place.fault(cause)
+        self.position.fault(cause)
     }
 }
 
@@ -445,8 +445,8 @@ impl Run {
     fn note_entries(&self, bytes: &mut [u8], start: usize, end: usize, rows: usize) {
         let (records, places) = bytes.split_at_mut(bytes.len() - rows * ENTRY);
         let entries = entries_of(&self.layout, &records[start..end], rows);
-        for (place, entry) in places.chunks_exact_mut(ENTRY).zip(entries) {
-            place.copy_from_slice(&(entry + start as u128).to_ne_bytes());
+        for (position, entry) in places.chunks_exact_mut(ENTRY).zip(entries) {
+            position.copy_from_slice(&(entry + start as u128).to_ne_bytes());
         }
     }
 
@@ -666,7 +666,7 @@ impl Chunk {
 
     /// Bytes that begin with the record of `row`.
     pub(crate) fn record(&self, row: usize) -> &[u8] {
-        &self.bytes[place(self.entry(row)) as usize..]
+        &self.bytes[position(self.entry(row)) as usize..]
     }
 }
 
@@ -679,7 +679,7 @@ mod tests {
     use millstream_core::Budget;
 
     use super::*;
-    use crate::piece::{Filling, Wanted};
+    use crate::piece::{Filling, Selection};
     use crate::{Key, KeyValues, Order};
 
     #[test]
@@ -692,7 +692,7 @@ mod tests {
             let layout = Layout::new(&batch.schema(), &[Key { values: KeyValues::Column(0), order }]);
             let layout = Arc::new(layout.expect("a layout"));
             let memory = Memory::new(Budget::new(1 << 30), 1 << 28);
-            let wanted = Wanted { keep: None, first: usize::MAX, last: None };
+            let wanted = Selection { keep: None, first: usize::MAX, last: None };
             let mut filling = Filling::new(Arc::clone(&layout), Arc::clone(&memory), 1 << 24);
             filling.add(&layout.prepare(&batch, &[]).expect("prepared"), 0, false).expect("memory");
             let sorted = filling.sort(&wanted).expect("memory");

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::memory::Memory;
 use crate::merge::{Merge, Piece, SHARE, first_of};
 use crate::pack::Compression;
-use crate::piece::{Filling, GATHERED, Keep, Wanted};
+use crate::piece::{Filling, GATHERED, Keep, Selection};
 use crate::plan;
 use crate::rows::{Layout, Prepared};
 use crate::scratch::{Scratch, Writer};
@@ -321,8 +321,8 @@ impl Input {
     }
 
     /// Which rows of the next piece to keep.
-    fn wanted(&self) -> Wanted {
-        Wanted { keep: self.sort.keep, first: self.sort.first.unwrap_or(usize::MAX), last: self.last }
+    fn wanted(&self) -> Selection {
+        Selection { keep: self.sort.keep, first: self.sort.first.unwrap_or(usize::MAX), last: self.last }
     }
 
     /// Adds a sorted piece.

@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use millstream_core::{Error, RejectKind};
 
 use super::infer::behind_lines;
-use super::scan::{BadRecord, Flaw};
+use super::scan::{BadRecord, StructureFault};
 use super::spec::{Conventions, Dialect};
 use super::values::{ValueFault, trimmed};
 use crate::columns::type_name;
@@ -29,9 +29,9 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
     let delimiter = shown(&dialect.delimiter);
     let quote = dialect.quote.map_or(String::new(), |quote| shown(&[quote]));
     let record = &text[bad.start..bad.end];
-    let from_flaw = &text[bad.at.min(bad.end)..bad.end];
-    let error = match bad.flaw {
-        Flaw::FieldCount(count) => {
+    let from_fault = &text[bad.at.min(bad.end)..bad.end];
+    let error = match bad.structure_fault {
+        StructureFault::FieldCount(count) => {
             let error = Error::data(format!(
                 "the record has {}, expected \
                                              {expected}",
@@ -50,20 +50,20 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
                 (false, _) => "fields at the end are missing, or a line end inside a field is not in quotes".to_owned(),
             })
         }
-        Flaw::QuoteInside => Error::data(
+        StructureFault::QuoteInside => Error::data(
             "there is a quote inside a field that is not in \
                                           quotes",
         )
-        .text(from_flaw)
+        .text(from_fault)
         .hint(format!(
             "put the whole field in quotes and double the quote inside it, or set `quote: none` if {quote} is ordinary \
              text"
         )),
-        Flaw::AfterQuote => Error::data(
+        StructureFault::AfterQuote => Error::data(
             "there is text after the closing quote of a \
                                          field",
         )
-        .text(from_flaw)
+        .text(from_fault)
         .hint(match dialect.escape {
             None => format!(
                 "a quote inside a field in quotes is doubled ({q}{q}); set `escape` if the file escapes quotes \
@@ -76,27 +76,31 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
                 shown(&[escape])
             ),
         }),
-        Flaw::LoneReturn => Error::data("there is a carriage return (CR) outside of quotes that ends no line")
-            .text(record)
-            .cause("the lines of this file end in LF")
-            .hint(match dialect.quote {
-                Some(_) => format!("put the field that holds it in quotes ({quote}), or remove it"),
-                None => "remove it, or set `quote` and put the field that holds it in quotes".to_owned(),
-            }),
-        Flaw::Unclosed(line) => Error::data(format!("the quote opened in line {line} is not closed before the end"))
-            .text(from_flaw)
-            .hint(format!("the file may be cut short; set `quote: none` if {quote} is ordinary text")),
+        StructureFault::LoneReturn => {
+            Error::data("there is a carriage return (CR) outside of quotes that ends no line")
+                .text(record)
+                .cause("the lines of this file end in LF")
+                .hint(match dialect.quote {
+                    Some(_) => format!("put the field that holds it in quotes ({quote}), or remove it"),
+                    None => "remove it, or set `quote` and put the field that holds it in quotes".to_owned(),
+                })
+        }
+        StructureFault::Unclosed(line) => {
+            Error::data(format!("the quote opened in line {line} is not closed before the end"))
+                .text(from_fault)
+                .hint(format!("the file may be cut short; set `quote: none` if {quote} is ordinary text"))
+        }
     };
     // A stray quote makes one record of many.
-    let more = match bad.flaw {
-        Flaw::AfterQuote => memchr::memchr_iter(b'\n', record).count(),
+    let more = match bad.structure_fault {
+        StructureFault::AfterQuote => memchr::memchr_iter(b'\n', record).count(),
         _ => 0,
     };
     let error =
         if more > 0 { error.cause(format!("the record continues to line {}", bad.line + more as u64)) } else { error };
-    let kind = match bad.flaw {
-        Flaw::FieldCount(_) => RejectKind::Fields,
-        Flaw::LoneReturn => RejectKind::Syntax,
+    let kind = match bad.structure_fault {
+        StructureFault::FieldCount(_) => RejectKind::Fields,
+        StructureFault::LoneReturn => RejectKind::Syntax,
         _ => RejectKind::Quotes,
     };
     error.line(bad.line).reject(kind)

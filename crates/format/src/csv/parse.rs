@@ -24,7 +24,7 @@ use millstream_core::{Error, Result};
 
 use super::build::{BadValue, Builder, Chunk, builder};
 use super::faults;
-use super::scan::{BadRecord, Flaw, Index, LineEnds, Scanned, Scanner};
+use super::scan::{BadRecord, Index, LineEnds, Scanned, Scanner, StructureFault};
 use super::spec::{Conventions, Dialect};
 use super::values::{Reader, Syntax};
 use crate::drift::match_columns;
@@ -329,7 +329,7 @@ impl CsvParser {
             return self.take_header(text);
         }
         let (cut, bad): (Vec<&BadRecord>, Vec<&BadRecord>) =
-            self.bad_records.iter().partition(|bad| matches!(bad.flaw, Flaw::Unclosed(_)));
+            self.bad_records.iter().partition(|bad| matches!(bad.structure_fault, StructureFault::Unclosed(_)));
         // The text from the quote to the end may be many records, so it cannot be one reject.
         let cut = cut.first().map(|bad| self.reason(text, bad));
         let mut rejects: Vec<(usize, Reject)> =
@@ -362,8 +362,10 @@ impl CsvParser {
 
     fn reason(&self, text: &[u8], bad: &BadRecord) -> Error {
         let reason = faults::structure(&self.plan.dialect, bad, self.names.len(), text);
-        let reason = match (bad.flaw, self.names.as_slice()) {
-            (Flaw::FieldCount(count), [title]) if self.plan.header && count > 1 && bad.line <= MOST_TITLES => {
+        let reason = match (bad.structure_fault, self.names.as_slice()) {
+            (StructureFault::FieldCount(count), [title])
+                if self.plan.header && count > 1 && bad.line <= MOST_TITLES =>
+            {
                 reason.hint(faults::title_hint(title, bad.line))
             }
             _ => reason,

@@ -99,7 +99,7 @@ impl LineEnds {
 
 /// What is wrong with the structure of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum StructureFault {
     /// It has this many fields, not the index's width.
     FieldCount(usize),
     /// A quote inside an unquoted field.
@@ -116,7 +116,7 @@ pub(crate) enum Flaw {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BadRecord {
     /// What is wrong with it.
-    pub flaw: Flaw,
+    pub structure_fault: StructureFault,
     /// Where the record begins in the text.
     pub start: usize,
     /// Where it ends, without its line end.
@@ -165,12 +165,19 @@ struct Current {
     newlines: u64,
     /// Where the last quote was opened, and how many line ends of the record are before it.
     opened: (usize, u64),
-    flaw: Option<(Flaw, usize)>,
+    structure_fault: Option<(StructureFault, usize)>,
 }
 
 impl Current {
     fn at(start: usize) -> Self {
-        Current { phase: Phase::RecordStart, start, position: start, newlines: 0, opened: (start, 0), flaw: None }
+        Current {
+            phase: Phase::RecordStart,
+            start,
+            position: start,
+            newlines: 0,
+            opened: (start, 0),
+            structure_fault: None,
+        }
     }
 }
 
@@ -238,7 +245,7 @@ impl Scanner {
             current.start -= by;
             current.position -= by;
             current.opened.0 -= by;
-            if let Some((_, at)) = &mut current.flaw {
+            if let Some((_, at)) = &mut current.structure_fault {
                 *at -= by;
             }
             let by = position32(by);
@@ -343,16 +350,16 @@ impl Scanner {
     /// Adds a complete record to `index` or `bad`.
     fn take(&self, current: &Current, end: usize, first_end: usize, index: &mut Index, bad: &mut Vec<BadRecord>) {
         let count = index.ends.len() - first_end;
-        let flaw = match (current.flaw, self.width) {
-            (Some(flaw), _) => Some(flaw),
+        let structure_fault = match (current.structure_fault, self.width) {
+            (Some(structure_fault), _) => Some(structure_fault),
             _ if current.phase == Phase::Comment || (end == current.start && self.width != Some(1)) => {
                 index.ends.truncate(first_end);
                 return;
             }
-            (None, Some(width)) if width != count => Some((Flaw::FieldCount(count), current.start)),
+            (None, Some(width)) if width != count => Some((StructureFault::FieldCount(count), current.start)),
             _ => None,
         };
-        match flaw {
+        match structure_fault {
             None => {
                 if self.width.is_none() {
                     index.width = count;
@@ -360,9 +367,9 @@ impl Scanner {
                 index.starts.push(position32(current.start));
                 index.lines.push(self.line);
             }
-            Some((flaw, at)) => {
+            Some((structure_fault, at)) => {
                 index.ends.truncate(first_end);
-                bad.push(BadRecord { flaw, start: current.start, end, at, line: self.line });
+                bad.push(BadRecord { structure_fault, start: current.start, end, at, line: self.line });
             }
         }
     }
@@ -441,7 +448,7 @@ impl Scanner {
                 return self.line_end(text, last, at, current, ends);
             }
             if Some(byte) == dialect.quote {
-                current.flaw = Some((Flaw::QuoteInside, at));
+                current.structure_fault = Some((StructureFault::QuoteInside, at));
                 current.phase = Phase::Skipping;
                 current.position = at + 1;
                 return Step::On;
@@ -501,7 +508,7 @@ impl Scanner {
         if !last {
             return Step::More;
         }
-        current.flaw = Some((Flaw::Unclosed(self.line + current.opened.1), current.opened.0));
+        current.structure_fault = Some((StructureFault::Unclosed(self.line + current.opened.1), current.opened.0));
         self.end_of_text(text, ends)
     }
 
@@ -535,7 +542,7 @@ impl Scanner {
             }
             Found::More => Step::More,
             Found::No => {
-                current.flaw = Some((Flaw::AfterQuote, at));
+                current.structure_fault = Some((StructureFault::AfterQuote, at));
                 current.phase = Phase::Skipping;
                 current.position = at;
                 // The skipped byte may be another mark, but is no line end.
@@ -569,7 +576,7 @@ impl Scanner {
             }
             (b'\r', _) if self.line_ends == Some(LineEnds::Feeds) => {
                 if current.phase != Phase::Comment {
-                    current.flaw.get_or_insert((Flaw::LoneReturn, at));
+                    current.structure_fault.get_or_insert((StructureFault::LoneReturn, at));
                     current.phase = Phase::Skipping;
                 }
                 current.position = at + 1;

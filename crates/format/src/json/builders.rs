@@ -29,7 +29,7 @@ use millstream_core::{Error, RejectKind, Result};
 
 use super::convert::{self, Float, Unfit};
 use super::cursor::{Cursor, Fault, Kind};
-use super::quick::{INLINE, Lead, Margin, Place, Short, Text};
+use super::quick::{INLINE, Lead, Margin, Short, Text, ValueEnd};
 
 /// A column that is being filled.
 pub trait Builder: Send {
@@ -41,7 +41,7 @@ pub trait Builder: Send {
     fn null(&mut self);
 
     /// Reads the value at byte `at` into a new row if the fast path can. Returns where it ends.
-    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<ValueEnd> {
         let _ = (margin, at);
         None
     }
@@ -65,7 +65,7 @@ fn append(builder: &mut dyn Builder, cursor: &mut Cursor<'_>, scratch: &mut Stri
 
 /// Reads the value at byte `at`, null or not, if the fast path can. Returns where it ends.
 #[inline]
-fn append_quick(builder: &mut dyn Builder, margin: &Margin<'_>, at: usize) -> Option<Place> {
+fn append_quick(builder: &mut dyn Builder, margin: &Margin<'_>, at: usize) -> Option<ValueEnd> {
     let place = builder.quick(margin, at);
     if place.is_some() {
         return place;
@@ -483,7 +483,7 @@ where
         Ok(())
     }
 
-    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<ValueEnd> {
         let (short, end) = margin.number(at)?;
         self.values.push((self.short)(short)?);
         self.nulls.append_non_null();
@@ -594,7 +594,7 @@ impl Builder for Truths {
         Ok(())
     }
 
-    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<ValueEnd> {
         let (value, end) = margin.truth(at)?;
         self.values.append(value);
         self.nulls.append_non_null();
@@ -672,7 +672,7 @@ impl Builder for Texts {
         Ok(())
     }
 
-    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<ValueEnd> {
         let (text, end) = margin.text(at)?;
         match text {
             Text::Short(view) => self.views.push(view),

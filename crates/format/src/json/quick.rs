@@ -72,7 +72,7 @@ impl Lead {
 }
 
 /// Where a value ends.
-pub type Place = NonZeroUsize;
+pub type ValueEnd = NonZeroUsize;
 
 /// A text without escapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,13 +135,13 @@ impl<'a> Margin<'a> {
     /// The next value, if it is there and ends at byte `end` at the latest. (It always does, since white space follows
     /// a record, or its brackets are balanced; but nothing should depend on that.)
     #[inline(always)]
-    fn until(&self, end: usize) -> Option<Place> {
-        if end <= self.length { Place::new(end) } else { None }
+    fn until(&self, end: usize) -> Option<ValueEnd> {
+        if end <= self.length { ValueEnd::new(end) } else { None }
     }
 
     /// Whether `lead` stands at byte `at`; `first` says whether it would be the first of its object.
     #[inline(always)]
-    pub fn lead(&self, lead: &Lead, at: usize, first: bool) -> Option<Place> {
+    pub fn lead(&self, lead: &Lead, at: usize, first: bool) -> Option<ValueEnd> {
         // (One comparison of 16 bytes would need vector registers, which takes longer.)
         let head = two(self.bytes(at)?);
         let same = head[0] & lead.mask[0] == lead.head[0]
@@ -159,14 +159,14 @@ impl<'a> Margin<'a> {
 
     /// `null`
     #[inline]
-    pub fn null(&self, at: usize) -> Option<Place> {
+    pub fn null(&self, at: usize) -> Option<ValueEnd> {
         let word = self.eight(at)?.to_le_bytes();
         if word.starts_with(b"null") && is_end(word[4]) { self.until(at + 4) } else { None }
     }
 
     /// `true` or `false`
     #[inline]
-    pub fn truth(&self, at: usize) -> Option<(bool, Place)> {
+    pub fn truth(&self, at: usize) -> Option<(bool, ValueEnd)> {
         let word = self.eight(at)?.to_le_bytes();
         if word.starts_with(b"true") && is_end(word[4]) {
             return Some((true, self.until(at + 4)?));
@@ -179,7 +179,7 @@ impl<'a> Margin<'a> {
 
     /// A text without escapes.
     #[inline(always)]
-    pub fn text(&self, at: usize) -> Option<(Text<'a>, Place)> {
+    pub fn text(&self, at: usize) -> Option<(Text<'a>, ValueEnd)> {
         let start = at + 1;
         let bytes: &[u8; 16] = self.bytes(start)?;
         let length = first_special(bytes);
@@ -197,7 +197,7 @@ impl<'a> Margin<'a> {
 
     /// Where a text ends that has no escapes.
     #[inline]
-    fn text_end(&self, at: usize) -> Option<Place> {
+    fn text_end(&self, at: usize) -> Option<ValueEnd> {
         if self.byte(at) != Some(b'"') {
             return None;
         }
@@ -216,7 +216,7 @@ impl<'a> Margin<'a> {
 
     /// A number of at most 15 digits, without an exponent.
     #[inline(always)]
-    pub fn number(&self, at: usize) -> Option<(Short, Place)> {
+    pub fn number(&self, at: usize) -> Option<(Short, ValueEnd)> {
         let mut start = at;
         let mut word = self.eight(at)?;
         let negative = word & 0xff == u64::from(b'-');
@@ -258,7 +258,7 @@ impl<'a> Margin<'a> {
 
     /// Skips a text, a number or a word.
     #[inline]
-    pub fn skip(&self, at: usize) -> Option<Place> {
+    pub fn skip(&self, at: usize) -> Option<ValueEnd> {
         match self.byte(at)? {
             b'"' => self.text_end(at),
             b'-' | b'0'..=b'9' => self.number(at).map(|(_, end)| end),
@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn without_a_margin_nothing_is_said() {
         let wide = [br#"{"a":1}"#.as_slice(), &[b'\n'; MARGIN]].concat();
-        let ends = |margin: Margin<'_>| margin.skip(5).map(Place::get);
+        let ends = |margin: Margin<'_>| margin.skip(5).map(ValueEnd::get);
         assert_eq!(ends(Margin::new(&wide, 7)), Some(6));
         assert_eq!(ends(Margin::new(&wide, 8)), None);
         assert_eq!(ends(Margin::new(&wide, 5)), None, "the value lies behind the record");
@@ -477,7 +477,7 @@ mod tests {
                 let text = format!("{value}{behind}");
                 let wide = [text.as_bytes(), &[b'\n'; MARGIN]].concat();
                 let margin = Margin::new(&wide, text.len());
-                assert_eq!(margin.skip(0).map(Place::get), taken.then_some(value.len()), "{text}");
+                assert_eq!(margin.skip(0).map(ValueEnd::get), taken.then_some(value.len()), "{text}");
                 if let Some((text, _)) = margin.text(0) {
                     let inner = &value.as_bytes()[1..value.len() - 1];
                     let expected =
@@ -513,7 +513,7 @@ mod tests {
             let mut lead = Lead::default();
             assert_eq!(margin.lead(&lead, 0, false), None);
             lead.learn(&wide[..length], false);
-            assert_eq!(margin.lead(&lead, 0, false).map(Place::get), Some(length));
+            assert_eq!(margin.lead(&lead, 0, false).map(ValueEnd::get), Some(length));
             assert_eq!(margin.lead(&lead, 0, true), None);
             assert_eq!(margin.lead(&lead, 1, false), None);
             assert_eq!(margin.lead(&lead, 27, false).is_some(), length < 22, "{length}");

@@ -17,7 +17,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::csv::scan::{Flaw, Index, Scanned, Scanner};
+use crate::csv::scan::{Index, Scanned, Scanner, StructureFault};
 use crate::csv::spec::Dialect;
 
 /// The candidate delimiters with the weights of their scores: some are also ordinary characters of text.
@@ -123,7 +123,7 @@ pub(super) enum Item {
 
 /// A dialect to try.
 #[derive(Debug, Clone, Copy)]
-struct Way {
+struct Candidate {
     delimiter: char,
     /// The weight of the delimiter's score.
     worth: f64,
@@ -133,7 +133,7 @@ struct Way {
     comment: Option<char>,
 }
 
-impl Way {
+impl Candidate {
     fn dialect(self, look: Look) -> Dialect {
         let byte = |sign: char| u8::try_from(sign).ok();
         Dialect {
@@ -166,7 +166,7 @@ impl Scan {
 
 /// How well a dialect fits the text.
 struct Trial {
-    way: Way,
+    candidate: Candidate,
     scan: Scan,
     /// The index of the table's first record.
     first: usize,
@@ -177,8 +177,8 @@ struct Trial {
 }
 
 impl Trial {
-    /// Rates the scan of the text with `way`.
-    fn new(text: &str, scan: Scan, way: Way) -> Option<Self> {
+    /// Rates the scan of the text with `candidate`.
+    fn new(text: &str, scan: Scan, candidate: Candidate) -> Option<Self> {
         let records: Vec<&Row> = scan.records().collect();
         let width = width_of(&records)?;
         let first = first_of(text, &records, width)?;
@@ -191,15 +191,15 @@ impl Trial {
         let all = (records.len() - first) as f64 + before;
         // A record that is broken by its quotes counts more against a dialect than a short one.
         let share = rows as f64 / (all + scan.torn as f64);
-        let quoted = way.quote.map_or(0, |quote| count_quoted(text, &records, quote));
+        let quoted = candidate.quote.map_or(0, |quote| count_quoted(text, &records, quote));
         // A delimiter that keeps quoted fields whole explains more.
-        let ordinary = if way.quote.is_none() { ORDINARY_QUOTES } else { 1.0 };
-        let score = share * way.worth * ordinary + 0.02 * (width.min(30) as f64).ln();
-        Some(Trial { way, first, width, share, quoted, score, scan })
+        let ordinary = if candidate.quote.is_none() { ORDINARY_QUOTES } else { 1.0 };
+        let score = share * candidate.worth * ordinary + 0.02 * (width.min(30) as f64).ln();
+        Some(Trial { candidate, first, width, share, quoted, score, scan })
     }
 
     fn is_table(&self) -> bool {
-        let least = if self.way.worth < 0.9 { LEAST_SHARE_ORDINARY } else { LEAST_SHARE };
+        let least = if self.candidate.worth < 0.9 { LEAST_SHARE_ORDINARY } else { LEAST_SHARE };
         self.share >= least && self.score > 0.45
     }
 }
@@ -258,8 +258,8 @@ fn count_quoted(text: &str, records: &[&Row], quote: char) -> usize {
     records.iter().flat_map(|row| &row.fields).filter(|field| is_quoted(text, field, quote)).count()
 }
 
-fn scan(text: &str, complete: bool, way: Way, look: Look) -> Scan {
-    let dialect = way.dialect(look);
+fn scan(text: &str, complete: bool, candidate: Candidate, look: Look) -> Scan {
+    let dialect = candidate.dialect(look);
     let delimiter = dialect.delimiter.len();
     let comment = dialect.comment;
     let mut scanner = Scanner::new(dialect, 1);
@@ -288,7 +288,7 @@ fn scan(text: &str, complete: bool, way: Way, look: Look) -> Scan {
         if let Some(bad) = bad.first() {
             found.torn += 1;
             found.items.push(torn(line, bad.start));
-            if matches!(bad.flaw, Flaw::Unclosed(_)) {
+            if matches!(bad.structure_fault, StructureFault::Unclosed(_)) {
                 break;
             }
         }
@@ -328,7 +328,7 @@ pub(super) fn find(text: &str, complete: bool, single: bool) -> Option<Found> {
     };
     match table {
         Some(trial) => {
-            let scan = scan(text, complete, trial.way, ALL);
+            let scan = scan(text, complete, trial.candidate, ALL);
             Some(found(text, trial, scan))
         }
         None if single => one_column(text, complete),
@@ -347,11 +347,11 @@ fn best(text: &str, complete: bool, comment: Option<char>) -> Option<Trial> {
             continue;
         }
         for &trim in trims {
-            let way = Way { delimiter, worth, quote: None, escape: None, trim, comment };
-            let Some(trial) = best_quote(text, complete, way).filter(Trial::is_table) else { continue };
+            let candidate = Candidate { delimiter, worth, quote: None, escape: None, trim, comment };
+            let Some(trial) = best_quote(text, complete, candidate).filter(Trial::is_table) else { continue };
             // Dialects are tried in the order of preference: a later one must explain more.
             let is_better = |best: &Trial| {
-                let commas_are_inner = best.way.delimiter == ',' && worth >= best.way.worth && inner_commas;
+                let commas_are_inner = best.candidate.delimiter == ',' && worth >= best.candidate.worth && inner_commas;
                 trial.score > best.score + 1e-9 || (commas_are_inner && trial.share > best.share - 1e-9)
             };
             if best.as_ref().is_none_or(is_better) {
@@ -362,22 +362,22 @@ fn best(text: &str, complete: bool, comment: Option<char>) -> Option<Trial> {
     best
 }
 
-/// The best trial of `way` over all quotes.
-fn best_quote(text: &str, complete: bool, way: Way) -> Option<Trial> {
+/// The best trial of `candidate` over all quotes.
+fn best_quote(text: &str, complete: bool, candidate: Candidate) -> Option<Trial> {
     let mut best: Option<Trial> = None;
     // Quotes that break no record are quotes, whether the delimiter occurs or not.
     let mut sound = false;
     for (quote, escape) in ways_to_quote(text) {
-        let way = Way { quote, escape, ..way };
+        let candidate = Candidate { quote, escape, ..candidate };
         if quote.is_none() && sound && !spans_lines(text, best.as_ref()) {
             continue;
         }
-        let scan = scan(text, complete, way, LOOK);
+        let scan = scan(text, complete, candidate, LOOK);
         if quote == Some('"') && !sound {
             let records: Vec<&Row> = scan.records().collect();
             sound = scan.torn == 0 && count_quoted(text, &records, '"') > 0;
         }
-        let Some(trial) = Trial::new(text, scan, way) else { continue };
+        let Some(trial) = Trial::new(text, scan, candidate) else { continue };
         best = match best {
             None => Some(trial),
             Some(best) if trial.share > best.share + 1e-9 => Some(trial),
@@ -397,11 +397,11 @@ fn spans_lines(text: &str, trial: Option<&Trial>) -> bool {
 
 /// Whether `other`, which explains as much as `best`, has the better quote.
 fn is_better_quote(text: &str, best: &Trial, other: &Trial) -> bool {
-    match other.way.quote {
+    match other.candidate.quote {
         // A field with a line end would make lines of different widths.
         None => spans_lines(text, Some(best)) && other.scan.items.len() > best.scan.items.len(),
         // An apostrophe at both ends of a word is a quote only if a whole column has it.
-        Some('\'') => best.quoted == 0 && best.way.quote != Some('\'') && has_quoted_column(text, other, '\''),
+        Some('\'') => best.quoted == 0 && best.candidate.quote != Some('\'') && has_quoted_column(text, other, '\''),
         Some(_) => false,
     }
 }
@@ -417,20 +417,20 @@ fn has_quoted_column(text: &str, trial: &Trial, quote: char) -> bool {
 }
 
 fn ways_to_quote(text: &str) -> Vec<(Option<char>, Option<char>)> {
-    let mut ways = vec![(Some('"'), None)];
+    let mut candidates = vec![(Some('"'), None)];
     if text.contains("\\\"") {
-        ways.push((Some('"'), Some('\\')));
+        candidates.push((Some('"'), Some('\\')));
     }
     if text.contains('\'') {
-        ways.push((Some('\''), None));
+        candidates.push((Some('\''), None));
         if text.contains("\\'") {
-            ways.push((Some('\''), Some('\\')));
+            candidates.push((Some('\''), Some('\\')));
         }
     }
     if text.contains('"') {
-        ways.push((None, None));
+        candidates.push((None, None));
     }
-    ways
+    candidates
 }
 
 /// Whether a quote follows a delimiter and a space somewhere.
@@ -467,8 +467,8 @@ fn begins_with_mark(text: &str) -> bool {
 /// comments.
 fn with_comments(text: &str, complete: bool, plain: Option<Trial>) -> Option<Trial> {
     let Some(commented) = best(text, complete, Some(MARK)) else { return plain };
-    let way = Way { comment: None, ..commented.way };
-    let scan = scan(text, complete, way, LOOK);
+    let candidate = Candidate { comment: None, ..commented.candidate };
+    let scan = scan(text, complete, candidate, LOOK);
     let marked = |row: &&Row| text[row.start..].starts_with(MARK);
     let fits = |row: &Row| row.fields.len() == commented.width;
     let leading = scan.records().take_while(marked).count();
@@ -483,7 +483,9 @@ fn with_comments(text: &str, complete: bool, plain: Option<Trial>) -> Option<Tri
         || scan.records().take(leading).any(is_tag)
         || inner().any(fits);
     match are_records {
-        true => plain.or_else(|| Trial::new(text, self::scan(text, complete, way, LOOK), way)).or(Some(commented)),
+        true => plain
+            .or_else(|| Trial::new(text, self::scan(text, complete, candidate, LOOK), candidate))
+            .or(Some(commented)),
         false => Some(commented),
     }
 }
@@ -491,16 +493,16 @@ fn with_comments(text: &str, complete: bool, plain: Option<Trial>) -> Option<Tri
 /// A table of one column, in which some delimiter does not occur; `None` if all of them occur.
 fn one_column(text: &str, complete: bool) -> Option<Found> {
     let quotes = [Some('"'), None];
-    let mut ways = DELIMITERS.iter().take(6).flat_map(|&(delimiter, worth)| {
-        quotes.map(|quote| Way { delimiter, worth, quote, escape: None, trim: false, comment: None })
+    let mut candidates = DELIMITERS.iter().take(6).flat_map(|&(delimiter, worth)| {
+        quotes.map(|quote| Candidate { delimiter, worth, quote, escape: None, trim: false, comment: None })
     });
-    ways.find_map(|way| {
-        let scan = scan(text, complete, way, ALL);
+    candidates.find_map(|candidate| {
+        let scan = scan(text, complete, candidate, ALL);
         let single =
             scan.torn == 0 && scan.records().next().is_some() && scan.records().all(|row| row.fields.len() == 1);
         single.then(|| {
             let trial = Trial {
-                way,
+                candidate,
                 scan: Scan { items: Vec::new(), torn: 0, end: 0 },
                 first: 0,
                 width: 1,
@@ -515,7 +517,7 @@ fn one_column(text: &str, complete: bool) -> Option<Found> {
 
 /// The dialect of `trial`, with the whole text that `scan` has read.
 fn found(text: &str, trial: Trial, scan: Scan) -> Found {
-    let Trial { way: Way { delimiter, quote, escape, comment, .. }, first, width, .. } = trial;
+    let Trial { candidate: Candidate { delimiter, quote, escape, comment, .. }, first, width, .. } = trial;
     let all: Vec<Row> = scan.records().cloned().collect();
     let (before, table) = all.split_at(first.min(all.len()));
     let second_line = match table {
@@ -525,7 +527,7 @@ fn found(text: &str, trial: Trial, scan: Scan) -> Found {
     };
     let total = table.len();
     let records: Vec<Row> = table.iter().filter(|row| row.fields.len() == width).cloned().collect();
-    let trim = trial.way.trim || is_padded(text, &records, quote);
+    let trim = trial.candidate.trim || is_padded(text, &records, quote);
     let mut evidence = Vec::new();
     let name = match delimiter {
         '\t' => "a tab".to_owned(),
