@@ -34,7 +34,7 @@ pub struct Access {
 
 /// A database of a server.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Endpoint {
     /// The host's name or address.
     pub host: String,
     /// The port.
@@ -51,7 +51,7 @@ pub struct Place {
     password: Option<TextOrSecret>,
 }
 
-impl Place {
+impl Endpoint {
     /// Reads the URL `target`; `default_port` is the protocol's.
     pub fn parse(target: &str, access: &Access, default_port: u16) -> Result<Self, Fault> {
         let scheme = target.split(':').next().unwrap_or_default();
@@ -89,7 +89,7 @@ impl Place {
             None => access.tls.unwrap_or(if is_this_machine(&host) { Tls::Off } else { Tls::Verify }),
         };
         let port = url.port().unwrap_or(default_port);
-        Ok(Place { host, port, database, tls, ca: access.ca.clone(), shown: redact::url(target), user, password })
+        Ok(Endpoint { host, port, database, tls, ca: access.ca.clone(), shown: redact::url(target), user, password })
     }
 
     /// Reads the user and the password.
@@ -156,17 +156,17 @@ mod tests {
             user: user.map(|user| TextOrSecret::Text(user.into())),
             ..Access::default()
         };
-        let parse = |target: &str, user| Place::parse(target, &settings(user), 3306);
-        let place = parse("mysql://me:p%40ss@db.example/sh%C3%B6p?sslmode=disable", None).expect("a place");
-        assert_eq!((place.host.as_str(), place.port, place.database.as_str()), ("db.example", 3306, "shöp"));
-        assert_eq!(place.login().expect("a login"), ("me".to_owned(), Some("p@ss".to_owned())));
+        let parse = |target: &str, user| Endpoint::parse(target, &settings(user), 3306);
+        let endpoint = parse("mysql://me:p%40ss@db.example/sh%C3%B6p?sslmode=disable", None).expect("a place");
+        assert_eq!((endpoint.host.as_str(), endpoint.port, endpoint.database.as_str()), ("db.example", 3306, "shöp"));
+        assert_eq!(endpoint.login().expect("a login"), ("me".to_owned(), Some("p@ss".to_owned())));
         assert_eq!(
-            (place.tls, place.shown.as_str()),
+            (endpoint.tls, endpoint.shown.as_str()),
             (Tls::Off, "mysql://me:***@db.example/sh%C3%B6p?sslmode=disable")
         );
-        assert_eq!(place.without_secrets("bad p@ss".into()), "bad ***");
-        let place = parse("mysql://[::1]:77/d", Some("u")).expect("a place");
-        assert_eq!((place.host.as_str(), place.port, place.tls), ("::1", 77, Tls::Off));
+        assert_eq!(endpoint.without_secrets("bad p@ss".into()), "bad ***");
+        let endpoint = parse("mysql://[::1]:77/d", Some("u")).expect("a place");
+        assert_eq!((endpoint.host.as_str(), endpoint.port, endpoint.tls), ("::1", 77, Tls::Off));
         assert_eq!(parse("mysql://u@h/d", None).expect("a place").tls, Tls::Verify);
         for (target, what) in [
             ("mysql://u@h", "the URL has no database"),

@@ -9,12 +9,12 @@
 
 mod answer;
 mod dialect;
+pub mod endpoint;
 pub mod family;
 mod io;
 pub mod load;
 pub mod mysql;
 mod order;
-pub mod place;
 pub mod postgres;
 pub mod sqlite;
 pub mod table;
@@ -22,7 +22,7 @@ mod tls;
 
 pub use answer::{TextRows, first_cell};
 pub use dialect::{Dialect, quoted_list};
+pub use endpoint::{Access, Endpoint, Tls};
 pub use io::on_io;
 pub use load::LoadDialect;
 pub use order::Order;
-pub use place::{Access, Place, Tls};

@@ -136,11 +136,11 @@ pub trait LoadDialect: Dialect {
 
     /// The last statement of a publishing transaction, if transactions have no names: it deletes one row of the staging
     /// table, so that the number of rows shows whether the transaction was committed.
-    fn mark_staged(&self, _staging: &str) -> Option<String> {
+    fn unstage_one(&self, _staging: &str) -> Option<String> {
         None
     }
 
-    /// A query for the number of staged rows that waits for the end of a transaction with [`LoadDialect::mark_staged`].
+    /// A query for the number of staged rows that waits for the end of a transaction with [`LoadDialect::unstage_one`].
     fn count_staged(&self, staging: &str) -> String {
         format!("SELECT COUNT(*) FROM {staging}")
     }

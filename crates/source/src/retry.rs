@@ -149,7 +149,7 @@ impl Tries {
         }
         self.failures += 1;
         let pause = self.policy.pause(self.failures, fault.retry_after, fastrand::f64());
-        pause.filter(|_| fault.transient).ok_or_else(|| self.given_up(fault))
+        pause.filter(|_| fault.transient).ok_or_else(|| self.final_error(fault))
     }
 
     /// Does not count the current attempt.
@@ -158,7 +158,7 @@ impl Tries {
     }
 
     /// The final error of a fault.
-    pub(crate) fn given_up(&self, fault: Fault) -> Error {
+    pub(crate) fn final_error(&self, fault: Fault) -> Error {
         let kind = if fault.transient { ErrorKind::Transient } else { ErrorKind::Refused };
         let tries = if self.tries == 1 { "1 try".to_owned() } else { format!("{} tries", self.tries) };
         let seconds = self.started.elapsed().as_secs_f64();

@@ -119,7 +119,7 @@ impl LoadDialect for MysqlDialect {
         false
     }
 
-    fn mark_staged(&self, staging: &str) -> Option<String> {
+    fn unstage_one(&self, staging: &str) -> Option<String> {
         Some(format!("DELETE FROM {staging} LIMIT 1"))
     }
 

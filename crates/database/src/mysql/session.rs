@@ -6,21 +6,21 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error as Fault, Row, Value};
 
 use crate::answer::TextRows;
-use crate::place::Place;
+use crate::endpoint::Endpoint;
 
 /// A connection, logged in.
 pub struct Session {
     /// The library's connection.
     pub connection: Conn,
     /// The endpoint of the connection.
-    pub place: Place,
+    pub endpoint: Endpoint,
 }
 
 impl Session {
     /// Connects and logs in, within `timeout`.
-    pub async fn open(place: Place, timeout: Duration) -> Result<Self> {
-        let connection = super::connect(&place, timeout).await?;
-        Ok(Session { connection, place })
+    pub async fn open(endpoint: Endpoint, timeout: Duration) -> Result<Self> {
+        let connection = super::connect(&endpoint, timeout).await?;
+        Ok(Session { connection, endpoint })
     }
 
     /// Runs a statement. Returns how many rows it changed.

@@ -6,14 +6,14 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Error as Fault, SimpleQueryMessage};
 
 use crate::answer::TextRows;
-use crate::place::Place;
+use crate::endpoint::Endpoint;
 
 /// A connection, logged in. Dropping it ends the connection.
 pub struct Session {
     /// The library's connection.
     pub client: Client,
     /// The endpoint of the connection.
-    pub place: Place,
+    pub endpoint: Endpoint,
     /// The task that transfers the bytes of the connection.
     mover: JoinHandle<()>,
 }
@@ -27,9 +27,9 @@ impl Drop for Session {
 
 impl Session {
     /// Connects and logs in, within `timeout`.
-    pub async fn open(place: Place, timeout: Duration) -> Result<Self> {
-        let (client, mover) = super::connect(&place, timeout).await?;
-        Ok(Session { client, place, mover })
+    pub async fn open(endpoint: Endpoint, timeout: Duration) -> Result<Self> {
+        let (client, mover) = super::connect(&endpoint, timeout).await?;
+        Ok(Session { client, endpoint, mover })
     }
 
     /// Runs statements. Returns how many rows the last one changed.

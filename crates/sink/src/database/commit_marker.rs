@@ -16,11 +16,11 @@ const OVER: &str = "over";
 /// The commit marker of a load, written in the transaction that makes its rows visible: chunk 0 of the entry's unit. If
 /// a new table is renamed without a transaction, this is recorded before as an intention, with the table's name: once
 /// no table has this name any more, the rename is done. So the intention is removed before the table is dropped.
-pub(crate) struct Note {
+pub(crate) struct CommitMarker {
     entry: Entry,
 }
 
-impl Note {
+impl CommitMarker {
     /// The owner of the load's connections.
     pub(crate) fn owner(&self) -> &str {
         &self.entry.owner
@@ -70,18 +70,18 @@ impl Note {
     /// other one, which locks the entry.
     pub(crate) async fn is_written(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
         self.entry.check_locked(connection, "FOR UPDATE").await?;
-        is_noted(&self.entry, connection).await
+        is_recorded(&self.entry, connection).await
     }
 }
 
 /// Whether a load as a whole is already visible.
-pub(crate) enum Mark {
+pub(crate) enum MarkerState {
     /// It is not; with the commit marker to write.
-    Missing(Arc<Note>),
+    Missing(Arc<CommitMarker>),
     /// It is; with the commit marker, if the statements after the commit may not have run.
-    There(Option<Arc<Note>>),
+    Present(Option<Arc<CommitMarker>>),
     /// Unknown, since there can be no ledger.
-    Nowhere,
+    NoLedger,
 }
 
 /// Enters the load `mark`, whose rows become visible all at once.
@@ -91,22 +91,22 @@ pub(crate) async fn mark(
     spec: &DatabaseSpec,
     mark: &str,
     context: &LoadContext,
-) -> Result<Mark> {
+) -> Result<MarkerState> {
     let entry = Entry::new(server, spec, mark, &context.run);
     if !entry.enter(connection, context.take_over).await? {
-        return Ok(Mark::Nowhere);
+        return Ok(MarkerState::NoLedger);
     }
-    if is_noted(&entry, connection).await.map_err(Failure::into_error)? {
-        let note = Note { entry };
-        let has_ended = note.has_ended(connection).await.map_err(Failure::into_error)?;
-        return Ok(Mark::There((!has_ended).then(|| Arc::new(note))));
+    if is_recorded(&entry, connection).await.map_err(Failure::into_error)? {
+        let marker = CommitMarker { entry };
+        let has_ended = marker.has_ended(connection).await.map_err(Failure::into_error)?;
+        return Ok(MarkerState::Present((!has_ended).then(|| Arc::new(marker))));
     }
     remove_intentions(&entry, connection, &format!("load_key = '{}'", entry.key)).await.map_err(Failure::into_error)?;
-    Ok(Mark::Missing(Arc::new(Note { entry })))
+    Ok(MarkerState::Missing(Arc::new(CommitMarker { entry })))
 }
 
 /// Whether the load has a commit marker, or an intention that was carried out.
-async fn is_noted(entry: &Entry, connection: &mut dyn Connection) -> Result<bool, Failure> {
+async fn is_recorded(entry: &Entry, connection: &mut dyn Connection) -> Result<bool, Failure> {
     let (table, load, unit) = (&entry.table, &entry.key, header());
     let query = format!("SELECT note FROM {table} WHERE load_key = '{load}' AND unit_key = '{unit}' AND chunk = 0");
     match connection.query(&query).await?.into_iter().flatten().next() {

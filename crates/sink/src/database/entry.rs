@@ -49,7 +49,7 @@ pub(crate) struct Entry {
     /// The owner, by its run.
     pub(crate) owner: String,
     /// The target table, for messages.
-    place: String,
+    target: String,
 }
 
 /// Which load to forget.
@@ -71,11 +71,11 @@ pub(crate) fn header() -> String {
 impl Entry {
     /// The entry of `load`, with the run `run` as its owner.
     pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec, load: &str, run: &str) -> Self {
-        let (table, place) = (server.dialect().beside(&spec.table, TABLE), target_of(server.as_ref(), spec));
+        let (table, target) = (server.dialect().beside(&spec.table, TABLE), target_of(server.as_ref(), spec));
         let (server, spec) = (Arc::clone(server), spec.clone());
         let mut owner = digest(&format!("{run}\n{load}"));
         owner.truncate(16);
-        Entry { server, spec, table, key: digest(load), load: load.to_owned(), owner, place }
+        Entry { server, spec, table, key: digest(load), load: load.to_owned(), owner, target }
     }
 
     /// Whether it is the entry of `load`.
@@ -109,7 +109,7 @@ impl Entry {
             }
             pause(tries).await;
         }
-        Err(Error::transient(format!("{}: its ledger is constantly in use by other runs", self.place))
+        Err(Error::transient(format!("{}: its ledger is constantly in use by other runs", self.target))
             .hint("try again later"))
     }
 
@@ -161,13 +161,13 @@ impl Entry {
     fn kept_by(&self, by: &[SeenSession], take_over: bool, refused: Option<Failure>) -> Error {
         let by = list(by);
         if !take_over {
-            return Error::refused(format!("another run is loading into {}", self.place)).cause(by).hint(
+            return Error::refused(format!("another run is loading into {}", self.target)).cause(by).hint(
                 "wait until it has ended; if it never ends, `--resume` ends its connections and resumes the load",
             );
         }
         let why = refused.map(|failure| failure.into_error().cause_text().unwrap_or_default().to_owned());
         let why = why.map_or(String::new(), |why| format!(": {why}"));
-        Error::refused(format!("the run that has been loading into {} cannot be ended", self.place))
+        Error::refused(format!("the run that has been loading into {} cannot be ended", self.target))
             .cause(format!("{by}{why}"))
             .hint("end it, or its connections on the server, and run again with `--resume`")
     }
@@ -194,8 +194,8 @@ impl Entry {
         };
         let what = match owner {
             Some(owner) if owner == self.owner => return Ok(()),
-            Some(_) => format!("another run has taken over this load into {}", self.place),
-            None => format!("another run has completed this load into {}, or has abandoned it", self.place),
+            Some(_) => format!("another run has taken over this load into {}", self.target),
+            None => format!("another run has completed this load into {}, or has abandoned it", self.target),
         };
         Err(Failure::Other(Error::refused(what).hint("see `millstream runs`; nothing was written twice")))
     }
@@ -303,7 +303,7 @@ impl Entry {
             let is_another_users = cause.contains("denied") || cause.contains("must be owner");
             // An empty ledger does no harm, and its owner's next load drops it.
             if !is_another_users && self.has_ledger(connection).await.map_err(Failure::into_error)? {
-                let what = format!("the empty table {TABLE} beside {} could not be dropped", self.place);
+                let what = format!("the empty table {TABLE} beside {} could not be dropped", self.target);
                 let cause = error.cause_text().unwrap_or(error.what());
                 return Err(Error::refused(what).cause(cause).hint("the next load tries again"));
             }
@@ -315,7 +315,7 @@ impl Entry {
     /// Whether the ledger's table exists. Fails for one of a newer version.
     pub(crate) async fn has_ledger(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
         let Some(comment) = connection.comment(&self.spec.table, TABLE).await? else { return Ok(false) };
-        ledger_version::check(&comment, &self.place).map_err(Failure::Other)?;
+        ledger_version::check(&comment, &self.target).map_err(Failure::Other)?;
         Ok(true)
     }
 
@@ -329,7 +329,7 @@ impl Entry {
         if self.has_ledger(connection).await.map_err(Failure::into_error)? {
             return Ok(true);
         }
-        match connection.execute(&self.server.dialect().create_ledger(&self.table, &ledger_version::mark())).await {
+        match connection.execute(&self.server.dialect().create_ledger(&self.table, &ledger_version::label())).await {
             Ok(_) | Err(Failure::Rows(_)) => Ok(true),
             // Another load may have just created it.
             Err(Failure::Other(_)) => self.has_ledger(connection).await.map_err(Failure::into_error),

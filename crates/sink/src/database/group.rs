@@ -45,7 +45,7 @@ pub(crate) struct BadRow {
 
 impl BadRow {
     /// The report of the row, which has the number `row` and was passed as `record`.
-    pub(crate) fn told(self, row: u64, record: Option<RecordBatch>) -> RefusedRow {
+    pub(crate) fn into_refused_row(self, row: u64, record: Option<RecordBatch>) -> RefusedRow {
         let BadRow { shown, column, reason, kind, hint, .. } = self;
         RefusedRow { row, record, shown, column, reason, kind, hint }
     }

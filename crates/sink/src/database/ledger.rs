@@ -47,10 +47,10 @@ const ROWS: usize = 500;
 const PAGE: usize = 50_000;
 
 /// A ledger in a database.
-pub(crate) struct DatabaseLedger(Arc<Book>);
+pub(crate) struct DatabaseLedger(Arc<LedgerState>);
 
 /// What the deliveries of a ledger share.
-struct Book {
+struct LedgerState {
     shared: Shared,
     /// The run that delivers.
     run: String,
@@ -79,8 +79,8 @@ pub(crate) async fn open(
     }
     let io = context.io.clone();
     on_io(&io, async move {
-        let book = set_up(server, spec, load, context).await?;
-        Ok(book.map(|book| Arc::new(DatabaseLedger(Arc::new(book))) as Arc<dyn Ledger>))
+        let state = set_up(server, spec, load, context).await?;
+        Ok(state.map(|state| Arc::new(DatabaseLedger(Arc::new(state))) as Arc<dyn Ledger>))
     })
     .await
 }
@@ -90,7 +90,7 @@ async fn set_up(
     mut spec: DatabaseSpec,
     load: String,
     context: LoadContext,
-) -> Result<Option<Book>> {
+) -> Result<Option<LedgerState>> {
     let entry = Entry::new(&server, &spec, &load, &context.run);
     let mut connection = connect_as(server.as_ref(), &spec, &entry.owner).await?;
     if !entry.enter(connection.as_mut(), context.take_over).await? {
@@ -107,11 +107,12 @@ async fn set_up(
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
     let count = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
     let bulk = server.dialect().bulk(&server.dialect().table(&spec.table), columns, &context.schema);
-    let pool = Pool::new(&server, &spec, count).marked(Some(&entry.owner));
+    let pool = Pool::new(&server, &spec, count).tagged(Some(&entry.owner));
     let shared = Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step);
-    let book = Book { shared, run: context.run, entry, schema: context.schema, budget: context.budget, io: context.io };
-    book.shared.pool.give(connection);
-    Ok(Some(book))
+    let state =
+        LedgerState { shared, run: context.run, entry, schema: context.schema, budget: context.budget, io: context.io };
+    state.shared.pool.give(connection);
+    Ok(Some(state))
 }
 
 /// All loads that are in the ledger, if there is one.
@@ -129,7 +130,7 @@ pub(crate) async fn known_loads(
 }
 
 /// Forgets the load `mark`; with `unwritten` only if nothing of it is recorded.
-pub(crate) async fn unmark(
+pub(crate) async fn forget_load(
     server: Arc<dyn Server>,
     spec: DatabaseSpec,
     mark: String,
@@ -149,9 +150,9 @@ pub(crate) async fn unmark(
     .await
 }
 
-impl Book {
+impl LedgerState {
     /// Records chunks, inside of the open transaction.
-    async fn note(&self, connection: &mut dyn Connection, chunks: &[Chunk], attempt: &str) -> Result<(), Failure> {
+    async fn record(&self, connection: &mut dyn Connection, chunks: &[Chunk], attempt: &str) -> Result<(), Failure> {
         let load = &self.entry.key;
         for some in chunks.chunks(ROWS) {
             let row = |chunk: &Chunk| format!("('{load}', '{}', {}, '{attempt}')", digest(&chunk.unit), chunk.number);
@@ -172,7 +173,7 @@ impl Book {
         let mut behind = String::new();
         loop {
             let page =
-                self.noted(connection, load_key, &format!("{behind} ORDER BY unit_key, chunk LIMIT {PAGE}")).await?;
+                self.recorded(connection, load_key, &format!("{behind} ORDER BY unit_key, chunk LIMIT {PAGE}")).await?;
             let Some((unit, number)) = page.last().cloned().filter(|_| page.len() == PAGE) else {
                 known.extend(page);
                 return Ok(known);
@@ -183,7 +184,7 @@ impl Book {
     }
 
     /// Units and numbers of the chunks of a load for which `condition` holds.
-    async fn noted(
+    async fn recorded(
         &self,
         connection: &mut dyn Connection,
         load_key: &str,
@@ -215,7 +216,7 @@ impl Book {
         for some in units.chunks(ROWS) {
             let some: Vec<String> = some.iter().map(|unit| format!("'{}'", digest(unit))).collect();
             let condition = format!(" AND unit_key IN ({}){by}", some.join(", "));
-            known.extend(self.noted(connection, &self.entry.key, &condition).await?);
+            known.extend(self.recorded(connection, &self.entry.key, &condition).await?);
         }
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
@@ -230,7 +231,7 @@ impl Book {
         connection.execute("BEGIN").await?;
         fail_point::pass("ledger.before");
         self.entry.check(connection).await?;
-        match self.note(connection, chunks, attempt).await {
+        match self.record(connection, chunks, attempt).await {
             Ok(()) => {
                 fail_point::pass("ledger.after");
                 Ok(None)
@@ -259,7 +260,7 @@ impl Book {
                 Err(error) => error,
             };
             if tries >= self.shared.spec.retries {
-                let what = format!("the connection was lost while {} was committed", self.shared.place);
+                let what = format!("the connection was lost while {} was committed", self.shared.target);
                 return Err(Error::refused(what)
                     .cause(unknown.cause_text().unwrap_or(unknown.what()))
                     .hint("the ledger knows whether the rows are there: resume when the server is back"));
@@ -297,12 +298,12 @@ fn new_name() -> String {
 
 impl DatabaseLedger {
     async fn strike_out(&self, entry: Entry, what: Forget) -> Result<bool> {
-        let book = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.pool.permit().await?;
-            let mut connection = book.shared.pool.take().await?;
+            let _permit = state.shared.pool.permit().await?;
+            let mut connection = state.shared.pool.take().await?;
             let struck = entry.forget(connection.as_mut(), what).await?;
-            book.shared.pool.give(connection);
+            state.shared.pool.give(connection);
             Ok(struck)
         })
         .await
@@ -315,12 +316,12 @@ impl DatabaseLedger {
     }
 
     async fn all_of(&self, load_key: String) -> Result<WrittenChunks> {
-        let book = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.pool.permit().await?;
-            let mut connection = book.shared.pool.take().await?;
-            let written = book.all(connection.as_mut(), &load_key).await.map_err(Failure::into_error)?;
-            book.shared.pool.give(connection);
+            let _permit = state.shared.pool.permit().await?;
+            let mut connection = state.shared.pool.take().await?;
+            let written = state.all(connection.as_mut(), &load_key).await.map_err(Failure::into_error)?;
+            state.shared.pool.give(connection);
             Ok(written)
         })
         .await
@@ -338,34 +339,34 @@ impl Ledger for DatabaseLedger {
     }
 
     async fn take_back(&self, number: u64) -> Result<()> {
-        let book = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.pool.permit().await?;
-            let mut connection = book.shared.pool.take().await?;
-            let Entry { table, key, .. } = &book.entry;
+            let _permit = state.shared.pool.permit().await?;
+            let mut connection = state.shared.pool.take().await?;
+            let Entry { table, key, .. } = &state.entry;
             let delete = format!("DELETE FROM {table} WHERE load_key = '{key}' AND chunk = {number}");
             let taken = async {
                 connection.execute("BEGIN").await?;
-                book.entry.check_locked(connection.as_mut(), "FOR UPDATE").await?;
+                state.entry.check_locked(connection.as_mut(), "FOR UPDATE").await?;
                 connection.execute(&delete).await?;
                 connection.execute("COMMIT").await.map(drop)
             };
             taken.await.map_err(Failure::into_error)?;
-            book.shared.pool.give(connection);
+            state.shared.pool.give(connection);
             Ok(())
         })
         .await
     }
 
     async fn count(&self) -> Result<u64> {
-        let book = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.pool.permit().await?;
-            let mut connection = book.shared.pool.take().await?;
-            let Entry { table, key, .. } = &book.entry;
+            let _permit = state.shared.pool.permit().await?;
+            let mut connection = state.shared.pool.take().await?;
+            let Entry { table, key, .. } = &state.entry;
             let query = format!("SELECT COUNT(*) FROM {table} WHERE load_key = '{key}' AND chunk >= 0");
             let rows = connection.query(&query).await.map_err(Failure::into_error)?;
-            book.shared.pool.give(connection);
+            state.shared.pool.give(connection);
             let count = rows.into_iter().flatten().flatten().next().and_then(|text| text.parse().ok());
             count.ok_or_else(|| Error::internal("the ledger cannot be counted"))
         })
@@ -376,8 +377,8 @@ impl Ledger for DatabaseLedger {
         // Recording chunks in one order prevents deadlocks.
         chunks.sort();
         chunks.dedup();
-        let book = Arc::clone(&self.0);
-        let encoder = book.shared.server.encoder(&book.shared.bulk, &book.schema, &book.shared.spec);
+        let state = Arc::clone(&self.0);
+        let encoder = state.shared.server.encoder(&state.shared.bulk, &state.schema, &state.shared.spec);
         Ok(Box::new(TableDelivery {
             encoder,
             chunks,
@@ -389,7 +390,7 @@ impl Ledger for DatabaseLedger {
             sealed: 0,
             refused: Refused::default(),
             bad_rows,
-            book,
+            state,
         }))
     }
 
@@ -406,20 +407,20 @@ impl Ledger for DatabaseLedger {
     }
 
     fn place(&self) -> String {
-        self.0.shared.place.clone()
+        self.0.shared.target.clone()
     }
 
     fn summary(&self, rows: u64) -> String {
-        format!("{} added to {}{}", counted(rows, "row"), self.0.shared.place, self.0.shared.detour())
+        format!("{} added to {}{}", counted(rows, "row"), self.0.shared.target, self.0.shared.detour())
     }
 
     async fn loads(&self) -> Result<Vec<KnownLoad>> {
-        let book = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.pool.permit().await?;
-            let mut connection = book.shared.pool.take().await?;
-            let known = book.entry.loads(connection.as_mut()).await.map_err(Failure::into_error)?;
-            book.shared.pool.give(connection);
+            let _permit = state.shared.pool.permit().await?;
+            let mut connection = state.shared.pool.take().await?;
+            let known = state.entry.loads(connection.as_mut()).await.map_err(Failure::into_error)?;
+            state.shared.pool.give(connection);
             Ok(known)
         })
         .await
@@ -434,7 +435,7 @@ struct OpenTransaction {
 
 /// A delivery of the rows of some chunks.
 struct TableDelivery {
-    book: Arc<Book>,
+    state: Arc<LedgerState>,
     encoder: Box<dyn Encoder>,
     chunks: Vec<Chunk>,
     attempt: String,
@@ -456,12 +457,12 @@ impl Delivery for TableDelivery {
         let mut row = 0;
         while row < batch.num_rows() && self.already.is_none() && !self.refused.more {
             let start = std::time::Instant::now();
-            let spec = &self.book.shared.spec;
+            let spec = &self.state.shared.spec;
             let bytes = usize::try_from(spec.batch_bytes.0).unwrap_or(usize::MAX);
-            let group = self.group.get_or_insert_with(|| Group::new(&self.book.budget, bytes));
+            let group = self.group.get_or_insert_with(|| Group::new(&self.state.budget, bytes));
             row = self.encoder.encode(&batch, row, None, group)?;
             let full = group.is_full(spec.batch_rows);
-            self.book.shared.step.add_busy(start.elapsed());
+            self.state.shared.step.add_busy(start.elapsed());
             if full {
                 self.flush().await?;
             }
@@ -478,28 +479,28 @@ impl Delivery for TableDelivery {
         // If not all bad rows were found, none may be left out.
         accept(&self.refused)?;
         if self.refused.more {
-            return Err(self.refused.into_error(&self.book.shared.place));
+            return Err(self.refused.into_error(&self.state.shared.target));
         }
         let Some(mut transaction) = self.transaction.take() else {
             return Err(Error::internal("a delivery lost its connection"));
         };
-        let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks, self.attempt);
-        let outcome = on_io(&self.book.io, async move {
+        let (state, chunks, attempt) = (Arc::clone(&self.state), self.chunks, self.attempt);
+        let outcome = on_io(&self.state.io, async move {
             fail_point::pass("commit.before");
             let committed = commit::unless_it_is_there(transaction.connection.as_mut(), "COMMIT", || {
-                book.is_ours(&chunks, &attempt).boxed()
+                state.is_ours(&chunks, &attempt).boxed()
             });
             match committed.await {
                 Ok(answer) => {
                     fail_point::pass("commit.after");
                     if answer.is_some() {
-                        book.shared.pool.give(transaction.connection);
+                        state.shared.pool.give(transaction.connection);
                     }
                     Ok(Outcome::Ours)
                 }
                 Err(Failure::Lost(_)) => {
                     drop(transaction);
-                    book.resolve(&chunks, &attempt).await
+                    state.resolve(&chunks, &attempt).await
                 }
                 Err(other) => Err(other.into_error()),
             }
@@ -512,7 +513,7 @@ impl Delivery for TableDelivery {
             Outcome::Others(chunks) => Ok(Delivered::AlreadyDone(chunks)),
             Outcome::Undone => Err(Error::transient(format!(
                 "the connection was lost before {} was committed",
-                self.book.shared.place
+                self.state.shared.target
             ))
             .hint("check the server's log; none of the rows is there, and they can be sent again")),
         }
@@ -531,7 +532,7 @@ impl TableDelivery {
         if self.already.is_some() || self.refused.more {
             return Ok(());
         }
-        let mut group = self.group.take().unwrap_or_else(|| Group::new(&self.book.budget, 0));
+        let mut group = self.group.take().unwrap_or_else(|| Group::new(&self.state.budget, 0));
         if group.is_empty() && self.transaction.is_some() {
             return Ok(());
         }
@@ -540,28 +541,30 @@ impl TableDelivery {
         let rows = group.sealed();
         let start = std::time::Instant::now();
         let transaction = self.transaction.take();
-        let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks.clone(), self.attempt.clone());
+        let (state, chunks, attempt) = (Arc::clone(&self.state), self.chunks.clone(), self.attempt.clone());
         let sending = rows.clone();
         let sent =
-            on_io(&self.book.io, async move { send(&book, transaction, &chunks, &attempt, &sending, left).await });
+            on_io(&self.state.io, async move { send(&state, transaction, &chunks, &attempt, &sending, left).await });
         let sent = sent.await;
-        self.book.shared.step.add_waiting_output(start.elapsed());
+        self.state.shared.step.add_waiting_output(start.elapsed());
         match sent? {
             Sent::Already(chunks) => self.already = Some(chunks),
             Sent::Done(transaction, bad) => {
                 self.transaction = Some(transaction);
-                self.book.shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
-                self.tell(&rows, own, bad);
+                self.state.shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
+                self.add_refused(&rows, own, bad);
             }
         }
         Ok(())
     }
 
     /// Adds the bad rows of a group: those that could not be encoded, and those that the server has refused.
-    fn tell(&mut self, rows: &Rows, own: Vec<BadRow>, bad: Vec<BadRow>) {
+    fn add_refused(&mut self, rows: &Rows, own: Vec<BadRow>, bad: Vec<BadRow>) {
         let count = (rows.count() + own.len()) as u64;
         let base = self.sealed;
-        self.refused.rows.extend(numbered(own, bad).into_iter().map(|(row, one)| one.told(base + row as u64, None)));
+        self.refused
+            .rows
+            .extend(numbered(own, bad).into_iter().map(|(row, one)| one.into_refused_row(base + row as u64, None)));
         self.refused.more = self.refused.rows.len() > self.bad_rows;
         self.sealed += count;
     }
@@ -569,7 +572,7 @@ impl TableDelivery {
 
 /// Sends a group in the open transaction, or in a new one that records the chunks first.
 async fn send(
-    book: &Book,
+    state: &LedgerState,
     transaction: Option<OpenTransaction>,
     chunks: &[Chunk],
     attempt: &str,
@@ -580,7 +583,7 @@ async fn send(
     let mut transaction = match transaction {
         Some(transaction) => transaction,
         None => {
-            OpenTransaction { _permit: book.shared.pool.permit().await?, connection: book.shared.pool.take().await? }
+            OpenTransaction { _permit: state.shared.pool.permit().await?, connection: state.shared.pool.take().await? }
         }
     };
     let most = left.saturating_add(1).max(SHOWN_BAD_ROWS);
@@ -590,11 +593,11 @@ async fn send(
         let sent = async {
             if !begins {
                 connection.execute(Scope::Savepoint.begin()).await?;
-            } else if let Some(already) = book.begin(connection, chunks, attempt).await? {
+            } else if let Some(already) = state.begin(connection, chunks, attempt).await? {
                 return Ok(Err(already));
             }
             fail_point::pass("bulk.before");
-            let bad = bisect::load(book.shared.server.as_ref(), connection, &book.shared.bulk, rows, most).await?;
+            let bad = bisect::load(state.shared.server.as_ref(), connection, &state.shared.bulk, rows, most).await?;
             fail_point::pass("bulk.after");
             if !begins {
                 connection.execute(Scope::Savepoint.keep()).await?;
@@ -603,11 +606,11 @@ async fn send(
         };
         match sent.await {
             Ok(Ok(bad)) => {
-                book.shared.note_detour(transaction.connection.as_ref());
+                state.shared.record_detour(transaction.connection.as_ref());
                 return Ok(Sent::Done(transaction, bad));
             }
             Ok(Err(already)) => {
-                book.shared.pool.give(transaction.connection);
+                state.shared.pool.give(transaction.connection);
                 return Ok(Sent::Already(already));
             }
             Err(Failure::Again { error, undone, waited }) => {
@@ -615,8 +618,8 @@ async fn send(
                 if undone && !begins {
                     return Err(error);
                 }
-                if tries >= book.shared.spec.retries {
-                    return Err(in_vain(book, transaction, Failure::Again { error, undone, waited }).await);
+                if tries >= state.shared.spec.retries {
+                    return Err(in_vain(state, transaction, Failure::Again { error, undone, waited }).await);
                 }
                 let scope = if begins { Scope::Transaction } else { Scope::Savepoint };
                 transaction.connection.execute(scope.roll_back()).await.map_err(Failure::into_error)?;
@@ -629,9 +632,9 @@ async fn send(
 }
 
 /// The error of a group after the last attempt. It is permanent, since delivering it again would multiply all waits.
-async fn in_vain(book: &Book, mut transaction: OpenTransaction, failure: Failure) -> Error {
-    let tables = [book.shared.bulk.table.as_str(), &book.entry.table];
+async fn in_vain(state: &LedgerState, mut transaction: OpenTransaction, failure: Failure) -> Error {
+    let tables = [state.shared.bulk.table.as_str(), &state.entry.table];
     let error = blamed(transaction.connection.as_mut(), &tables, failure).await;
-    let told = Error::refused(error.what()).cause(error.cause_text().unwrap_or_default());
-    error.hint_text().into_iter().fold(told, |told, hint| told.hint(hint))
+    let into_refused_row = Error::refused(error.what()).cause(error.cause_text().unwrap_or_default());
+    error.hint_text().into_iter().fold(into_refused_row, |into_refused_row, hint| into_refused_row.hint(hint))
 }

@@ -11,6 +11,7 @@ pub(crate) mod action;
 pub(crate) mod bisect;
 pub(crate) mod cells;
 mod commit;
+pub(crate) mod commit_marker;
 pub(crate) mod encode;
 pub(crate) mod entry;
 pub(crate) mod group;
@@ -19,7 +20,6 @@ pub(crate) mod ledger;
 #[cfg(test)]
 mod ledger_tests;
 pub(crate) mod load;
-pub(crate) mod note;
 pub(crate) mod pool;
 pub(crate) mod server;
 pub(crate) mod spec;
@@ -68,7 +68,7 @@ impl Sink for DatabaseSink {
     }
 
     fn target(&self) -> String {
-        self.server.place().shown.clone()
+        self.server.endpoint().shown.clone()
     }
 
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
@@ -137,7 +137,7 @@ impl Sink for DatabaseSink {
     }
 
     async fn unmark(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
-        ledger::unmark(Arc::clone(&self.server), self.spec.clone(), mark.to_owned(), context, unwritten).await
+        ledger::forget_load(Arc::clone(&self.server), self.spec.clone(), mark.to_owned(), context, unwritten).await
     }
 
     fn may_keep_ledger(&self) -> bool {

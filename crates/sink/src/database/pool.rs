@@ -41,7 +41,7 @@ impl Pool {
     }
 
     /// Tags the connections with `owner`.
-    pub(crate) fn marked(mut self, owner: Option<&str>) -> Self {
+    pub(crate) fn tagged(mut self, owner: Option<&str>) -> Self {
         self.owner = owner.map(str::to_owned);
         self
     }
@@ -108,7 +108,7 @@ pub(crate) async fn connect(server: &dyn Server, spec: &DatabaseSpec) -> Result<
 /// Connects, and tags the connection with `owner`.
 pub(crate) async fn connect_as(server: &dyn Server, spec: &DatabaseSpec, owner: &str) -> Result<Box<dyn Connection>> {
     let mut connection = connect(server, spec).await?;
-    match connection.as_mut().mark(owner).await {
+    match connection.as_mut().tag(owner).await {
         // A connection without a tag cannot be ended by others: they wait for its locks, and an error names it.
         Ok(()) | Err(Failure::Other(_)) => Ok(connection),
         Err(other) => Err(other.into_error()),

@@ -9,7 +9,7 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::{Error, RejectKind, Result};
 use millstream_database::table::{Bulk, Index, TableFacts};
-use millstream_database::{LoadDialect, Place, TextRows};
+use millstream_database::{Endpoint, LoadDialect, TextRows};
 
 use super::group::{Group, Rows};
 use super::spec::DatabaseSpec;
@@ -117,7 +117,7 @@ pub(crate) trait Connection: Send {
     async fn unlock(&mut self, name: &str) -> Result<(), Failure>;
 
     /// Tags this connection with `owner`, so that others can find it.
-    async fn mark(&mut self, owner: &str) -> Result<(), Failure>;
+    async fn tag(&mut self, owner: &str) -> Result<(), Failure>;
 
     /// The connections with the tag of `owner` that the user may see.
     async fn sessions_of(&mut self, owner: &str) -> Result<Vec<SeenSession>, Failure>;
@@ -153,7 +153,7 @@ pub(crate) enum Right {
 #[async_trait]
 pub(crate) trait Server: Debug + Send + Sync {
     /// Its endpoint.
-    fn place(&self) -> &Place;
+    fn endpoint(&self) -> &Endpoint;
 
     /// Its dialect.
     fn dialect(&self) -> &'static dyn LoadDialect;
@@ -172,5 +172,5 @@ pub(crate) trait Server: Debug + Send + Sync {
 
 /// The name of the target in messages: `table t of mysql://…`.
 pub(crate) fn target_of(server: &dyn Server, spec: &DatabaseSpec) -> String {
-    format!("table {} of {}", spec.table, server.place().shown)
+    format!("table {} of {}", spec.table, server.endpoint().shown)
 }

@@ -32,8 +32,8 @@ use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::destination::{self, Destination, Draft, Staging, Wanted};
 use super::naming::Target;
-use super::place::{self, Draft, Place, Staging, Wanted};
 use super::plan::{Plan, PlannedFile, Run};
 use super::spec::FileMode;
 use crate::shared::blocking;
@@ -58,7 +58,7 @@ const LOOKED_UP: usize = 64;
 pub(crate) struct Bucket(pub(crate) Arc<dyn Store>);
 
 #[async_trait]
-impl Place for Bucket {
+impl Destination for Bucket {
     fn check(&self, _: &Wanted, _: &[String]) -> Vec<Error> {
         Vec::new()
     }
@@ -137,7 +137,7 @@ impl Place for Bucket {
                 scratch: Arc::new(Scratch { folder: context.scratch.clone(), state: Mutex::default() }),
                 closing: Arc::new(Semaphore::new(AT_ONCE)),
                 closed: Mutex::default(),
-                given_up: AtomicBool::new(false),
+                ended: AtomicBool::new(false),
             }),
         }))
     }
@@ -147,7 +147,7 @@ impl Place for Bucket {
         Ok(listed.map(|listed| listed.plan))
     }
 
-    async fn unmark(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
+    async fn remove_marker(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
         let far = self.far(&wanted.target, super::network(context));
         for _ in 0..LIST_TRIES {
             let Some(Listed { mut plan, stored }) = far.read_list().await? else { return Ok(()) };
@@ -157,7 +157,7 @@ impl Place for Bucket {
             if plan.unfinished {
                 return Err(far.is_written());
             }
-            plan.unmark(marker);
+            plan.remove_marker(marker);
             if far.write_list(&plan, Some(&stored)).await? {
                 return Ok(());
             }
@@ -266,7 +266,7 @@ impl Far {
             let (far, uri) = (self.clone(), self.target.uri(&path));
             async move {
                 match far.store.length(&far.context, &uri).await? {
-                    Some(_) => Err(place::existing_fault(&uri, mode)),
+                    Some(_) => Err(destination::existing_fault(&uri, mode)),
                     None => Ok(()),
                 }
             }
@@ -377,7 +377,7 @@ impl Far {
     }
 
     /// Aborts the uploads that are closed or being closed.
-    async fn give_up(&self, mut closed: Closed) {
+    async fn abort_uploads(&self, mut closed: Closed) {
         closed.tasks.abort_all();
         while let Some(ended) = closed.tasks.join_next().await {
             if let Ok(Ok((number, brought))) = ended {
@@ -440,7 +440,7 @@ struct Shared {
     closing: Arc<Semaphore>,
     closed: Mutex<Closed>,
     /// Whether the load was rolled back or committed.
-    given_up: AtomicBool,
+    ended: AtomicBool,
 }
 
 /// Closed objects.
@@ -478,7 +478,7 @@ impl Shared {
 
     /// Takes out the closed objects, to abort them.
     fn take(&self) -> Option<Closed> {
-        let first = !self.given_up.swap(true, Ordering::SeqCst);
+        let first = !self.ended.swap(true, Ordering::SeqCst);
         first.then(|| std::mem::take(&mut *self.closed()))
     }
 }
@@ -508,7 +508,7 @@ impl InBucket {
         for _ in 0..LIST_TRIES {
             let there = self.still_listed().await?;
             if let Some(there) = &there {
-                plan.marked_as(&there.plan);
+                plan.with_markers_of(&there.plan);
             }
             if far.write_list(&plan, there.as_ref().map(|there| &there.stored)).await? {
                 return Ok(plan);
@@ -606,7 +606,7 @@ impl Staging for InBucket {
 
     async fn abort(&self) {
         if let Some(closed) = self.shared.take() {
-            self.shared.far.give_up(closed).await;
+            self.shared.far.abort_uploads(closed).await;
         }
     }
 }
@@ -615,7 +615,7 @@ impl Drop for InBucket {
     fn drop(&mut self) {
         let Some(closed) = self.shared.take() else { return };
         let far = self.shared.far.clone();
-        self.shared.far.context.io.spawn(async move { far.give_up(closed).await });
+        self.shared.far.context.io.spawn(async move { far.abort_uploads(closed).await });
     }
 }
 

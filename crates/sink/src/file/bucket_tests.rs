@@ -16,8 +16,8 @@ use tempfile::TempDir;
 
 use super::bucket::Bucket;
 use super::build;
+use super::destination::{Destination, Wanted};
 use super::naming::Target;
-use super::place::{Place, Wanted};
 use super::plan::PlannedFile;
 use super::spec::FileSpec;
 use super::tests::{read_file, visible};
@@ -211,7 +211,7 @@ async fn a_store_that_is_slow_or_breaks_is_tried_again() {
 }
 
 /// Begins, writes and prepares, and rolls back if something fails.
-async fn taken_back(sink: &Arc<dyn Sink>) -> millstream_core::Error {
+async fn rolled_back(sink: &Arc<dyn Sink>) -> millstream_core::Error {
     let load = sink.begin(context(2)).await.expect("it begins");
     let written = write(sink, &load, 2, 3000, 100).await;
     let prepared = match written {
@@ -229,7 +229,7 @@ async fn what_cannot_be_brought_over_leaves_nothing() {
         let sink = bench.sink("a.csv", json!({"shards": {"count": 3, "mod": "id"}}));
         run(&sink, 1, 10, 10).await.expect("a run before");
         bench.server.trouble(move |_, path| path.contains("partNumber=").then_some(trouble));
-        let error = taken_back(&sink).await;
+        let error = rolled_back(&sink).await;
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.place().uri.as_deref().is_some_and(|uri| uri.starts_with("s3://bucket/a-00")), "{error:?}");
         assert_eq!(bench.rows(), expected(10), "the earlier result stays");
@@ -246,7 +246,7 @@ async fn an_upload_that_begins_while_the_load_is_taken_back_is_given_up() {
         () if method == "POST" && path.contains("a-002") => Some(Trouble::Late(Duration::from_millis(300))),
         () => None,
     });
-    taken_back(&sink).await;
+    rolled_back(&sink).await;
     let begun =
         bench.server.requests().iter().filter(|asked| asked.starts_with("POST") && asked.contains("?uploads")).count();
     assert_eq!((begun, bench.uploads()), (3, 0));
@@ -416,8 +416,8 @@ async fn open_objects_hold_a_part_of_the_budget_and_the_rest_goes_to_scratch() {
     let wanted = Wanted::new(Target::new("s3://bucket/a-{value}", &spec, true).expect("a target"), &spec);
     let context = conformance::context(1);
     context.budget.set_limit(6 << 20);
-    let place = Bucket(store(&bench.server, json!({"anonymous": true})));
-    let staging = place.begin(&wanted, &context).await.expect("it begins");
+    let bucket = Bucket(store(&bench.server, json!({"anonymous": true})));
+    let staging = bucket.begin(&wanted, &context).await.expect("it begins");
     // Pieces of odd sizes, in turns.
     let piece: Vec<u8> = (0..700_001_usize).map(|index| ((index * index) >> 7) as u8).collect();
     let mut drafts = Vec::new();

@@ -56,7 +56,7 @@ impl Wanted {
 
 /// The destination of files: a folder or a bucket.
 #[async_trait]
-pub(crate) trait Place: Debug + Send + Sync {
+pub(crate) trait Destination: Debug + Send + Sync {
     /// Faults that are known before there are rows and without a network. `first` are the paths that are known by then.
     fn check(&self, wanted: &Wanted, first: &[String]) -> Vec<Error>;
 
@@ -83,7 +83,7 @@ pub(crate) trait Place: Debug + Send + Sync {
     async fn listed(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>>;
 
     /// Removes a commit marker from the list.
-    async fn unmark(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()>;
+    async fn remove_marker(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()>;
 }
 
 /// The files of one load, which are not visible before the commit. Dropping it rolls back.

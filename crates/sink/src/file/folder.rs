@@ -28,8 +28,8 @@ use millstream_core::sink::LoadContext;
 use millstream_core::source::SourceContext;
 use millstream_core::{Budget, Error, Result, Step, fail_point};
 
+use super::destination::{self, Destination, Draft, Staging, Wanted};
 use super::naming::Target;
-use super::place::{self, Draft, Place, Staging, Wanted};
 use super::plan::{Plan, PlannedFile, Run};
 use super::spec::FileMode;
 use crate::shared::{Charge, blocking, create_folders, folder_fault, path_error, remove_folders, sync_folder};
@@ -39,7 +39,7 @@ use crate::shared::{Charge, blocking, create_folders, folder_fault, path_error, 
 pub(crate) struct Folder;
 
 #[async_trait]
-impl Place for Folder {
+impl Destination for Folder {
     fn check(&self, wanted: &Wanted, first: &[String]) -> Vec<Error> {
         let target = &wanted.target;
         let mut faults: Vec<Error> = folder_fault(target.folder()).into_iter().collect();
@@ -101,14 +101,14 @@ impl Place for Folder {
         blocking(|| known_plan(target))
     }
 
-    async fn unmark(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
+    async fn remove_marker(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
         blocking(|| {
             if !known_plan(&wanted.target)?.is_some_and(|plan| plan.has(marker)) {
                 return Ok(());
             }
             let (temporary, listed) = Temporary::begin(&wanted.target, &context.run)?;
             let Some(mut plan) = listed else { return Ok(()) };
-            plan.unmark(marker);
+            plan.remove_marker(marker);
             temporary.rewrite(&plan)
         })
     }
@@ -588,7 +588,7 @@ fn existing_fault(path: &Path, mode: FileMode) -> Result<()> {
     let may_replace = matches!(mode, FileMode::Replace | FileMode::Partitions);
     match may_replace || path.metadata().is_err() {
         true => Ok(()),
-        false => Err(place::existing_fault(&path.display().to_string(), mode)),
+        false => Err(destination::existing_fault(&path.display().to_string(), mode)),
     }
 }
 

@@ -25,8 +25,8 @@ use millstream_core::sink::{Load, LoadContext, Removed, RoutingKind, Writer};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
+use super::destination::{Destination, Draft, Staging, Wanted};
 use super::naming::{Route, Target};
-use super::place::{Draft, Place, Staging, Wanted};
 use super::plan::PlannedFile;
 use super::spec::{FileMode, FileSpec, Roll};
 use crate::encode::{ENCODE_ROWS, EncodeStream, Encoding};
@@ -43,7 +43,7 @@ const FLOOR: usize = 256 << 10;
 
 /// The method of writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Method {
     Pieces,
     Stream,
 }
@@ -62,7 +62,7 @@ struct Shared {
     max_files: usize,
     /// Whether the files of earlier runs stay, and these are added.
     adds: bool,
-    way: Way,
+    method: Method,
     staging: Box<dyn Staging>,
     outputs: Mutex<HashMap<Route, Arc<Output>>>,
     /// Files that were begun.
@@ -111,16 +111,17 @@ struct Part {
 impl FileLoad {
     pub(crate) async fn begin(
         spec: &FileSpec,
-        place: &dyn Place,
+        destination: &dyn Destination,
         wanted: &Wanted,
         encoding: &Encoding,
         context: LoadContext,
     ) -> Result<Self> {
-        let staging = place.begin(wanted, &context).await?;
+        let staging = destination.begin(wanted, &context).await?;
         let routing = spec.routing().map(|routing| routing.kind);
         let roll = spec.roll.clone().unwrap_or_default();
         let alone = context.partitions <= 1 && routing.is_none();
-        let way = if !encoding.splittable() || alone || roll.rows.is_some() { Way::Stream } else { Way::Pieces };
+        let method =
+            if !encoding.splittable() || alone || roll.rows.is_some() { Method::Stream } else { Method::Pieces };
         Ok(FileLoad(Arc::new(Shared {
             target: wanted.target.clone(),
             encoding: encoding.clone(),
@@ -130,7 +131,7 @@ impl FileLoad {
             max_open: spec.max_open.max(1),
             max_files: spec.max_files.max(1),
             adds: wanted.mode == FileMode::Append,
-            way,
+            method,
             staging,
             outputs: Mutex::new(HashMap::new()),
             files: AtomicUsize::new(0),
@@ -186,7 +187,7 @@ impl Load for FileLoad {
     async fn commit(&self) -> Result<String> {
         let removed = Removed::new(self.0.staging.commit().await?);
         *self.0.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed;
-        Ok(self.0.told().await)
+        Ok(self.0.summary().await)
     }
 
     fn removed(&self) -> Removed {
@@ -283,7 +284,7 @@ impl Shared {
         state.draft = Some(self.staging.file(number, &path).await?);
         state.parts.push(Part { number, path, rows: 0, bytes: 0, begun: false });
         state.filling = true;
-        if self.way == Way::Pieces {
+        if self.method == Method::Pieces {
             let beginning = self.encoding.beginning(&self.context.schema)?;
             self.append(state, &beginning).await?;
         }
@@ -442,7 +443,7 @@ impl Shared {
     }
 
     /// A summary of what was written.
-    async fn told(&self) -> String {
+    async fn summary(&self) -> String {
         if self.staging.is_there() {
             return format!("nothing new for {}: its files were added before", self.target.shown());
         }
@@ -490,9 +491,9 @@ impl Writer for FileWriter {
         }
         let routed = shared.context.step.busy(|| routes(batch, shared.routing))?;
         for (route, rows) in routed {
-            match shared.way {
-                Way::Stream => shared.stream_rows(&route, &rows, &mut self.scratch).await?,
-                Way::Pieces => self.collect(&route, &rows).await?,
+            match shared.method {
+                Method::Stream => shared.stream_rows(&route, &rows, &mut self.scratch).await?,
+                Method::Pieces => self.collect(&route, &rows).await?,
             }
         }
         Ok(())

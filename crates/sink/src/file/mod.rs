@@ -6,10 +6,10 @@
 mod bucket;
 #[cfg(test)]
 pub(crate) mod bucket_tests;
+mod destination;
 mod folder;
 mod load;
 mod naming;
-mod place;
 mod plan;
 mod spec;
 #[cfg(test)]
@@ -28,10 +28,10 @@ use millstream_core::{Error, Result};
 use serde_json::Value;
 
 use self::bucket::Bucket;
+use self::destination::{Destination, Wanted};
 use self::folder::Folder;
 use self::load::FileLoad;
 use self::naming::{Route, Target};
-use self::place::{Place, Wanted};
 use self::plan::Plan;
 pub use self::spec::{FileMode, FileSpec, Roll, Shards};
 use crate::encode::Encoding;
@@ -56,11 +56,11 @@ fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
         (target, encoding) => return Err(target.err().into_iter().chain(encoding.err()).flatten().collect()),
     };
     let wanted = Wanted::new(target, &spec);
-    let place: Box<dyn Place> = match parts.store {
+    let destination: Box<dyn Destination> = match parts.store {
         None => Box::new(Folder),
         Some(store) => Box::new(Bucket(store)),
     };
-    Ok(Arc::new(FileSink { spec, place, wanted, encoding }))
+    Ok(Arc::new(FileSink { spec, destination, wanted, encoding }))
 }
 
 /// Faults of the first name in `store`. The check of the sink reports names that are too long.
@@ -90,7 +90,7 @@ fn first_names(spec: &FileSpec, target: &Target) -> Result<Vec<String>> {
 #[derive(Debug)]
 pub(crate) struct FileSink {
     spec: FileSpec,
-    place: Box<dyn Place>,
+    destination: Box<dyn Destination>,
     wanted: Wanted,
     encoding: Encoding,
 }
@@ -112,23 +112,23 @@ impl Sink for FileSink {
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
         let mut faults: Vec<Error> = self.encoding.check(schema).err().into_iter().collect();
         let first = first_names(&self.spec, &self.wanted.target);
-        faults.extend(blocking(|| self.place.check(&self.wanted, first.as_deref().unwrap_or_default())));
+        faults.extend(blocking(|| self.destination.check(&self.wanted, first.as_deref().unwrap_or_default())));
         faults.extend(first.err());
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
     async fn reach(&self, context: &SourceContext, resumes: Option<&str>) -> Result<(), Vec<Error>> {
         let first = first_names(&self.spec, &self.wanted.target).unwrap_or_default();
-        let faults = self.place.reach(&self.wanted, &first, context, resumes).await;
+        let faults = self.destination.reach(&self.wanted, &first, context, resumes).await;
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
     async fn recover(&self, context: &SourceContext, resumes: Option<&str>) -> Result<bool> {
-        self.place.recover(&self.wanted, context, resumes).await
+        self.destination.recover(&self.wanted, context, resumes).await
     }
 
     async fn settle(&self, context: &SourceContext, first: &str) -> Result<()> {
-        self.place.settle(&self.wanted, context, first).await
+        self.destination.settle(&self.wanted, context, first).await
     }
 
     fn describe(&self, _schema: SchemaRef) -> String {
@@ -153,7 +153,7 @@ impl Sink for FileSink {
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
         let wanted = self.wanted.of_run(&context.first);
-        let begun = FileLoad::begin(&self.spec, self.place.as_ref(), &wanted, &self.encoding, context);
+        let begun = FileLoad::begin(&self.spec, self.destination.as_ref(), &wanted, &self.encoding, context);
         Ok(Arc::new(begun.await?))
     }
 
@@ -162,11 +162,11 @@ impl Sink for FileSink {
     }
 
     async fn is_gone(&self, context: &SourceContext) -> Result<bool> {
-        Ok(self.place.listed(&self.wanted.target, context).await?.is_none())
+        Ok(self.destination.listed(&self.wanted.target, context).await?.is_none())
     }
 
     async fn known_loads(&self, context: LoadContext) -> Result<Vec<KnownLoad>> {
-        let listed = self.place.listed(&self.wanted.target, &network(&context)).await?;
+        let listed = self.destination.listed(&self.wanted.target, &network(&context)).await?;
         let known =
             |load: &str| KnownLoad { load: load.to_owned(), chunks: 1, idle_seconds: 0, connections: Vec::new() };
         Ok(listed.iter().flat_map(Plan::loads).map(known).collect())
@@ -176,7 +176,7 @@ impl Sink for FileSink {
     async fn unmark(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
         match unwritten {
             true => Ok(()),
-            false => self.place.unmark(&self.wanted, &context, mark).await,
+            false => self.destination.remove_marker(&self.wanted, &context, mark).await,
         }
     }
 }

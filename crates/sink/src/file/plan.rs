@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 use millstream_core::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::place::{self, Wanted};
+use super::destination::{self, Wanted};
 use super::spec::FileMode;
 
 /// The list of the files of one target.
@@ -108,17 +108,17 @@ impl Plan {
         Ok(text)
     }
 
-    /// Parses the plan in `text`, which is stored at `place`. Others may be able to write to it, so no path may lead
+    /// Parses the plan in `text`, which is stored at `location`. Others may be able to write to it, so no path may lead
     /// out of the folder.
-    pub(crate) fn from_text(text: &[u8], place: &str) -> Result<Self> {
+    pub(crate) fn from_text(text: &[u8], location: &str) -> Result<Self> {
         let damaged = |cause: String| {
-            Error::refused(format!("the list of an earlier result, {place}, is damaged"))
+            Error::refused(format!("the list of an earlier result, {location}, is damaged"))
                 .cause(cause)
                 .hint("remove it, and the files of that result that should not stay beside the new ones")
         };
         let Version { version } = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         if version > PLAN_VERSION {
-            return Err(Error::refused(format!("the list of an earlier result, {place}, is of a newer Millstream"))
+            return Err(Error::refused(format!("the list of an earlier result, {location}, is of a newer Millstream"))
                 .cause(format!("its version is {version}, and this program reads versions up to {PLAN_VERSION}"))
                 .hint("run the newer version, or write to another path"));
         }
@@ -170,14 +170,14 @@ impl Plan {
     }
 
     /// Removes the commit marker of a load. Returns whether there was one.
-    pub(crate) fn unmark(&mut self, marker: &str) -> bool {
+    pub(crate) fn remove_marker(&mut self, marker: &str) -> bool {
         let before = self.markers.len();
         self.markers.retain(|known| known.load != marker);
         self.markers.len() < before
     }
 
     /// Takes over the markers of `other`, which is otherwise the same list.
-    pub(crate) fn marked_as(&mut self, other: &Plan) {
+    pub(crate) fn with_markers_of(&mut self, other: &Plan) {
         self.markers.retain(|known| known.run == self.run || other.markers.contains(known));
     }
 
@@ -221,7 +221,7 @@ impl Wanted {
     fn earlier_fault(&self, there: &Plan, list: &str) -> Error {
         let shown = self.target.shown();
         if !self.target.is_set() {
-            return place::existing_fault(&shown, self.mode);
+            return destination::existing_fault(&shown, self.mode);
         }
         let count = crate::shared::counted(there.files.len() as u64, "file");
         let example = there.files.first().map_or("", |file| file.path.as_str());
@@ -231,14 +231,14 @@ impl Wanted {
     }
 
     /// The error if the commit of an earlier run is incomplete: the next run finishes it, and then this one may not
-    /// begin. `plan` is the committed plan, at `place`.
-    pub(crate) fn waiting(&self, plan: &Plan, place: &str) -> Error {
+    /// begin. `plan` is the committed plan, at `location`.
+    pub(crate) fn waiting(&self, plan: &Plan, location: &str) -> Error {
         let count = crate::shared::counted(plan.files.len() as u64, "file");
         Error::refused(format!(
             "the commit of an earlier run to {} was interrupted, and the next run has to finish it",
             self.target.shown()
         ))
-        .cause(format!("{place} is the list of what run {} has committed: {count}", plan.run))
+        .cause(format!("{location} is the list of what run {} has committed: {count}", plan.run))
         .hint(
             "`millstream run` finishes the commit first, and is then refused, because those files stay; with \
              `--resume`, the job that was writing them resumes its last run",

@@ -12,11 +12,11 @@ use futures::StreamExt;
 use millstream_core::Result;
 use millstream_database::mysql::{self, MysqlDialect, around};
 use millstream_database::table::{Bulk, Index, TableFacts};
-use millstream_database::{Dialect, LoadDialect, Place, TextRows, first_cell, quoted_list};
+use millstream_database::{Dialect, Endpoint, LoadDialect, TextRows, first_cell, quoted_list};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 
-use super::{facts, marks, message};
+use super::{facts, message, tags};
 use crate::database::group::Rows;
 use crate::database::server::{Connection, Failure, Refusal, Right, SeenSession};
 use crate::database::spec::DatabaseSpec;
@@ -48,8 +48,8 @@ pub(super) struct MysqlConnection {
 }
 
 /// Connects and logs in.
-pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<MysqlConnection> {
-    let session = mysql::Session::open(place.clone(), spec.connect_timeout).await?;
+pub(super) async fn connect(endpoint: &Endpoint, spec: &DatabaseSpec) -> Result<MysqlConnection> {
+    let session = mysql::Session::open(endpoint.clone(), spec.connect_timeout).await?;
     let mut connection = MysqlConnection { session, packet: 0, detour: None };
     connection.prepare(spec).await.map_err(Failure::into_error)?;
     Ok(connection)
@@ -69,7 +69,7 @@ impl MysqlConnection {
     }
 
     fn failure(&self, fault: mysql_async::Error) -> Failure {
-        message::failure(&self.session.place, fault)
+        message::failure(&self.session.endpoint, fault)
     }
 
     /// Sends rows as a stream. `None` if the server does not allow it.
@@ -86,23 +86,23 @@ impl MysqlConnection {
             }
             Err(fault) => return Err(self.failure(fault)),
         }
-        let told = Told::read(&self.session.connection);
-        if told.is_clean(count) {
+        let answer = Answer::read(&self.session.connection);
+        if answer.is_clean(count) {
             return Ok(Some(()));
         }
-        let otherwise = format!("the server wrote {} of {count} rows, skipped {}", told.affected, told.skipped);
-        self.refused(&told, count, otherwise).await.map(Some)
+        let otherwise = format!("the server wrote {} of {count} rows, skipped {}", answer.affected, answer.skipped);
+        self.refused(&answer, count, otherwise).await.map(Some)
     }
 
     /// Fails for the warnings of the last statement, unless they are not about rows.
-    async fn refused(&mut self, told: &Told, count: u64, otherwise: String) -> Result<(), Failure> {
+    async fn refused(&mut self, answer: &Answer, count: u64, otherwise: String) -> Result<(), Failure> {
         let rows: Vec<(String, u16, String)> =
             self.session.connection.query("SHOW WARNINGS LIMIT 5").await.map_err(|fault| self.failure(fault))?;
         let all = rows.len();
         let rows = rows.into_iter().map(|(_, code, text)| (code, text));
         let warnings: Vec<(u16, String)> = rows.filter(|(code, _)| *code != message::UNSAFE_STATEMENT).collect();
-        let of_statement = warnings.is_empty() && all == usize::from(told.warnings);
-        match of_statement && (Told { warnings: 0, ..*told }).is_clean(count) {
+        let of_statement = warnings.is_empty() && all == usize::from(answer.warnings);
+        match of_statement && (Answer { warnings: 0, ..*answer }).is_clean(count) {
             true => Ok(()),
             false => Err(Failure::Rows(message::refusal(&warnings, otherwise))),
         }
@@ -138,12 +138,12 @@ impl MysqlConnection {
         let failure = match self.session.connection.query_drop(statement).await {
             Err(fault) => self.failure(fault),
             Ok(()) => {
-                let (told, count) = (Told::read(&self.session.connection), rows.len() as u64);
-                if told.is_clean(count) {
+                let (answer, count) = (Answer::read(&self.session.connection), rows.len() as u64);
+                if answer.is_clean(count) {
                     return Ok(());
                 }
-                let otherwise = format!("the server wrote {} of {count} rows", told.affected);
-                match self.refused(&told, count, otherwise).await {
+                let otherwise = format!("the server wrote {} of {count} rows", answer.affected);
+                match self.refused(&answer, count, otherwise).await {
                     Ok(()) => return Ok(()),
                     Err(failure) => failure,
                 }
@@ -161,14 +161,14 @@ fn by_insert(why: &str) -> String {
 }
 
 /// The server's answer to a statement.
-struct Told {
+struct Answer {
     affected: u64,
     skipped: u64,
     deleted: u64,
     warnings: u16,
 }
 
-impl Told {
+impl Answer {
     fn read(connection: &Conn) -> Self {
         let info = connection.info();
         let number = |name: &str| {
@@ -176,7 +176,7 @@ impl Told {
             let digits = rest.and_then(|rest| rest.split_whitespace().next());
             digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
         };
-        Told {
+        Answer {
             affected: connection.affected_rows(),
             skipped: number("Skipped:"),
             deleted: number("Deleted:"),
@@ -281,19 +281,19 @@ impl Connection for MysqlConnection {
         self.query(&format!("SELECT RELEASE_LOCK({})", MysqlDialect.literal(name))).await.map(drop)
     }
 
-    async fn mark(&mut self, owner: &str) -> Result<(), Failure> {
-        marks::mark(self, owner).await
+    async fn tag(&mut self, owner: &str) -> Result<(), Failure> {
+        tags::tag(self, owner).await
     }
 
     async fn sessions_of(&mut self, owner: &str) -> Result<Vec<SeenSession>, Failure> {
-        marks::sessions_of(self, owner).await
+        tags::sessions_of(self, owner).await
     }
 
     async fn end_session(&mut self, _owner: &str, id: &str) -> Result<(), Failure> {
-        marks::end_session(self, id).await
+        tags::end_session(self, id).await
     }
 
     async fn holders(&mut self, _tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
-        marks::holders(self).await
+        tags::holders(self).await
     }
 }

@@ -1,7 +1,7 @@
 //! Converts MySQL's errors to Millstream's, with hints.
 
 use millstream_core::{Error, RejectKind};
-use millstream_database::Place;
+use millstream_database::Endpoint;
 use millstream_database::mysql::ends_connection;
 use mysql_async::{Error as Fault, ServerError};
 
@@ -28,20 +28,21 @@ pub(super) const GRANT: &str = "GRANT the user what is missing";
 pub(super) const UNSAFE_STATEMENT: u16 = 1592;
 
 /// The failure of a statement.
-pub(super) fn failure(place: &Place, fault: Fault) -> Failure {
+pub(super) fn failure(endpoint: &Endpoint, fault: Fault) -> Failure {
     match fault {
-        Fault::Server(fault) => server_failure(place, &fault),
-        other => Failure::Lost(place.lost(other.to_string())),
+        Fault::Server(fault) => server_failure(endpoint, &fault),
+        other => Failure::Lost(endpoint.lost(other.to_string())),
     }
 }
 
-fn server_failure(place: &Place, fault: &ServerError) -> Failure {
+fn server_failure(endpoint: &Endpoint, fault: &ServerError) -> Failure {
     let cause = fault.message.clone();
     let number = fault.code;
-    let again =
-        |what: &str, hint: &str| Error::transient(format!("{}: {what}", place.shown)).cause(cause.clone()).hint(hint);
+    let again = |what: &str, hint: &str| {
+        Error::transient(format!("{}: {what}", endpoint.shown)).cause(cause.clone()).hint(hint)
+    };
     if ends_connection(number) {
-        return Failure::Lost(place.lost(cause));
+        return Failure::Lost(endpoint.lost(cause));
     }
     if code::DEADLOCK.contains(&number) {
         let error = again(
@@ -63,7 +64,7 @@ fn server_failure(place: &Place, fault: &ServerError) -> Failure {
         let (kind, hint) = (kind(number), hint(number));
         return Failure::Rows(Refusal { column, kind, hint, reason, at, by_itself: false });
     }
-    let error = Error::refused(format!("{} refuses a statement", place.shown)).cause(cause);
+    let error = Error::refused(format!("{} refuses a statement", endpoint.shown)).cause(cause);
     Failure::Other(match number {
         number if code::FULL.contains(&number) => error.hint("free some space on the server's disk"),
         number if code::NO_RIGHTS.contains(&number) => error.hint(GRANT),

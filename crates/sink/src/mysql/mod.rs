@@ -5,9 +5,9 @@
 
 mod connection;
 mod facts;
-mod marks;
 mod message;
 mod spec;
+mod tags;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -21,7 +21,7 @@ use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::{SpecInfo, parse};
 use millstream_database::mysql::{MysqlDialect, PORT};
 use millstream_database::table::Bulk;
-use millstream_database::{LoadDialect, Place};
+use millstream_database::{Endpoint, LoadDialect};
 use serde_json::Value;
 
 pub use self::spec::MysqlSpec;
@@ -42,20 +42,20 @@ pub const ENTRY: SinkEntry = SinkEntry {
 
 fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let MysqlSpec(spec) = parse::<MysqlSpec>(settings)?;
-    let place = Place::parse(&parts.target, &spec.access(), PORT).map_err(|fault| vec![fault])?;
-    Ok(Arc::new(DatabaseSink { server: Arc::new(Mysql { place }), spec }))
+    let endpoint = Endpoint::parse(&parts.target, &spec.access(), PORT).map_err(|fault| vec![fault])?;
+    Ok(Arc::new(DatabaseSink { server: Arc::new(Mysql { endpoint }), spec }))
 }
 
 /// A MySQL or MariaDB server.
 #[derive(Debug)]
 struct Mysql {
-    place: Place,
+    endpoint: Endpoint,
 }
 
 #[async_trait]
 impl Server for Mysql {
-    fn place(&self) -> &Place {
-        &self.place
+    fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     fn dialect(&self) -> &'static dyn LoadDialect {
@@ -63,7 +63,7 @@ impl Server for Mysql {
     }
 
     async fn connect(&self, spec: &DatabaseSpec) -> Result<Box<dyn Connection>> {
-        Ok(Box::new(connection::connect(&self.place, spec).await?))
+        Ok(Box::new(connection::connect(&self.endpoint, spec).await?))
     }
 
     fn encoder(&self, bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Box<dyn Encoder> {

@@ -7,19 +7,19 @@ use millstream_database::{Dialect, first_cell};
 use crate::database::server::{Connection, Failure, SeenSession};
 
 /// The most tagged connections of one owner.
-const MARKS: usize = 80;
+const TAGS: usize = 80;
 
 /// How many connections a message names.
 const SHOWN: usize = 3;
 
-fn mark_name(owner: &str, number: usize) -> String {
+fn tag_name(owner: &str, number: usize) -> String {
     MysqlDialect.literal(&format!("millstream:{owner}:{number}"))
 }
 
 /// Gives `connection` the first free tag of `owner`.
-pub(super) async fn mark(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
-    for number in 0..MARKS {
-        let rows = connection.query(&format!("SELECT GET_LOCK({}, 0)", mark_name(owner, number))).await?;
+pub(super) async fn tag(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
+    for number in 0..TAGS {
+        let rows = connection.query(&format!("SELECT GET_LOCK({}, 0)", tag_name(owner, number))).await?;
         if first_cell(rows).as_deref() == Some("1") {
             break;
         }
@@ -29,8 +29,8 @@ pub(super) async fn mark(connection: &mut dyn Connection, owner: &str) -> Result
 
 /// The connections with a tag of `owner`.
 pub(super) async fn sessions_of(connection: &mut dyn Connection, owner: &str) -> Result<Vec<SeenSession>, Failure> {
-    let marks: Vec<String> = (0..MARKS).map(|number| format!("IS_USED_LOCK({})", mark_name(owner, number))).collect();
-    let rows = connection.query(&format!("SELECT {}", marks.join(", "))).await?;
+    let tags: Vec<String> = (0..TAGS).map(|number| format!("IS_USED_LOCK({})", tag_name(owner, number))).collect();
+    let rows = connection.query(&format!("SELECT {}", tags.join(", "))).await?;
     let ids: Vec<String> = rows.into_iter().flatten().flatten().collect();
     if ids.is_empty() {
         return Ok(Vec::new());

@@ -10,7 +10,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{Int32Type, Int64Type};
 use millstream_core::sink::{Chunk, Delivered, LoadContext};
-use millstream_database::Place;
+use millstream_database::Endpoint;
 use millstream_testkit::{Authority, MariaDb, MariaDbOptions, PASSWORD, USER, Validity};
 use serde_json::json;
 
@@ -388,6 +388,6 @@ async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
 
 /// A connection outside of any load.
 pub(crate) async fn connect(url: &str, spec: &DatabaseSpec) -> Box<dyn Connection> {
-    let place = Place::parse(url, &spec.access(), super::PORT).expect("a place");
-    Box::new(super::connection::connect(&place, spec).await.expect("it connects"))
+    let endpoint = Endpoint::parse(url, &spec.access(), super::PORT).expect("a place");
+    Box::new(super::connection::connect(&endpoint, spec).await.expect("it connects"))
 }

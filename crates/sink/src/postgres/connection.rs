@@ -10,10 +10,10 @@ use futures::{SinkExt, StreamExt};
 use millstream_core::{RejectKind, Result};
 use millstream_database::postgres::{PostgresDialect, Session, schema_of};
 use millstream_database::table::{Bulk, Index, TableFacts};
-use millstream_database::{Dialect, LoadDialect, Place, TextRows, first_cell};
+use millstream_database::{Dialect, Endpoint, LoadDialect, TextRows, first_cell};
 use tokio_postgres::CopyInSink;
 
-use super::{binary, facts, marks, message};
+use super::{binary, facts, message, tags};
 use crate::database::group::Rows;
 use crate::database::server::{Connection, Failure, Refusal, Right, SeenSession};
 use crate::database::spec::DatabaseSpec;
@@ -34,8 +34,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct PostgresConnection(Session);
 
 /// Connects and logs in.
-pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<PostgresConnection> {
-    let mut connection = PostgresConnection(Session::open(place.clone(), spec.connect_timeout).await?);
+pub(super) async fn connect(endpoint: &Endpoint, spec: &DatabaseSpec) -> Result<PostgresConnection> {
+    let mut connection = PostgresConnection(Session::open(endpoint.clone(), spec.connect_timeout).await?);
     // Times have no zone but UTC; notices need not be sent.
     let settings = format!(
         "SET TimeZone = 'UTC'; SET client_min_messages = 'warning'; SET datestyle = 'ISO'; {}",
@@ -48,7 +48,7 @@ pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<Postgr
 
 impl PostgresConnection {
     fn failure(&self, fault: &tokio_postgres::Error) -> Failure {
-        message::failure(&self.0.place, fault)
+        message::failure(&self.0.endpoint, fault)
     }
 
     async fn copy(&mut self, into: &Bulk, bytes: Bytes) -> Result<u64, tokio_postgres::Error> {
@@ -156,19 +156,19 @@ impl Connection for PostgresConnection {
         self.query(&query).await.map(drop)
     }
 
-    async fn mark(&mut self, owner: &str) -> Result<(), Failure> {
-        marks::mark(self, owner).await
+    async fn tag(&mut self, owner: &str) -> Result<(), Failure> {
+        tags::tag(self, owner).await
     }
 
     async fn sessions_of(&mut self, owner: &str) -> Result<Vec<SeenSession>, Failure> {
-        marks::sessions_of(self, owner).await
+        tags::sessions_of(self, owner).await
     }
 
     async fn end_session(&mut self, owner: &str, id: &str) -> Result<(), Failure> {
-        marks::end_session(self, owner, id).await
+        tags::end_session(self, owner, id).await
     }
 
     async fn holders(&mut self, tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
-        marks::holders(self, tables).await
+        tags::holders(self, tables).await
     }
 }

@@ -1,7 +1,7 @@
 //! Converts PostgreSQL's errors to Millstream's, with hints.
 
 use millstream_core::{Error, RejectKind};
-use millstream_database::Place;
+use millstream_database::Endpoint;
 use millstream_database::postgres::whole;
 use tokio_postgres::Error as Fault;
 use tokio_postgres::error::DbError;
@@ -9,21 +9,21 @@ use tokio_postgres::error::DbError;
 use crate::database::server::{Failure, Refusal};
 
 /// The failure of a statement.
-pub(super) fn failure(place: &Place, fault: &Fault) -> Failure {
+pub(super) fn failure(endpoint: &Endpoint, fault: &Fault) -> Failure {
     match fault.as_db_error() {
-        Some(told) => server_failure(place, told),
-        None => Failure::Lost(place.lost(whole(fault))),
+        Some(error) => server_failure(endpoint, error),
+        None => Failure::Lost(endpoint.lost(whole(fault))),
     }
 }
 
-fn server_failure(place: &Place, told: &DbError) -> Failure {
-    let cause = match told.detail() {
-        Some(detail) => format!("{} ({})", told.message(), detail.trim_end_matches('.')),
-        None => told.message().to_owned(),
+fn server_failure(endpoint: &Endpoint, error: &DbError) -> Failure {
+    let cause = match error.detail() {
+        Some(detail) => format!("{} ({})", error.message(), detail.trim_end_matches('.')),
+        None => error.message().to_owned(),
     };
-    let code = told.code().code();
+    let code = error.code().code();
     let again = |what: &str, hint: &str, waited| Failure::Again {
-        error: Error::transient(format!("{}: {what}", place.shown)).cause(cause.clone()).hint(hint),
+        error: Error::transient(format!("{}: {what}", endpoint.shown)).cause(cause.clone()).hint(hint),
         undone: false,
         waited,
     };
@@ -40,12 +40,12 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
              `lock_timeout`",
             true,
         ),
-        ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(place.lost(cause)),
-        (_, "22" | "23" | "44" | "P0") => Failure::Rows(refusal(told, code, cause)),
+        ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(endpoint.lost(cause)),
+        (_, "22" | "23" | "44" | "P0") => Failure::Rows(refusal(error, code, cause)),
         // A value that is too long for an index, while the server reads rows.
-        ("54000", _) if told.where_().and_then(row_of).is_some() => Failure::Rows(refusal(told, code, cause)),
+        ("54000", _) if error.where_().and_then(row_of).is_some() => Failure::Rows(refusal(error, code, cause)),
         (_, class) => {
-            let error = Error::refused(format!("{} refuses a statement", place.shown)).cause(cause);
+            let error = Error::refused(format!("{} refuses a statement", endpoint.shown)).cause(cause);
             Failure::Other(match (code, class) {
                 ("53100", _) => error.hint("free some space on the server's disk"),
                 ("42501", _) => error.hint("GRANT the user what is missing"),
@@ -56,13 +56,13 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
 }
 
 /// The refusal of a row.
-fn refusal(told: &DbError, code: &str, reason: String) -> Refusal {
+fn refusal(error: &DbError, code: &str, reason: String) -> Refusal {
     Refusal {
-        column: told.column().map(str::to_owned).or_else(|| told.where_().and_then(column_of)),
+        column: error.column().map(str::to_owned).or_else(|| error.where_().and_then(column_of)),
         kind: kind(code),
         hint: hint(code),
-        at: told.where_().and_then(row_of),
-        by_itself: told.where_().is_some_and(|context| is_of_row_alone(code, context)),
+        at: error.where_().and_then(row_of),
+        by_itself: error.where_().is_some_and(|context| is_of_row_alone(code, context)),
         reason,
     }
 }

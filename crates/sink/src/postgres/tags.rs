@@ -12,20 +12,20 @@ const SHOWN: usize = 3;
 const SEEN: &str = "a.pid, a.usename, coalesce(host(a.client_addr), 'the server itself'), to_char(a.xact_start AT TIME \
                     ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')";
 
-fn mark_name(owner: &str) -> String {
+fn tag_name(owner: &str) -> String {
     PostgresDialect.literal(&format!("millstream {owner}"))
 }
 
 /// Gives `connection` the tag of `owner`.
-pub(super) async fn mark(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
-    connection.execute(&format!("SET application_name = {}", mark_name(owner))).await.map(drop)
+pub(super) async fn tag(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
+    connection.execute(&format!("SET application_name = {}", tag_name(owner))).await.map(drop)
 }
 
 /// The connections with the tag of `owner`.
 pub(super) async fn sessions_of(connection: &mut dyn Connection, owner: &str) -> Result<Vec<SeenSession>, Failure> {
     let query = format!(
         "SELECT {SEEN} FROM pg_stat_activity a WHERE a.application_name = {} AND a.datname = current_database()",
-        mark_name(owner)
+        tag_name(owner)
     );
     Ok(connection.query(&query).await?.iter().map(|row| seen(row)).collect())
 }
@@ -34,7 +34,7 @@ pub(super) async fn sessions_of(connection: &mut dyn Connection, owner: &str) ->
 pub(super) async fn end_session(connection: &mut dyn Connection, owner: &str, id: &str) -> Result<(), Failure> {
     let query = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = {id} AND application_name = {}",
-        mark_name(owner)
+        tag_name(owner)
     );
     connection.query(&query).await.map(drop)
 }

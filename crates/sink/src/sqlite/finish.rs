@@ -26,8 +26,8 @@ pub(super) fn finish(connection: &Connection, loading: &mut Loading, shown: &str
         return Ok(());
     }
     user_statements::run(connection, &loading.spec.after, "after", lock_wait)?;
-    match &loading.mark {
-        Some(mark) => ledger::mark_whole(connection, mark).map_err(told),
+    match &loading.marker {
+        Some(mark) => ledger::write_marker(connection, mark).map_err(told),
         None => Ok(()),
     }
 }

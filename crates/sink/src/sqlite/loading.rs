@@ -30,7 +30,7 @@ pub(super) struct Loading {
     /// Whether all rows are in and only the commit remains.
     pub(super) prepared: bool,
     /// The load name of the commit marker, which is written with the rows.
-    pub(super) mark: Option<String>,
+    pub(super) marker: Option<String>,
     /// Whether an earlier run has written the rows.
     pub(super) done_before: bool,
     /// Tables with foreign keys that the load touches, and their violations before it.
@@ -53,7 +53,7 @@ impl Loading {
             step,
             taken: Taken::default(),
             prepared: false,
-            mark: None,
+            marker: None,
             done_before: false,
             foreign: Vec::new(),
             refusals: None,
@@ -64,8 +64,8 @@ impl Loading {
     }
 
     /// Sets the commit marker that is written with the rows.
-    pub(super) fn marked(self, mark: Option<String>) -> Self {
-        Loading { mark, ..self }
+    pub(super) fn with_marker(self, marker: Option<String>) -> Self {
+        Loading { marker, ..self }
     }
 
     /// Sets what decides about rows that the table refuses.

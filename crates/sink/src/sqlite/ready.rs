@@ -18,7 +18,7 @@ pub(super) fn make_ready(
     shown: &str,
     lock_wait: &LockWait,
 ) -> Result<()> {
-    if let Some(mark) = &loading.mark {
+    if let Some(mark) = &loading.marker {
         let marked = ledger::enter_whole(connection, mark);
         loading.done_before = marked.map_err(|error| sqlite_error("write to", shown, &loading.spec, &error))?;
     }

@@ -65,7 +65,7 @@ pub(super) struct Worker {
 }
 
 /// The error of a load that was rolled back.
-fn given_up() -> Error {
+fn rolled_back() -> Error {
     Error::refused("the load was aborted")
 }
 
@@ -113,12 +113,12 @@ impl Worker {
                     let _ = reply.send(self.commit(load));
                 }
                 Request::Abort { reply } => {
-                    self.roll_back(given_up());
+                    self.roll_back(rolled_back());
                     let _ = reply.send(());
                 }
             }
         }
-        self.roll_back(given_up());
+        self.roll_back(rolled_back());
     }
 
     fn failure(&self) -> MutexGuard<'_, Option<Error>> {
@@ -134,7 +134,7 @@ impl Worker {
             return Err(Error::internal("rows came after the commit"));
         }
         work(self).map_err(|error| {
-            let error = if self.lock_wait.is_stopped() { given_up() } else { error };
+            let error = if self.lock_wait.is_stopped() { rolled_back() } else { error };
             self.roll_back(error.clone());
             error
         })

@@ -8,7 +8,7 @@ use futures::stream::BoxStream;
 use millstream_core::format::{ParseRequest, Rows};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
-use millstream_database::{Dialect, Place};
+use millstream_database::{Dialect, Endpoint};
 
 use super::query::Query;
 use super::spec::ServerRead;
@@ -52,8 +52,8 @@ pub(super) async fn on_io<T: Send + 'static>(
 }
 
 /// The endpoint of a server. Some faults of a URL only show together with the settings.
-pub(super) fn server_place(url: &str, spec: &ServerRead, default_port: u16) -> Result<Place> {
-    Place::parse(url, &spec.access(), default_port).map_err(|fault| {
+pub(super) fn server_endpoint(url: &str, spec: &ServerRead, default_port: u16) -> Result<Endpoint> {
+    Endpoint::parse(url, &spec.access(), default_port).map_err(|fault| {
         let error = Error::job(fault.what.clone());
         fault.hint.iter().fold(error, |error, hint| error.hint(hint.clone()))
     })

@@ -16,13 +16,13 @@ use millstream_core::format::{ParseRequest, Rows};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 use millstream_database::mysql::{MysqlDialect, PORT, Session, arrow_type, ends_connection};
-use millstream_database::{Dialect, Place};
+use millstream_database::{Dialect, Endpoint};
 use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Column, Params, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::kind::{Database, on_io, server_place};
+use super::kind::{Database, on_io, server_endpoint};
 use super::parts::{self, Key, Keys};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering, decimal};
@@ -68,8 +68,8 @@ impl Mysql {
 }
 
 async fn open(spec: &ServerRead, url: &str) -> Result<Session> {
-    let place = server_place(url, spec, PORT)?;
-    let mut session = Session::open(place, spec.connect_timeout).await?;
+    let endpoint = server_endpoint(url, spec, PORT)?;
+    let mut session = Session::open(endpoint, spec.connect_timeout).await?;
     for setting in SETTINGS {
         run(&mut session, setting).await?;
     }
@@ -77,19 +77,19 @@ async fn open(spec: &ServerRead, url: &str) -> Result<Session> {
 }
 
 async fn run(session: &mut Session, sql: &str) -> Result<()> {
-    session.execute(sql).await.map(drop).map_err(|fault| told(&session.place, fault))
+    session.execute(sql).await.map(drop).map_err(|fault| server_error(&session.endpoint, fault))
 }
 
 /// The values of a query's first row, as text.
 async fn first(session: &mut Session, sql: &str) -> Result<Vec<Option<String>>> {
-    let rows = session.query(sql).await.map_err(|fault| told(&session.place, fault))?;
+    let rows = session.query(sql).await.map_err(|fault| server_error(&session.endpoint, fault))?;
     Ok(rows.into_iter().next().unwrap_or_default())
 }
 
 async fn columns(session: &mut Session, sql: &str) -> Result<Vec<Column>> {
-    let prepared = session.connection.prep(sql).await.map_err(|fault| told(&session.place, fault))?;
+    let prepared = session.connection.prep(sql).await.map_err(|fault| server_error(&session.endpoint, fault))?;
     let columns = prepared.columns().to_vec();
-    session.connection.close(prepared).await.map_err(|fault| told(&session.place, fault))?;
+    session.connection.close(prepared).await.map_err(|fault| server_error(&session.endpoint, fault))?;
     Ok(columns)
 }
 
@@ -110,9 +110,9 @@ impl Keys for Session {
              DATABASE() AND table_name = {} AND constraint_name = 'PRIMARY'",
             MysqlDialect.literal(table)
         );
-        let told = first(self, &statement).await?;
-        let one = told.first().and_then(Option::as_deref) == Some("1");
-        Ok(told.into_iter().nth(1).flatten().filter(|_| one))
+        let server_error = first(self, &statement).await?;
+        let one = server_error.first().and_then(Option::as_deref) == Some("1");
+        Ok(server_error.into_iter().nth(1).flatten().filter(|_| one))
     }
 
     async fn key(&mut self, query: &Query, name: &str) -> Result<Option<Key>> {
@@ -205,12 +205,12 @@ impl Database for Mysql {
         let view = self.view(url);
         let (spec, url, io, request) = (self.spec.clone(), url.to_owned(), context.io.clone(), request.clone());
         async_stream::try_stream! {
-            let mut lent = on_io(&io, Lent::new(view, spec, url)).await?;
+            let mut lent = on_io(&io, PooledConnection::new(view, spec, url)).await?;
             let mut rows = Gathering::new(&request)?;
             let columns = request.projection.len();
             let session = lent.session()?;
-            let place = session.place.clone();
-            let broken = |fault| told(&place, fault);
+            let endpoint = session.endpoint.clone();
+            let broken = |fault| server_error(&endpoint, fault);
             let answer = session.connection.exec_iter(statement, Params::Empty).await;
             let mut answer = answer.map_err(&broken)?;
             loop {
@@ -231,34 +231,34 @@ impl Database for Mysql {
 }
 
 /// The error of the server, or of a lost connection.
-fn told(place: &Place, fault: mysql_async::Error) -> Error {
+fn server_error(endpoint: &Endpoint, fault: mysql_async::Error) -> Error {
     match fault {
-        mysql_async::Error::Server(told) if !ends_connection(told.code) => {
-            let error = Error::refused(format!("{} refuses the query", place.shown)).cause(told.message);
-            match told.code {
+        mysql_async::Error::Server(server_error) if !ends_connection(server_error.code) => {
+            let error = Error::refused(format!("{} refuses the query", endpoint.shown)).cause(server_error.message);
+            match server_error.code {
                 1146 => error.hint("check the table's name, and the database in the URL"),
                 1142 | 1143 => error.hint("GRANT SELECT ON the table TO the user"),
                 _ => error.hint("try the query with the server's own client"),
             }
         }
-        other => place.lost(other.to_string()),
+        other => endpoint.lost(other.to_string()),
     }
 }
 
 /// A connection for one part. After reading the part to its end, it returns to its view.
-struct Lent {
+struct PooledConnection {
     session: Option<Session>,
     view: Option<Arc<View>>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Lent {
+impl PooledConnection {
     /// A connection of the view, or a new one if there is no view.
     async fn new(view: Option<Arc<View>>, spec: ServerRead, url: String) -> Result<Self> {
         let Some(view) = view else {
             let mut session = open(&spec, &url).await?;
             run(&mut session, BEGIN).await?;
-            return Ok(Lent { session: Some(session), view: None, _permit: None });
+            return Ok(PooledConnection { session: Some(session), view: None, _permit: None });
         };
         let gone = || {
             Error::transient("a connection that held the snapshot was lost")
@@ -266,7 +266,7 @@ impl Lent {
         };
         let permit = Arc::clone(&view.permits).acquire_owned().await.map_err(|_| gone())?;
         let session = view.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or_else(gone)?;
-        Ok(Lent { session: Some(session), view: Some(view), _permit: Some(permit) })
+        Ok(PooledConnection { session: Some(session), view: Some(view), _permit: Some(permit) })
     }
 
     fn session(&mut self) -> Result<&mut Session> {

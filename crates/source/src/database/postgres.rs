@@ -17,11 +17,11 @@ use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 use millstream_database::postgres::binary::{EPOCH_DAYS, EPOCH_MICROS, SIGNATURE};
 use millstream_database::postgres::{PORT, PostgresDialect, Session, arrow_type, whole};
-use millstream_database::{Dialect, Place, TextRows};
+use millstream_database::{Dialect, Endpoint, TextRows};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Column, CopyOutStream};
 
-use super::kind::{Database, on_io, server_place};
+use super::kind::{Database, on_io, server_endpoint};
 use super::parts::{self, Key, Keys};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering};
@@ -52,8 +52,8 @@ impl Postgres {
 }
 
 async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Session> {
-    let place = server_place(url, spec, PORT)?;
-    let session = Session::open(place, spec.connect_timeout).await?;
+    let endpoint = server_endpoint(url, spec, PORT)?;
+    let session = Session::open(endpoint, spec.connect_timeout).await?;
     let take = snapshot.map(|name| format!("; SET TRANSACTION SNAPSHOT '{name}'")).unwrap_or_default();
     // Removes limits that the server may have for statements (older servers do not know all of them), except for a lock
     // that this job itself may hold.
@@ -68,22 +68,22 @@ async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Se
 
 /// The rows of statements, as text.
 async fn rows(session: &Session, sql: &str) -> Result<TextRows> {
-    session.query(sql).await.map_err(|fault| told(&session.place, &fault))
+    session.query(sql).await.map_err(|fault| server_error(&session.endpoint, &fault))
 }
 
 /// The error of the server, or of a lost connection.
-fn told(place: &Place, fault: &tokio_postgres::Error) -> Error {
+fn server_error(endpoint: &Endpoint, fault: &tokio_postgres::Error) -> Error {
     match fault.as_db_error() {
-        Some(told) if !told.code().code().starts_with("57P") => {
-            let error = Error::refused(format!("{} refuses the query", place.shown)).cause(told.message());
-            match told.hint() {
+        Some(server_error) if !server_error.code().code().starts_with("57P") => {
+            let error = Error::refused(format!("{} refuses the query", endpoint.shown)).cause(server_error.message());
+            match server_error.hint() {
                 Some(hint) => error.hint(hint),
-                None if told.code().code() == "42P01" => error.hint("check the table's name, and its schema"),
-                None if told.code().code() == "42501" => error.hint("GRANT SELECT ON the table TO the user"),
+                None if server_error.code().code() == "42P01" => error.hint("check the table's name, and its schema"),
+                None if server_error.code().code() == "42501" => error.hint("GRANT SELECT ON the table TO the user"),
                 None => error.hint("try the query with psql"),
             }
         }
-        _ => place.lost(whole(fault)),
+        _ => endpoint.lost(whole(fault)),
     }
 }
 
@@ -101,7 +101,7 @@ impl Keys for Session {
 
     async fn key(&mut self, query: &Query, name: &str) -> Result<Option<Key>> {
         let statement = query.statement(&PostgresDialect.quoted(name), None, &PostgresDialect);
-        let prepared = self.client.prepare(&statement).await.map_err(|fault| told(&self.place, &fault))?;
+        let prepared = self.client.prepare(&statement).await.map_err(|fault| server_error(&self.endpoint, &fault))?;
         Ok(prepared.columns().first().and_then(|column| match *column.type_() {
             Type::INT2 | Type::INT4 | Type::INT8 | Type::NUMERIC | Type::FLOAT4 | Type::FLOAT8 => Some(Key::Number),
             Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ => Some(Key::Time),
@@ -134,7 +134,8 @@ impl Database for Postgres {
     async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef> {
         let mut session = open(&self.spec, url, None).await?;
         let statement = query.statement("*", None, &PostgresDialect);
-        let prepared = session.client.prepare(&statement).await.map_err(|fault| told(&session.place, &fault))?;
+        let prepared =
+            session.client.prepare(&statement).await.map_err(|fault| server_error(&session.endpoint, &fault))?;
         let field = |column: &Column| Field::new(column.name(), arrow_type(column), true);
         let columns: Vec<Field> = prepared.columns().iter().map(field).collect();
         parts::check(&mut session, &self.spec, query, &columns).await?;
@@ -178,7 +179,7 @@ impl Database for Postgres {
         async_stream::try_stream! {
             let (session, stream) = on_io(&io, async move {
                 let session = open(&spec, &url, snapshot.as_ref().map(|snapshot| snapshot.name.as_str())).await?;
-                let stream = session.client.copy_out(&copy).await.map_err(|fault| told(&session.place, &fault))?;
+                let stream = session.client.copy_out(&copy).await.map_err(|fault| server_error(&session.endpoint, &fault))?;
                 Ok((session, stream))
             })
             .await?;
@@ -199,7 +200,7 @@ impl Database for Postgres {
 }
 
 async fn next(session: &Session, stream: &mut std::pin::Pin<&mut CopyOutStream>) -> Result<Option<Bytes>> {
-    stream.next().await.transpose().map_err(|fault| told(&session.place, &fault))
+    stream.next().await.transpose().map_err(|fault| server_error(&session.endpoint, &fault))
 }
 
 /// The rows of a binary copy.

@@ -69,12 +69,12 @@ fn seen(url: &str, settings: Value) -> Result<Seen> {
 fn seen_after(url: &str, settings: Value, listed: impl FnOnce()) -> Result<Seen> {
     let source = source(url, settings);
     with_context(64 << 20, |context| async move {
-        let place = source.rows().expect("a place of rows");
-        let schema = place.columns(&context, url).await?;
+        let endpoint = source.rows().expect("a place of rows");
+        let schema = endpoint.columns(&context, url).await?;
         let units: Vec<Unit> = source.list(&context, url).try_collect().await?;
         listed();
         let request = ParseRequest { batch_rows: 1_000, ..ParseRequest::all(Arc::clone(&schema)) };
-        let mut reading: Vec<_> = units.iter().map(|unit| place.read(&context, unit, &request)).collect();
+        let mut reading: Vec<_> = units.iter().map(|unit| endpoint.read(&context, unit, &request)).collect();
         // Units are read as the engine does: no more at once than there are connections.
         let mut batches = Vec::new();
         for rows in &mut reading {
@@ -311,12 +311,12 @@ fn only_columns_that_are_asked_for_are_read() {
         let source = source(&server.url, json!({"table": "t"}));
         let url = server.url.clone();
         let (narrow, none) = with_context(64 << 20, |context| async move {
-            let place = source.rows().expect("a place of rows");
-            let schema = place.columns(&context, &url).await.expect("columns");
+            let endpoint = source.rows().expect("a place of rows");
+            let schema = endpoint.columns(&context, &url).await.expect("columns");
             let read = async |projection| {
                 let request = ParseRequest { projection, lines: true, ..ParseRequest::all(Arc::clone(&schema)) };
                 let rows: Vec<Rows> =
-                    place.read(&context, &Unit::new(&url), &request).try_collect().await.expect("rows");
+                    endpoint.read(&context, &Unit::new(&url), &request).try_collect().await.expect("rows");
                 rows
             };
             (read(vec![3, 1]).await, read(vec![]).await)

@@ -9,16 +9,16 @@ use millstream_core::ErrorKind;
 use millstream_testkit::{TempTree, without_rights};
 
 use super::*;
-use crate::conformance::{Place, conformance, noise, read_all, with_context};
+use crate::conformance::{TestSource, conformance, noise, read_all, with_context};
 use crate::pattern::escape;
 
-fn place() -> Place {
+fn test_source() -> TestSource {
     let tree = TempTree::new();
     let base = format!("{}/", tree.root().display());
-    Place { source: Arc::new(FileSource), tree, base, bring: None, _server: None }
+    TestSource { source: Arc::new(FileSource), tree, base, bring: None, _server: None }
 }
 
-conformance!(super::place());
+conformance!(super::test_source());
 
 fn list(pattern: &str) -> Result<Vec<String>> {
     let units: Result<Vec<Unit>> =

@@ -32,7 +32,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
 use super::{Ftp, listing, reply};
-use crate::remote::{Absence, Address, Entry, Facts, Failure, Kind, reach, words};
+use crate::remote::{Absence, Address, Entry, Facts, Failure, Kind, reach, system_text};
 use crate::retry::Fault;
 
 /// TLS sessions that a connection caches: each data connection uses one and brings new ones.
@@ -440,9 +440,9 @@ impl Connection {
         match in_time(self.timeout, data.0.read_buf(buffer)).await? {
             Ok(count) => Ok(count),
             Err(_) if wanted == Some(0) => Ok(0),
-            Err(cause) => {
-                Err(Fault::transient("the connection broke in the middle of the body").cause(words(&cause)).into())
-            }
+            Err(cause) => Err(Fault::transient("the connection broke in the middle of the body")
+                .cause(system_text(&cause))
+                .into()),
         }
     }
 

@@ -117,12 +117,12 @@ pub(super) fn list_line(line: &[u8]) -> Result<Option<Entry>, ()> {
 
 /// `05-23-26  10:41AM  <DIR>  name`, or a size in its place.
 fn windows_line(line: &[u8]) -> Option<Entry> {
-    let mut words = Words(line);
-    let (date, clock, size) = (words.next()?, words.next()?, words.next()?);
+    let mut system_text = Words(line);
+    let (date, clock, size) = (system_text.next()?, system_text.next()?, system_text.next()?);
     if !date.contains(&b'-') || !clock.contains(&b':') {
         return None;
     }
-    let name = words.rest()?;
+    let name = system_text.rest()?;
     let facts = match size {
         b"<DIR>" => Facts { kind: Kind::Folder, size: None, modified: None },
         b"<JUNCTION>" | b"<SYMLINK>" | b"<SYMLINKD>" => Facts { kind: Kind::Link, size: None, modified: None },
@@ -141,29 +141,29 @@ fn unix_line(line: &[u8]) -> Option<Entry> {
         b'b' | b'c' | b'p' | b's' => Kind::Other,
         _ => return None,
     };
-    let mut words = Words(line);
-    words.next()?;
+    let mut system_text = Words(line);
+    system_text.next()?;
     let mut before: &[u8] = b"";
     let size = loop {
-        let word = words.next()?;
-        let mut ahead = Words(words.0);
+        let word = system_text.next()?;
+        let mut ahead = Words(system_text.0);
         if is_month(word) && ahead.next().is_some_and(is_day) && ahead.next().is_some_and(is_clock_or_year) {
-            words = ahead;
+            system_text = ahead;
             break number(before);
         }
         // The day may stand before the month.
-        let mut ahead = Words(words.0);
+        let mut ahead = Words(system_text.0);
         if is_day(word)
             && ahead.next().is_some_and(is_month)
             && ahead.next().is_some_and(is_clock_or_year)
             && number::<u64>(before).is_some()
         {
-            words = ahead;
+            system_text = ahead;
             break number(before);
         }
         before = word;
     };
-    let mut name = words.name()?;
+    let mut name = system_text.name()?;
     if kind == Kind::Link
         && let Some(at) = name.windows(4).position(|four| four == b" -> ")
     {

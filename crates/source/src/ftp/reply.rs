@@ -5,7 +5,7 @@ use std::io;
 use suppaftp::types::Response;
 use suppaftp::{FtpError, ReplyTooLarge};
 
-use crate::remote::{Absence, Failure, words};
+use crate::remote::{Absence, Failure, system_text};
 use crate::retry::Fault;
 
 /// The three digits that a reply begins with.
@@ -90,7 +90,7 @@ pub(super) fn broken(cause: &io::Error) -> Fault {
     if inside.is_some_and(|inside| inside.is::<ReplyTooLarge>()) {
         return Fault::permanent("the server's answer does not end");
     }
-    Fault::transient("the connection broke before the answer").cause(words(cause))
+    Fault::transient("the connection broke before the answer").cause(system_text(cause))
 }
 
 #[cfg(test)]

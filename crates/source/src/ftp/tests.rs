@@ -9,7 +9,7 @@ use millstream_core::{ErrorKind, Unit};
 use millstream_testkit::{Authority, Break, PASSWORD, Proftpd, ProftpdOptions, Proxy, TempTree, USER, Validity};
 
 use super::*;
-use crate::conformance::{Place, conformance, noise, read_all, with_context};
+use crate::conformance::{TestSource, conformance, noise, read_all, with_context};
 
 /// Settings with the user, the password and short pauses, unless they say otherwise; and the folder of the secret.
 fn spec(settings: serde_json::Value) -> (FtpSpec, TempTree) {
@@ -25,12 +25,12 @@ fn spec(settings: serde_json::Value) -> (FtpSpec, TempTree) {
     (millstream_core::spec::parse(&all).expect("good settings"), tree)
 }
 
-fn place_with(options: ProftpdOptions, settings: serde_json::Value) -> Place {
+fn test_source_with(options: ProftpdOptions, settings: serde_json::Value) -> TestSource {
     let tree = TempTree::new();
     let server = Proftpd::start_with(tree.root(), options);
     let base = server.url("");
     let (spec, secret) = spec(settings);
-    Place {
+    TestSource {
         source: Arc::new(Remote::<Ftp>::new(spec)),
         tree,
         base,
@@ -39,38 +39,40 @@ fn place_with(options: ProftpdOptions, settings: serde_json::Value) -> Place {
     }
 }
 
-fn place() -> Place {
-    place_with(ProftpdOptions::default(), serde_json::json!({}))
+fn test_source() -> TestSource {
+    test_source_with(ProftpdOptions::default(), serde_json::json!({}))
 }
 
-conformance!(super::place());
+conformance!(super::test_source());
 
 mod without_facts {
     use super::*;
 
-    fn place() -> Place {
-        place_with(ProftpdOptions { without_facts: true, ..ProftpdOptions::default() }, serde_json::json!({}))
+    fn test_source() -> TestSource {
+        test_source_with(ProftpdOptions { without_facts: true, ..ProftpdOptions::default() }, serde_json::json!({}))
     }
 
     // The version consists of the size and the time, which are requested one by one.
-    conformance!(super::place());
+    conformance!(super::test_source());
 }
 
 mod encrypted {
     use super::*;
 
-    fn place() -> Place {
+    fn test_source() -> TestSource {
         let authority = Authority::new();
         let certificate = Some(authority.certificate("localhost", Validity::Current));
         let folder = TempTree::new();
         let ca = folder.file("ca.pem", authority.pem()).display().to_string();
-        let mut place =
-            place_with(ProftpdOptions { certificate, ..ProftpdOptions::default() }, serde_json::json!({"ca": ca}));
+        let mut place = test_source_with(
+            ProftpdOptions { certificate, ..ProftpdOptions::default() },
+            serde_json::json!({"ca": ca}),
+        );
         place._server = Some(Box::new((place._server.take(), folder)));
         place
     }
 
-    conformance!(super::place());
+    conformance!(super::test_source());
 }
 
 fn list(source: &Remote<Ftp>, pattern: &str) -> Result<Vec<Unit>> {

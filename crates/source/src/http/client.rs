@@ -499,7 +499,7 @@ pub(crate) fn root_cause(error: &dyn StdError) -> String {
     let text = root.to_string();
     // The system's text, without its number.
     match text.split_once(" (os error ") {
-        Some((words, _)) => words.to_lowercase(),
+        Some((system_text, _)) => system_text.to_lowercase(),
         None => text,
     }
 }

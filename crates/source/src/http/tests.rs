@@ -8,13 +8,13 @@ use millstream_core::spec::{Fault as SpecFault, Spec};
 use millstream_testkit::{Answer, Authority, Fault, FaultServer, Nginx, Object, Plan, TempTree, Validity};
 
 use super::*;
-use crate::conformance::{Place, conformance, noise, read_all, with_context};
+use crate::conformance::{TestSource, conformance, noise, read_all, with_context};
 
-fn place() -> Place {
+fn test_source() -> TestSource {
     let tree = TempTree::new();
     let server = Nginx::start(tree.root());
     let base = server.url("");
-    Place {
+    TestSource {
         source: Arc::new(HttpSource::new(HttpSpec::default())),
         tree,
         base,
@@ -23,7 +23,7 @@ fn place() -> Place {
     }
 }
 
-conformance!(super::place());
+conformance!(super::test_source());
 
 /// A spec with the given settings, and short pauses by default.
 fn spec(settings: serde_json::Value) -> HttpSpec {

@@ -131,9 +131,9 @@ impl Bridge {
         let (status, headers) = (answer.status(), answer.headers().clone());
         let body = self.client.body(answer, ANSWER_LIMIT).await?;
         // S3 keeps the connection alive while it combines parts, and may report an error only then.
-        if let Some(said) = page::error(&body) {
+        if let Some(parse_error) = page::error(&body) {
             let fault = Fault::transient(format!("the server answers {} and then an error", status.as_u16()));
-            return Err(Fault { status: Some(status.as_u16()), text: Some(said), ..fault });
+            return Err(Fault { status: Some(status.as_u16()), text: Some(parse_error), ..fault });
         }
         let mut response = HttpResponse::new(HttpResponseBody::from(body));
         *response.status_mut() = status;

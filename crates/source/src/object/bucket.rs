@@ -139,8 +139,8 @@ impl Bucket {
         let options = PutOptions { mode, ..PutOptions::default() };
         let Err(error) = self.store.put_opts(path, content.clone().into(), options).await else { return Ok(true) };
         let fault = fault_of(&error);
-        let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
-        match (fault.status, said.as_ref().map_or("", |said| said.code.as_str())) {
+        let parse_error = fault.text.as_deref().and_then(|text| page::parse_error(text.as_bytes()));
+        match (fault.status, parse_error.as_ref().map_or("", |parse_error| parse_error.code.as_str())) {
             (Some(501), _) | (Some(400), "NotImplemented" | "InvalidArgument") => {
                 self.put(path, content.into()).await.map(|()| true)
             }
@@ -219,13 +219,14 @@ impl Bucket {
     /// Adds the store's code, message and a hint to a fault, instead of its XML.
     pub(crate) fn explained(&self, mut fault: Fault) -> Fault {
         let Some(status) = fault.status else { return fault };
-        let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
-        let code = said.as_ref().map_or("", |said| said.code.as_str());
+        let parse_error = fault.text.as_deref().and_then(|text| page::parse_error(text.as_bytes()));
+        let code = parse_error.as_ref().map_or("", |parse_error| parse_error.code.as_str());
         fault.transient |= PASSING.contains(&code);
-        fault.hint = self.hint(status, code, said.as_ref().and_then(|said| said.region.as_deref()));
-        if let Some(said) = &said {
+        fault.hint =
+            self.hint(status, code, parse_error.as_ref().and_then(|parse_error| parse_error.region.as_deref()));
+        if let Some(parse_error) = &parse_error {
             fault.text = None;
-            let words = [said.code.as_str(), said.message.as_str()].map(|text| self.redacted(text));
+            let words = [parse_error.code.as_str(), parse_error.message.as_str()].map(|text| self.redacted(text));
             fault.cause = Some(words.join(": ").trim_end_matches([':', ' ', '.']).to_owned());
         }
         fault.text = fault.text.map(|text| self.redacted(&text));
@@ -263,15 +264,16 @@ impl Bucket {
 
 /// Whether the object does not exist, although the bucket may.
 fn is_missing(fault: &Fault) -> bool {
-    let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
+    let parse_error = fault.text.as_deref().and_then(|text| page::parse_error(text.as_bytes()));
     fault.status == Some(404)
-        && said.is_none_or(|said| !matches!(said.code.as_str(), "NoSuchBucket" | "ContainerNotFound"))
+        && parse_error
+            .is_none_or(|parse_error| !matches!(parse_error.code.as_str(), "NoSuchBucket" | "ContainerNotFound"))
 }
 
 /// Whether the parts of an upload do not exist (any more). For Azure these are blocks, without an upload.
 fn is_gone(fault: &Fault) -> bool {
-    let said = || fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
-    is_missing(fault) || said().is_some_and(|said| said.code == "InvalidBlockList")
+    let parse_error = || fault.text.as_deref().and_then(|text| page::parse_error(text.as_bytes()));
+    is_missing(fault) || parse_error().is_some_and(|parse_error| parse_error.code == "InvalidBlockList")
 }
 
 /// An object of a bucket.

@@ -41,7 +41,7 @@ pub(crate) struct Listing {
     /// The pattern after the bucket's name.
     pub(crate) segments: Vec<Segment>,
     /// How many requests run at once.
-    pub(crate) lanes: usize,
+    pub(crate) parallel: usize,
 }
 
 /// A folder to list, from a page on.
@@ -94,10 +94,10 @@ impl Listing {
         waiting.extend(self.task(String::new(), &States::from([0])));
         let mut asked = JoinSet::new();
         loop {
-            while asked.len() < self.lanes
+            while asked.len() < self.parallel
                 && let Some(mut task) = waiting.pop()
             {
-                let busy = waiting.len() + asked.len() >= self.lanes;
+                let busy = waiting.len() + asked.len() >= self.parallel;
                 task.flat |= busy && task.token.is_none() && self.is_deep(&task.states);
                 asked.spawn(ask(Arc::clone(&self.bucket), self.prefix(&task), task));
             }

@@ -37,7 +37,7 @@ pub(crate) struct Page {
 
 /// The contents of an error's XML.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Said {
+pub(crate) struct ErrorBody {
     pub(crate) code: String,
     pub(crate) message: String,
     /// The region that would be right.
@@ -82,22 +82,22 @@ pub(crate) fn page(xml: &Bytes) -> Result<Page, String> {
 }
 
 /// Reads an error; `None` if it is none.
-pub(crate) fn said(xml: &[u8]) -> Option<Said> {
-    let mut said = Said::default();
+pub(crate) fn parse_error(xml: &[u8]) -> Option<ErrorBody> {
+    let mut parse_error = ErrorBody::default();
     // The beginning of a body that was cut is useful, too.
     let _ = each_element(xml, |path, text| {
         match path.last().map(String::as_str) {
-            Some("Code") if said.code.is_empty() => said.code = text.trim().to_owned(),
+            Some("Code") if parse_error.code.is_empty() => parse_error.code = text.trim().to_owned(),
             // Azure adds the request's number and time in lines of their own.
-            Some("Message" | "Details") if said.message.is_empty() => {
-                said.message = text.trim().lines().next().unwrap_or_default().to_owned();
+            Some("Message" | "Details") if parse_error.message.is_empty() => {
+                parse_error.message = text.trim().lines().next().unwrap_or_default().to_owned();
             }
-            Some("Region") => said.region = Some(text.trim().to_owned()),
+            Some("Region") => parse_error.region = Some(text.trim().to_owned()),
             _ => {}
         }
         Ok(())
     });
-    Some(said).filter(|said| !said.code.is_empty())
+    Some(parse_error).filter(|parse_error| !parse_error.code.is_empty())
 }
 
 /// The text of `body` if it is an error.
@@ -232,15 +232,16 @@ mod tests {
 
     #[test]
     fn an_error_says_its_code() {
-        let said = said(b"<Error><Code>NoSuchKey</Code><Message>It is gone.\nRequestId:1</Message>").expect("an error");
-        assert_eq!((said.code.as_str(), said.message.as_str()), ("NoSuchKey", "It is gone."));
-        assert_eq!(super::said(b"not XML"), None);
+        let parse_error =
+            parse_error(b"<Error><Code>NoSuchKey</Code><Message>It is gone.\nRequestId:1</Message>").expect("an error");
+        assert_eq!((parse_error.code.as_str(), parse_error.message.as_str()), ("NoSuchKey", "It is gone."));
+        assert_eq!(super::parse_error(b"not XML"), None);
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = said(&bytes);
+            let _ = parse_error(&bytes);
             let _ = page(&Bytes::from(bytes));
         }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::servers::{ACCOUNT, ACCOUNT_KEY, AzureServer, GcsServer};
 use super::*;
-use crate::conformance::{Place, conformance, noise, read_all, with_context};
+use crate::conformance::{TestSource, conformance, noise, read_all, with_context};
 
 /// Keeps alive what a place needs.
 struct Alive(#[expect(dead_code, reason = "held for its drop")] (S3Server, TempTree));
@@ -49,14 +49,20 @@ fn signing(server: &S3Server, secrets: &TempTree) -> ObjectSource<S3Spec> {
     }))
 }
 
-fn place() -> Place {
+fn test_source() -> TestSource {
     let tree = TempTree::new();
     let (server, root) = serve_tree(&tree, true);
     let source = Arc::new(signing(&server, &root));
-    Place { source, tree, base: "s3://bucket/".into(), bring: None, _server: Some(Box::new(Alive((server, root)))) }
+    TestSource {
+        source,
+        tree,
+        base: "s3://bucket/".into(),
+        bring: None,
+        _server: Some(Box::new(Alive((server, root)))),
+    }
 }
 
-conformance!(super::place());
+conformance!(super::test_source());
 
 /// A new bucket of a store that does not read a folder.
 fn bucket_of(
@@ -64,13 +70,13 @@ fn bucket_of(
     scheme: &str,
     make: impl FnOnce(&str),
     put: impl Fn(&str, &str, &[u8]) + 'static,
-) -> Place {
+) -> TestSource {
     static NUMBER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let bucket = format!("bucket-{}", NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     make(&bucket);
     let base = format!("{scheme}://{bucket}/");
     let bring: crate::conformance::Bring = Box::new(move |name, content| put(&bucket, name, content));
-    Place { source, tree: TempTree::new(), base, bring: Some(bring), _server: None }
+    TestSource { source, tree: TempTree::new(), base, bring: Some(bring), _server: None }
 }
 
 fn gcs(server: &GcsServer) -> ObjectSource<GcsSpec> {
@@ -830,11 +836,11 @@ fn objects_are_written_to_google_whole_or_not_at_all() {
     let (server, root) = serve_tree(&tree, false);
     let account = json!({"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""});
     let secret = format!("file:{}", tree.file("account.json", account.to_string()).display());
-    let place = || {
+    let store = || {
         let settings = json!({"endpoint": server.url(), "service_account": {"secret": secret}});
         ObjectSource::<GcsSpec>::new(spec(settings))
     };
-    writing_conforms(&place(), &place(), "gs://bucket/");
+    writing_conforms(&store(), &store(), "gs://bucket/");
     assert!(!has_parts(&root), "parts that were given up are gone");
 }
 
@@ -991,7 +997,8 @@ fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
         assert_eq!(error.place().uri.as_deref(), Some("s3://bucket/a"));
         let asked = server.requests();
         assert_eq!(asked.len(), requests, "{asked:?}");
-        let given_up = asked.last().is_some_and(|last| (last.method.as_str(), last.path.as_str()) == ("DELETE", END));
-        assert_eq!(given_up, path != BEGIN, "{asked:?}");
+        let final_error =
+            asked.last().is_some_and(|last| (last.method.as_str(), last.path.as_str()) == ("DELETE", END));
+        assert_eq!(final_error, path != BEGIN, "{asked:?}");
     }
 }

@@ -41,10 +41,10 @@ const STEP: usize = 4_000;
 const PARTS: usize = 10_000;
 
 /// The most parts of one object in flight.
-const LANES: usize = 4;
+const PARTS_IN_FLIGHT: usize = 4;
 
 /// The most parts of all objects of one store in flight.
-const ALL_LANES: usize = 16;
+const ALL_PARTS_IN_FLIGHT: usize = 16;
 
 /// How long parts in flight may take when their upload is aborted.
 const LAST_PARTS: Duration = Duration::from_secs(2);
@@ -70,7 +70,7 @@ impl Traffic {
     /// Waits until one more part may be sent. The first one always may.
     async fn admit(self: &Arc<Self>, budget: &Budget) -> Counted {
         let next = |parts: usize| {
-            let room = parts < ALL_LANES && budget.used() <= budget.limit();
+            let room = parts < ALL_PARTS_IN_FLIGHT && budget.used() <= budget.limit();
             (parts == 0 || room).then_some(parts + 1)
         };
         loop {
@@ -116,24 +116,24 @@ impl Drop for Counted {
 
 /// One object of a bucket, with its client.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) bucket: Arc<Bucket>,
     pub(crate) path: Path,
     pub(crate) uri: String,
     pub(crate) io: Handle,
 }
 
-impl Place {
+impl Location {
     /// Runs `work` with retries on the network's runtime.
     pub(crate) async fn repeat<T, F>(&self, mut work: impl FnMut(Arc<Bucket>, Path) -> F + Send + 'static) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Fault>> + Send + 'static,
     {
-        let place = self.clone();
+        let location = self.clone();
         join(self.io.spawn(async move {
-            let mut tries = Tries::new(place.bucket.client.policy);
-            tries.repeat(&place.uri, || work(Arc::clone(&place.bucket), place.path.clone())).await
+            let mut tries = Tries::new(location.bucket.client.policy);
+            tries.repeat(&location.uri, || work(Arc::clone(&location.bucket), location.path.clone())).await
         }))
         .await
     }
@@ -167,12 +167,12 @@ impl Place {
 
     /// Begins an upload in parts.
     pub(crate) async fn begin(&self, traffic: &Arc<Traffic>) -> Result<Begun> {
-        let (place, traffic, leaving) = (self.clone(), Arc::clone(traffic), traffic.leave());
+        let (location, traffic, leaving) = (self.clone(), Arc::clone(traffic), traffic.leave());
         let (sender, receiver) = oneshot::channel();
         // Runs to its end even if the caller is dropped: an upload with an unknown id could not be aborted.
         self.io.spawn(async move {
-            let id = place.repeat(|bucket, path| async move { bucket.begin_upload(&path).await }).await;
-            let begun = id.map(|id| Begun { id: Some(id), place, traffic });
+            let id = location.repeat(|bucket, path| async move { bucket.begin_upload(&path).await }).await;
+            let begun = id.map(|id| Begun { id: Some(id), location, traffic });
             drop(sender.send(begun));
             drop(leaving);
         });
@@ -219,7 +219,7 @@ impl Ticket {
 pub(crate) struct Begun {
     /// The store's id of the upload, until it is released.
     id: Option<String>,
-    place: Place,
+    location: Location,
     traffic: Arc<Traffic>,
 }
 
@@ -230,7 +230,7 @@ impl Begun {
     }
 
     /// Aborts the upload, even if the caller is dropped.
-    pub(crate) async fn give_up(mut self) -> Result<()> {
+    pub(crate) async fn abort(mut self) -> Result<()> {
         match self.leave() {
             Some(leaving) => join(leaving).await,
             None => Ok(()),
@@ -239,9 +239,9 @@ impl Begun {
 
     fn leave(&mut self) -> Option<JoinHandle<Result<()>>> {
         let id = self.id.take()?;
-        let (place, leaving) = (self.place.clone(), self.traffic.leave());
-        Some(self.place.io.spawn(async move {
-            let left = place.abort(id).await;
+        let (location, leaving) = (self.location.clone(), self.traffic.leave());
+        Some(self.location.io.spawn(async move {
+            let left = location.abort(id).await;
             drop(leaving);
             left
         }))
@@ -262,7 +262,7 @@ impl Drop for Begun {
 /// An object that is being written.
 #[derive(Debug)]
 pub(crate) struct Writing {
-    place: Place,
+    location: Location,
     budget: Arc<Budget>,
     traffic: Arc<Traffic>,
     /// The part that is being filled.
@@ -272,22 +272,22 @@ pub(crate) struct Writing {
     /// The upload, once the first part is full.
     begun: Option<Begun>,
     parts: Vec<Option<PartId>>,
-    under_way: JoinSet<Result<(usize, PartId)>>,
+    in_flight: JoinSet<Result<(usize, PartId)>>,
     written: u64,
 }
 
 impl Writing {
     /// Nothing is sent before there is a part.
-    pub(crate) fn new(context: &SourceContext, place: Place, traffic: Arc<Traffic>) -> Self {
+    pub(crate) fn new(context: &SourceContext, location: Location, traffic: Arc<Traffic>) -> Self {
         Writing {
-            place,
+            location,
             budget: Arc::clone(&context.budget),
             traffic,
             filling: Vec::new(),
             charge: Charge::forced(&context.budget, 0),
             begun: None,
             parts: Vec::new(),
-            under_way: JoinSet::new(),
+            in_flight: JoinSet::new(),
             written: 0,
         }
     }
@@ -321,7 +321,7 @@ impl Writing {
 
     /// Sends the filled part.
     async fn send_part(&mut self) -> Result<()> {
-        let uri = self.place.uri.clone();
+        let uri = self.location.uri.clone();
         if self.parts.len() == PARTS {
             return Err(Error::refused(format!("an object of more than {PARTS} parts cannot be written"))
                 .in_unit(&uri, None)
@@ -329,33 +329,33 @@ impl Writing {
         }
         let begun = match &self.begun {
             Some(begun) => begun,
-            None => self.begun.insert(self.place.begin(&self.traffic).await?),
+            None => self.begun.insert(self.location.begin(&self.traffic).await?),
         };
         let id = begun.id();
-        while self.under_way.len() >= LANES {
+        while self.in_flight.len() >= PARTS_IN_FLIGHT {
             self.part_arrived().await?;
         }
         let counted = self.traffic.admit(&self.budget).await;
         let number = self.parts.len();
         self.parts.push(None);
         let (payload, charge) = self.filled();
-        let (bucket, path) = (Arc::clone(&self.place.bucket), self.place.path.clone());
+        let (bucket, path) = (Arc::clone(&self.location.bucket), self.location.path.clone());
         let part = async move {
             let _held = (charge, counted);
             let mut tries = Tries::new(bucket.client.policy);
             let send = || async { bucket.put_part(&path, &id, number, payload.clone()).await };
             Ok((number, tries.repeat(&uri, send).await?))
         };
-        self.under_way.spawn_on(part, &self.place.io);
+        self.in_flight.spawn_on(part, &self.location.io);
         Ok(())
     }
 
     /// Waits for one part.
     async fn part_arrived(&mut self) -> Result<()> {
-        if let Some(arrived) = self.under_way.join_next().await {
+        if let Some(arrived) = self.in_flight.join_next().await {
             let (number, part) = arrived.map_err(|_| interrupted())??;
-            if let Some(place) = self.parts.get_mut(number) {
-                *place = Some(part);
+            if let Some(location) = self.parts.get_mut(number) {
+                *location = Some(part);
             }
         }
         Ok(())
@@ -366,7 +366,7 @@ impl Writing {
         if !self.filling.is_empty() {
             self.send_part().await?;
         }
-        while !self.under_way.is_empty() {
+        while !self.in_flight.is_empty() {
             self.part_arrived().await?;
         }
         Ok(())
@@ -405,21 +405,21 @@ impl Upload for Writing {
         self.bring().await?;
         let ticket = self.ticket()?.map(|ticket| ticket.to_text());
         self.release();
-        Ok(Brought { uri: self.place.uri.clone(), bytes: self.written, ticket, replaced: None })
+        Ok(Brought { uri: self.location.uri.clone(), bytes: self.written, ticket, replaced: None })
     }
 
     async fn complete(mut self: Box<Self>) -> Result<u64> {
         if self.begun.is_none() {
             let (content, _charge) = self.filled();
-            self.place.put(content).await?;
+            self.location.put(content).await?;
             return Ok(self.written);
         }
         self.bring().await?;
         if let Some(ticket) = self.ticket()? {
-            let replaced = self.place.length().await?;
-            if !self.place.complete(ticket, self.written, replaced).await? {
+            let replaced = self.location.length().await?;
+            if !self.location.complete(ticket, self.written, replaced).await? {
                 return Err(Error::refused("the store discarded the object's parts before it was complete")
-                    .in_unit(&self.place.uri, None));
+                    .in_unit(&self.location.uri, None));
             }
             self.release();
         }
@@ -427,9 +427,9 @@ impl Upload for Writing {
     }
 
     async fn abort(mut self: Box<Self>) -> Result<()> {
-        end(std::mem::take(&mut self.under_way), LAST_PARTS).await;
+        end(std::mem::take(&mut self.in_flight), LAST_PARTS).await;
         match self.begun.take() {
-            Some(begun) => begun.give_up().await,
+            Some(begun) => begun.abort().await,
             None => Ok(()),
         }
     }
@@ -440,9 +440,9 @@ impl Drop for Writing {
     fn drop(&mut self) {
         let Some(begun) = self.begun.take() else { return };
         let leaving = self.traffic.leave();
-        let under_way = std::mem::take(&mut self.under_way);
-        self.place.io.spawn(async move {
-            end(under_way, LAST_PARTS).await;
+        let in_flight = std::mem::take(&mut self.in_flight);
+        self.location.io.spawn(async move {
+            end(in_flight, LAST_PARTS).await;
             drop(begun);
             drop(leaving);
         });
@@ -467,9 +467,9 @@ mod tests {
         );
         let source = anonymous(&server, json!({}));
         with_context(64 << 20, |context| async move {
-            let place = source.place(&context, "s3://bucket/a").await.expect("a place");
+            let location = source.location(&context, "s3://bucket/a").await.expect("a place");
             let traffic = Arc::new(Traffic::default());
-            test(&context, Writing::new(&context, place, Arc::clone(&traffic))).await;
+            test(&context, Writing::new(&context, location, Arc::clone(&traffic))).await;
             traffic.settle().await;
         });
     }

@@ -34,7 +34,7 @@ use crate::feed::feed;
 use crate::io::{Stop, interrupted, join, on_io};
 use crate::retry::{Fault, Policy};
 pub(crate) use address::{Address, Target};
-pub(crate) use pool::{Server, reach, words};
+pub(crate) use pool::{Server, reach, system_text};
 use transfer::{Output, Transfer};
 pub(crate) use transfer::{Piece, SMALL, Space, changed};
 

@@ -137,7 +137,7 @@ impl<P: Protocol> Server<P> {
     pub(crate) async fn stat(&self, address: &Address, uri: &str, path: &[u8]) -> Result<Facts> {
         let mut tries = Tries::new(self.settings.policy);
         tries.begin();
-        self.look_up(address, uri, path).await?.map_err(|failure| tries.given_up(failure.fault).in_unit(uri, None))
+        self.look_up(address, uri, path).await?.map_err(|failure| tries.final_error(failure.fault).in_unit(uri, None))
     }
 
     /// Waits before the next attempt (`None`), or returns the result.
@@ -163,7 +163,7 @@ impl<P: Protocol> Server<P> {
 pub(crate) async fn reach(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, Fault> {
     let connecting = async {
         let addresses = tokio::net::lookup_host((host, port)).await.map_err(|cause| {
-            let cause = words(&cause);
+            let cause = system_text(&cause);
             let unknown = cause.contains("not known") || cause.contains("no address");
             let fault = Fault { transient: !unknown, ..Fault::transient("the host's address cannot be found") };
             fault.cause(cause).hint("check the host's name, and the network")
@@ -172,7 +172,7 @@ pub(crate) async fn reach(host: &str, port: u16, timeout: Duration) -> Result<Tc
         for address in addresses {
             match TcpStream::connect(address).await {
                 Ok(stream) => return Ok(stream),
-                Err(cause) => failed = Fault::transient("the server cannot be reached").cause(words(&cause)),
+                Err(cause) => failed = Fault::transient("the server cannot be reached").cause(system_text(&cause)),
             }
         }
         Err(failed)
@@ -187,7 +187,7 @@ pub(crate) async fn reach(host: &str, port: u16, timeout: Duration) -> Result<Tc
 }
 
 /// The system's text, without its number.
-pub(crate) fn words(cause: &std::io::Error) -> String {
+pub(crate) fn system_text(cause: &std::io::Error) -> String {
     let text = cause.to_string();
     let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
     text.split(" (os error ").next().unwrap_or(text).to_lowercase()

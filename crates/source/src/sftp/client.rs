@@ -48,7 +48,7 @@ pub(crate) struct Connection {
     questions: BytesMut,
     next: u32,
     /// Requests without answers yet, and what to do with the answers.
-    open: HashMap<u32, Use>,
+    open: HashMap<u32, Purpose>,
     /// Answers that arrived before they are needed.
     early: HashMap<u32, Answer>,
     /// The server's standard error.
@@ -63,7 +63,7 @@ pub(crate) struct Connection {
 
 /// What to do with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum Purpose {
     Awaited,
     Ignored,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Opened {
 }
 
 /// A requested piece of a file.
-struct Asked {
+struct Requested {
     id: u32,
     at: u64,
     length: u32,
@@ -136,27 +136,27 @@ impl Connection {
 
     /// Queues a request for the next [`Connection::send`].
     fn ask(&mut self, question: Question<'_>) -> u32 {
-        self.put(question, Use::Awaited)
+        self.put(question, Purpose::Awaited)
     }
 
-    fn put(&mut self, question: Question<'_>, usage: Use) -> u32 {
+    fn put(&mut self, question: Question<'_>, purpose: Purpose) -> u32 {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
         packet::ask(&mut self.questions, id, question);
-        self.open.insert(id, usage);
+        self.open.insert(id, purpose);
         id
     }
 
     /// Closes a file or a folder, and waits for nothing.
     fn close(&mut self, handle: &[u8]) {
-        self.put(Question::Close { handle }, Use::Ignored);
+        self.put(Question::Close { handle }, Purpose::Ignored);
     }
 
     /// Ignores the answer to a request.
     fn ignore(&mut self, id: u32) {
         self.early.remove(&id);
-        if let Some(usage) = self.open.get_mut(&id) {
-            *usage = Use::Ignored;
+        if let Some(purpose) = self.open.get_mut(&id) {
+            *purpose = Purpose::Ignored;
         }
     }
 
@@ -201,8 +201,8 @@ impl Connection {
             let packet = self.packet().await?;
             let (id, answer) = packet::answer(packet).map_err(|Malformed| malformed())?;
             match self.open.remove(&id) {
-                Some(Use::Awaited) => return Ok((id, answer)),
-                Some(Use::Ignored) => {}
+                Some(Purpose::Awaited) => return Ok((id, answer)),
+                Some(Purpose::Ignored) => {}
                 None => return Err(malformed().into()),
             }
         }
@@ -260,11 +260,12 @@ impl Connection {
 
     async fn names(&mut self, handle: &[u8]) -> Result<Vec<Entry>, Failure> {
         let mut entries = Vec::new();
-        let mut asked: VecDeque<u32> = (0..FOLDER_AHEAD).map(|_| self.ask(Question::ReadFolder { handle })).collect();
+        let mut requested: VecDeque<u32> =
+            (0..FOLDER_AHEAD).map(|_| self.ask(Question::ReadFolder { handle })).collect();
         let (mut rounds, mut ended) = (0, false);
         let mut failed = None;
         // After the end, all requests must be answered by the end, so that no name is lost.
-        while let Some(id) = asked.pop_front() {
+        while let Some(id) = requested.pop_front() {
             self.send().await?;
             match self.answer(id).await? {
                 Answer::Names(names) => {
@@ -284,7 +285,7 @@ impl Connection {
                 return Err(Fault::permanent("the server's listing of the folder does not end").into());
             }
             if !ended {
-                asked.push_back(self.ask(Question::ReadFolder { handle }));
+                requested.push_back(self.ask(Question::ReadFolder { handle }));
             }
         }
         failed.map_or(Ok(entries), Err)
@@ -316,7 +317,7 @@ impl Connection {
     pub(super) async fn read(&mut self, opened: Opened, piece: &mut Piece<'_>) -> Result<(), Failure> {
         let Some(handle) = opened.handle else { return Err(malformed().into()) };
         let mut reading =
-            Reading { next: piece.at(), end: piece.end(), step: STEP, asked: VecDeque::new(), on_the_way: 0 };
+            Reading { next: piece.at(), end: piece.end(), step: STEP, requested: VecDeque::new(), on_the_way: 0 };
         let mut after = None;
         loop {
             reading.ask(self, &handle, piece).await;
@@ -324,7 +325,7 @@ impl Connection {
                 after = Some(self.ask(Question::Described { handle: &handle }));
             }
             self.send().await?;
-            if reading.asked.is_empty() {
+            if reading.requested.is_empty() {
                 break;
             }
             let (id, answer) = self.receive().await?;
@@ -359,7 +360,7 @@ struct Reading {
     /// The size of a read request.
     step: u32,
     /// In the file's order.
-    asked: VecDeque<Asked>,
+    requested: VecDeque<Requested>,
     on_the_way: usize,
 }
 
@@ -374,7 +375,7 @@ impl Reading {
             }
             let space = if piece.is_small() {
                 None
-            } else if self.asked.is_empty() {
+            } else if self.requested.is_empty() {
                 Some(piece.room(length as usize).await)
             } else {
                 match piece.spare(length as usize) {
@@ -383,7 +384,7 @@ impl Reading {
                 }
             };
             let id = connection.ask(Question::Read { handle, at: self.next, length });
-            self.asked.push_back(Asked { id, at: self.next, length, space, parts: Vec::new(), here: 0 });
+            self.requested.push_back(Requested { id, at: self.next, length, space, parts: Vec::new(), here: 0 });
             self.next += u64::from(length);
             self.on_the_way += length as usize;
         }
@@ -391,27 +392,27 @@ impl Reading {
 
     /// Stores an answer. If it is short, requests the rest and returns true.
     fn take(&mut self, connection: &mut Connection, handle: &[u8], id: u32, answer: Answer) -> Result<bool, Fault> {
-        let Some(at) = self.asked.iter().position(|asked| asked.id == id) else { return Err(malformed()) };
-        let asked = &mut self.asked[at];
+        let Some(at) = self.requested.iter().position(|requested| requested.id == id) else { return Err(malformed()) };
+        let requested = &mut self.requested[at];
         match answer {
             Answer::Data(bytes) if !bytes.is_empty() => {
                 let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                if count > asked.length - asked.here {
+                if count > requested.length - requested.here {
                     return Err(malformed());
                 }
-                asked.here += count;
-                asked.parts.push(bytes);
-                let (begin, left) = (asked.at + u64::from(asked.here), asked.length - asked.here);
+                requested.here += count;
+                requested.parts.push(bytes);
+                let (begin, left) = (requested.at + u64::from(requested.here), requested.length - requested.here);
                 if left > 0 {
                     self.step = self.step.min(count.max(1024));
-                    asked.id = connection.ask(Question::Read { handle, at: begin, length: left });
+                    requested.id = connection.ask(Question::Read { handle, at: begin, length: left });
                 }
                 Ok(left > 0)
             }
             Answer::Data(_) | Answer::Status { code: END, .. } => {
-                asked.length = asked.here;
-                self.end = Some(asked.at + u64::from(asked.here));
-                for behind in self.asked.drain(at + 1..) {
+                requested.length = requested.here;
+                self.end = Some(requested.at + u64::from(requested.here));
+                for behind in self.requested.drain(at + 1..) {
                     connection.ignore(behind.id);
                 }
                 self.next = self.end.unwrap_or(self.next);
@@ -424,11 +425,15 @@ impl Reading {
 
     /// Passes on complete pieces, in order.
     async fn hand_over(&mut self, piece: &mut Piece<'_>) {
-        while self.asked.front().is_some_and(|asked| asked.here == asked.length) {
-            let Some(mut asked) = self.asked.pop_front() else { return };
-            self.on_the_way = self.on_the_way.saturating_sub(asked.length as usize);
-            let bytes = if asked.parts.len() == 1 { asked.parts.swap_remove(0) } else { asked.parts.concat().into() };
-            match asked.space {
+        while self.requested.front().is_some_and(|requested| requested.here == requested.length) {
+            let Some(mut requested) = self.requested.pop_front() else { return };
+            self.on_the_way = self.on_the_way.saturating_sub(requested.length as usize);
+            let bytes = if requested.parts.len() == 1 {
+                requested.parts.swap_remove(0)
+            } else {
+                requested.parts.concat().into()
+            };
+            match requested.space {
                 Some(space) => piece.put(bytes, space),
                 None => piece.take(bytes).await,
             }
@@ -442,7 +447,7 @@ const END: u32 = 1;
 /// The failure of an answer with an error code.
 fn refusal(code: u32, text: String) -> Failure {
     // Transient: lost connections, and failures without a reason.
-    let (transient, words, hint) = match code {
+    let (transient, system_text, hint) = match code {
         0 => (false, "done, and not with what", None),
         END => (false, "the end", None),
         2 => (
@@ -458,8 +463,8 @@ fn refusal(code: u32, text: String) -> Failure {
         8 => (false, "operation unsupported", None),
         _ => (false, "another status", None),
     };
-    let fault = Fault::transient(format!("the server answers: {words}"));
-    let text = Some(text).filter(|text| !text.is_empty() && !text.eq_ignore_ascii_case(words));
+    let fault = Fault::transient(format!("the server answers: {system_text}"));
+    let text = Some(text).filter(|text| !text.is_empty() && !text.eq_ignore_ascii_case(system_text));
     let fault = Fault { transient, text, status: u16::try_from(code).ok(), hint: hint.map(str::to_owned), ..fault };
     Failure { fault, absent: if code == 2 { Absence::Yes } else { Absence::No }, intact: !transient || code == 4 }
 }

@@ -118,9 +118,12 @@ impl File {
     /// Like ssh, it skips lines that it cannot parse.
     fn look_up(&self, name: &str, expected: &mut Expected) {
         for (number, line) in self.text.lines().enumerate() {
-            let mut words = line.split_ascii_whitespace().peekable();
-            let marker = words.next_if(|word| word.starts_with('@')).map(Marker::from_str);
-            let (Some(hosts), Some(kind), Some(key)) = (words.next(), words.next(), words.next()) else { continue };
+            let mut system_text = line.split_ascii_whitespace().peekable();
+            let marker = system_text.next_if(|word| word.starts_with('@')).map(Marker::from_str);
+            let (Some(hosts), Some(kind), Some(key)) = (system_text.next(), system_text.next(), system_text.next())
+            else {
+                continue;
+            };
             if hosts.starts_with('#') || !matches(hosts, name) {
                 continue;
             }

@@ -22,7 +22,7 @@ use super::Sftp;
 use super::client::{AHEAD, Connection, silence};
 use super::hosts::Expected;
 use super::spec::SftpSpec;
-use crate::remote::{Address, Failure, reach, words};
+use crate::remote::{Address, Failure, reach, system_text};
 use crate::retry::Fault;
 
 /// Ciphers, the fastest first where the processor knows AES. Those with a tag of their own before the others.
@@ -195,7 +195,7 @@ fn lock(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
 /// The words of an error as a cause.
 fn lower(error: &(dyn std::error::Error + 'static)) -> String {
     match error.downcast_ref::<std::io::Error>() {
-        Some(cause) => words(cause),
+        Some(cause) => system_text(cause),
         None => {
             let text = error.to_string();
             let text = text.split(" (os error ").next().unwrap_or_default();
@@ -291,7 +291,7 @@ async fn handshake(
 ) -> Result<(Session, Result<Handle<Host>, russh::Error>), Failure> {
     let stream = reach(&address.host, address.port, sftp.settings.connect_timeout).await?;
     let (stream, hangup) =
-        shared(stream).map_err(|cause| Fault::transient("the connection broke").cause(words(&cause)))?;
+        shared(stream).map_err(|cause| Fault::transient("the connection broke").cause(system_text(&cause)))?;
     let seen = Arc::<Mutex<Seen>>::default();
     let session = Session { seen: Arc::clone(&seen), _hangup: hangup };
     let host = Host { expected: Arc::clone(expected), seen };

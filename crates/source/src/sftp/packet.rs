@@ -137,8 +137,8 @@ pub(super) fn answer(mut packet: Bytes) -> Result<(u32, Answer), Malformed> {
         101 => {
             let code = number(&mut packet)?;
             // Old servers omit the text.
-            let words = text(&mut packet).unwrap_or_default();
-            Answer::Status { code, text: String::from_utf8_lossy(&words).trim().to_owned() }
+            let system_text = text(&mut packet).unwrap_or_default();
+            Answer::Status { code, text: String::from_utf8_lossy(&system_text).trim().to_owned() }
         }
         102 => Answer::Handle(text(&mut packet)?),
         103 => Answer::Data(text(&mut packet)?),

@@ -11,7 +11,7 @@ use millstream_core::{Error, ErrorKind, Unit};
 use millstream_testkit::{Agent, Break, KeyPair, PASSWORD, Proftpd, ProftpdOptions, Proxy, Sshd, TempTree, USER};
 
 use super::*;
-use crate::conformance::{Place, conformance, noise, read_all, with_context};
+use crate::conformance::{TestSource, conformance, noise, read_all, with_context};
 
 /// Settings with short pauses by default; nulls are removed.
 fn settings(settings: serde_json::Value) -> SftpSpec {
@@ -77,7 +77,7 @@ impl Scene {
     }
 }
 
-fn place() -> Place {
+fn test_source() -> TestSource {
     let tree = TempTree::new();
     let server = Sshd::start();
     let known = TempTree::new();
@@ -85,10 +85,10 @@ fn place() -> Place {
     let (spec, secret) = spec(&server, serde_json::json!({"host_key": null, "known_hosts": hosts}));
     let base = server.url(&format!("{}/", tree.root().display()));
     let source = Arc::new(Remote::<Sftp>::new(spec));
-    Place { source, tree, base, bring: None, _server: Some(Box::new((server, secret, known))) }
+    TestSource { source, tree, base, bring: None, _server: Some(Box::new((server, secret, known))) }
 }
 
-conformance!(super::place());
+conformance!(super::test_source());
 
 /// A server that requires a password; further settings may be added.
 fn password_server(tree: &TempTree, more: serde_json::Value) -> (Proftpd, SftpSpec, TempTree) {
@@ -107,15 +107,15 @@ fn password_server(tree: &TempTree, more: serde_json::Value) -> (Proftpd, SftpSp
 mod another_server {
     use super::*;
 
-    fn place() -> Place {
+    fn test_source() -> TestSource {
         let tree = TempTree::new();
         let (server, spec, secret) = password_server(&tree, serde_json::json!({}));
         let base = server.url("~/");
         let source = Arc::new(Remote::<Sftp>::new(spec));
-        Place { source, tree, base, bring: None, _server: Some(Box::new((server, secret))) }
+        TestSource { source, tree, base, bring: None, _server: Some(Box::new((server, secret))) }
     }
 
-    conformance!(super::place());
+    conformance!(super::test_source());
 }
 
 #[test]

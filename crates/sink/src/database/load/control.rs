@@ -6,8 +6,8 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::own_tables::Names;
 use super::shared::Shared;
+use crate::database::commit_marker;
 use crate::database::indexes::Waiting;
-use crate::database::note;
 use crate::database::server::{Connection, Failure};
 
 /// The connection, until it is lost or taken.
@@ -51,7 +51,7 @@ impl Control {
         shared: &Shared,
         names: &Names,
         around: Option<&Waiting>,
-        noted: bool,
+        recorded: bool,
         tables: &[&str],
     ) -> Result<()> {
         let Some(mut connection) = self.recovered(shared, &names.id).await? else { return Ok(()) };
@@ -59,8 +59,8 @@ impl Control {
         if let Some(around) = around {
             around.build_all(connection).await?;
         }
-        if noted {
-            let rolled_back = note::roll_back(&shared.server, connection, &shared.spec, &names.new_name).await;
+        if recorded {
+            let rolled_back = commit_marker::roll_back(&shared.server, connection, &shared.spec, &names.new_name).await;
             rolled_back.map_err(Failure::into_error)?;
         }
         for table in tables {

@@ -16,7 +16,7 @@ use super::outcome::{Proof, commit};
 use super::shared::Shared;
 use super::strategy::{Begun, Strategy};
 use crate::database::bisect::Scope;
-use crate::database::note::Note;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::pool::Pool;
 use crate::database::server::{Connection, Failure};
 use crate::database::spec::Mode;
@@ -27,7 +27,7 @@ struct Direct {
     indexes: Deferred,
     /// The target, as SQL text.
     target: String,
-    note: Option<Arc<Note>>,
+    marker: Option<Arc<CommitMarker>>,
     /// The name of the transaction, if it has one.
     transaction: Mutex<Option<String>>,
 }
@@ -48,7 +48,7 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>) -> Re
     let bulk = dialect.bulk(&target, begun.columns.clone(), &begun.context.schema);
     let pool = Pool::only(&begun.server, &begun.spec, control);
     let shared = begun.shared(bulk, pool, Scope::Savepoint);
-    Ok(Arc::new(Direct { shared, indexes, target, note: begun.note, transaction: Mutex::default() }))
+    Ok(Arc::new(Direct { shared, indexes, target, marker: begun.marker, transaction: Mutex::default() }))
 }
 
 #[async_trait]
@@ -64,8 +64,8 @@ impl Strategy for Direct {
         for statement in self.shared.server.dialect().create_indexes(&self.target, self.indexes.inside()) {
             connection.execute(&statement).await.map_err(Failure::into_error)?;
         }
-        if let Some(note) = &self.note {
-            note.write(connection.as_mut()).await.map_err(Failure::into_error)?;
+        if let Some(marker) = &self.marker {
+            marker.write(connection.as_mut()).await.map_err(Failure::into_error)?;
         }
         let name = connection.transaction().await.map_err(Failure::into_error)?;
         *self.transaction.lock().unwrap_or_else(PoisonError::into_inner) = name;
@@ -75,7 +75,7 @@ impl Strategy for Direct {
 
     async fn commit(&self, _taken: u64) -> Result<Box<dyn Connection>> {
         let transaction = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let proof = Proof::of_transaction(&self.note, transaction).unwrap_or(Proof::None);
+        let proof = Proof::of_transaction(&self.marker, transaction).unwrap_or(Proof::None);
         let connection = self.shared.pool.take().await?;
         let mut connection = commit(&self.shared, connection, &proof).await?;
         build_behind(self.indexes.around(), connection.as_mut()).await?;

@@ -19,7 +19,7 @@ use super::strategy::{Begun, Strategy};
 use super::target::cannot_make;
 use super::transaction::Publishing;
 use crate::database::bisect::Scope;
-use crate::database::note::Note;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::server::{Connection, Failure};
 
 /// A load into a new table.
@@ -27,7 +27,7 @@ struct NewTable {
     shared: Arc<Shared>,
     control: Control,
     names: Names,
-    note: Option<Arc<Note>>,
+    marker: Option<Arc<CommitMarker>>,
     /// The statements that give the table its key and its indexes.
     finish: Vec<String>,
     /// The statements that rename it to the target's name.
@@ -69,7 +69,7 @@ pub(super) async fn set_up(
         finish,
         transaction: Mutex::default(),
         names: begun.names,
-        note: begun.note,
+        marker: begun.marker,
     }))
 }
 
@@ -93,7 +93,7 @@ impl Strategy for NewTable {
         if self.is_transactional() {
             let statements = self.finish.iter().chain(&self.swap).cloned().collect();
             let publishing = Publishing { statements, counted: None };
-            publishing.run(&self.shared, connection, self.note.as_deref()).await?;
+            publishing.run(&self.shared, connection, self.marker.as_deref()).await?;
             let name = connection.transaction().await.map_err(Failure::into_error)?;
             *self.transaction.lock().unwrap_or_else(PoisonError::into_inner) = name;
             return Ok(());
@@ -102,8 +102,8 @@ impl Strategy for NewTable {
             connection.execute(statement).await.map_err(Failure::into_error)?;
         }
         // A rename has no transaction for a commit marker.
-        if let Some(note) = &self.note {
-            note.intend(connection, &self.names.new_name).await.map_err(Failure::into_error)?;
+        if let Some(marker) = &self.marker {
+            marker.intend(connection, &self.names.new_name).await.map_err(Failure::into_error)?;
         }
         Ok(())
     }
@@ -112,10 +112,10 @@ impl Strategy for NewTable {
         let connection = self.control.take().await?;
         let mut connection = if self.is_transactional() {
             let transaction = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let proof = Proof::of_transaction(&self.note, transaction).unwrap_or(Proof::None);
+            let proof = Proof::of_transaction(&self.marker, transaction).unwrap_or(Proof::None);
             commit(&self.shared, connection, &proof).await?
         } else {
-            rename(&self.shared, connection, &self.swap, &self.names, self.note.as_ref()).await?
+            rename(&self.shared, connection, &self.swap, &self.names, self.marker.as_ref()).await?
         };
         for table in [&self.names.new, &self.names.old] {
             // The rows are visible; the next run drops what is left.
@@ -127,6 +127,6 @@ impl Strategy for NewTable {
     async fn roll_back(&self) -> Result<()> {
         close_pool(&self.shared).await;
         let tables = [self.names.new.as_str(), &self.names.old];
-        self.control.roll_back(&self.shared, &self.names, None, self.note.is_some(), &tables).await
+        self.control.roll_back(&self.shared, &self.names, None, self.marker.is_some(), &tables).await
     }
 }

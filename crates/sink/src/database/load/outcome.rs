@@ -9,7 +9,7 @@ use millstream_core::{Error, ErrorKind, Result, fail_point};
 use super::own_tables::Names;
 use super::shared::Shared;
 use crate::database::commit;
-use crate::database::note::Note;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::pool::{connect, pause};
 use crate::database::server::{Connection, Failure};
 
@@ -18,28 +18,28 @@ pub(super) enum Proof {
     /// The transaction has a name that the server knows.
     Transaction(String),
     /// The ledger has the commit marker of the transaction.
-    Noted(Arc<Note>),
+    Marker(Arc<CommitMarker>),
     /// The staging table has fewer rows than were loaded into it.
     Staged(String, u64),
     /// The new table is not under its own name any more, once the connection that renames it, and holds this lock, is
     /// gone.
-    Renamed { lock: String, note: Option<Arc<Note>>, new_name: String },
+    Renamed { lock: String, marker: Option<Arc<CommitMarker>>, new_name: String },
     /// It cannot be determined.
     None,
 }
 
 impl Proof {
-    /// The proof for a transaction that wrote `note`, or has a name.
-    pub(super) fn of_transaction(note: &Option<Arc<Note>>, name: Option<String>) -> Option<Self> {
-        match note {
-            Some(note) => Some(Proof::Noted(Arc::clone(note))),
+    /// The proof for a transaction that wrote `marker`, or has a name.
+    pub(super) fn of_transaction(marker: &Option<Arc<CommitMarker>>, name: Option<String>) -> Option<Self> {
+        match marker {
+            Some(marker) => Some(Proof::Marker(Arc::clone(marker))),
             None => name.map(Proof::Transaction),
         }
     }
 
     /// Whether the ledger shows the outcome.
-    fn is_noted(&self) -> bool {
-        matches!(self, Proof::Noted(_) | Proof::Renamed { note: Some(_), .. })
+    fn is_recorded(&self) -> bool {
+        matches!(self, Proof::Marker(_) | Proof::Renamed { marker: Some(_), .. })
     }
 }
 
@@ -60,10 +60,10 @@ pub(super) async fn rename(
     mut connection: Box<dyn Connection>,
     statements: &[String],
     names: &Names,
-    note: Option<&Arc<Note>>,
+    marker: Option<&Arc<CommitMarker>>,
 ) -> Result<Box<dyn Connection>> {
     let new_name = names.new_name.clone();
-    let proof = Proof::Renamed { lock: names.id.clone(), note: note.cloned(), new_name };
+    let proof = Proof::Renamed { lock: names.id.clone(), marker: marker.cloned(), new_name };
     for statement in statements {
         fail_point::pass("rename.before");
         let is_there = || is_renamed(shared, &names.new_name).boxed();
@@ -96,17 +96,20 @@ async fn seen_through(
         match found_out(shared, proof).await {
             Ok((connection, Some(true))) => return Ok(connection),
             Ok((_, Some(false))) => {
-                return Err(Error::transient(format!("the connection was lost before {} was committed", shared.place))
-                    .cause(cause)
-                    .hint("check the server's log; nothing was loaded, and the load can be started again"));
+                return Err(Error::transient(format!(
+                    "the connection was lost before {} was committed",
+                    shared.target
+                ))
+                .cause(cause)
+                .hint("check the server's log; nothing was loaded, and the load can be started again"));
             }
-            Err(error) if proof.is_noted() && error.kind() != ErrorKind::Transient => {
+            Err(error) if proof.is_recorded() && error.kind() != ErrorKind::Transient => {
                 return Err(error);
             }
             Ok((_, None)) | Err(_) => pause(tries).await,
         }
     }
-    Err(Error::refused(format!("the connection was lost while {} was committed", shared.place))
+    Err(Error::refused(format!("the connection was lost while {} was committed", shared.target))
         .cause(cause)
         .hint("it is unknown whether the rows are there: check before you start the job again"))
 }
@@ -123,7 +126,7 @@ async fn found_out(shared: &Shared, proof: &Proof) -> Result<(Box<dyn Connection
     let mut connection = connect(shared.server.as_ref(), &shared.spec).await?;
     let found = match proof {
         Proof::Transaction(name) => connection.was_committed(name).await,
-        Proof::Noted(note) => note.is_written(connection.as_mut()).await.map(Some),
+        Proof::Marker(marker) => marker.is_written(connection.as_mut()).await.map(Some),
         Proof::Staged(staging, rows) => {
             let count = shared.server.dialect().count_staged(staging);
             connection.query(&count).await.map(|found| {
@@ -132,12 +135,12 @@ async fn found_out(shared: &Shared, proof: &Proof) -> Result<(Box<dyn Connection
                 count.map(|count| *rows == 0 || count < *rows)
             })
         }
-        Proof::Renamed { lock, note, new_name } => {
+        Proof::Renamed { lock, marker, new_name } => {
             if !connection.lock(lock).await.map_err(Failure::into_error)? {
                 return Ok((connection, None));
             }
-            match note {
-                Some(note) => note.is_written(connection.as_mut()).await.map(Some),
+            match marker {
+                Some(marker) => marker.is_written(connection.as_mut()).await.map(Some),
                 None => {
                     let left = connection.tables(&shared.spec.table, new_name).await;
                     left.map(|found| Some(found.is_empty()))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use millstream_core::Result;
 
-use crate::database::note;
+use crate::database::commit_marker;
 use crate::database::server::{Connection, Failure, Server};
 use crate::database::spec::DatabaseSpec;
 
@@ -87,6 +87,6 @@ async fn drop_dead(
     spec: &DatabaseSpec,
     name: &str,
 ) -> Result<(), Failure> {
-    note::roll_back(server, connection, spec, name).await?;
+    commit_marker::roll_back(server, connection, spec, name).await?;
     connection.execute(&drop_table(&server.dialect().beside(&spec.table, name))).await.map(drop)
 }

@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) server: Arc<dyn Server>,
     pub(crate) spec: DatabaseSpec,
     /// `table t of mysql://…`.
-    pub(crate) place: String,
+    pub(crate) target: String,
     /// The prefix of the names of the load's own tables, if it has any.
     pub(crate) own: Option<String>,
     pub(crate) bulk: Bulk,
@@ -55,7 +55,7 @@ impl Shared {
         step: &Arc<Step>,
     ) -> Self {
         Shared {
-            place: target_of(server.as_ref(), spec),
+            target: target_of(server.as_ref(), spec),
             server: Arc::clone(server),
             spec: spec.clone(),
             own: None,
@@ -70,7 +70,7 @@ impl Shared {
     }
 
     /// Records the method by which `connection` has sent rows.
-    pub(crate) fn note_detour(&self, connection: &dyn Connection) {
+    pub(crate) fn record_detour(&self, connection: &dyn Connection) {
         if let Some(detour) = connection.detour() {
             self.detour.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(detour);
         }

@@ -23,7 +23,7 @@ use super::strategy::{Begun, Strategy};
 use super::target::cannot_make;
 use super::transaction::Publishing;
 use crate::database::bisect::Scope;
-use crate::database::note::Note;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::server::{Connection, Failure};
 use crate::shared::counted;
 
@@ -33,7 +33,7 @@ struct Staged {
     control: Control,
     names: Names,
     indexes: Deferred,
-    note: Option<Arc<Note>>,
+    marker: Option<Arc<CommitMarker>>,
     how: Publish,
     publishing: Publishing,
     /// The statements after the commit that rename a new table, if that is not transactional.
@@ -63,7 +63,7 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: 
         published: AtomicU64::new(0),
         transaction: Mutex::default(),
         names: begun.names,
-        note: begun.note,
+        marker: begun.marker,
     }))
 }
 
@@ -115,7 +115,7 @@ fn publishing(begun: &Begun, how: Publish, indexes: &Deferred) -> (Publishing, V
     statements.extend(dialect.publish(how, &names.staging, into, key, &begun.column_names(), facts.as_ref()));
     let counted = Some(statements.len() - 1);
     statements.extend(dialect.create_indexes(into, indexes.inside()));
-    statements.extend(dialect.mark_staged(&names.staging));
+    statements.extend(dialect.unstage_one(&names.staging));
     let mut rename = if facts.is_some() { vec![] } else { begun.swap() };
     if dialect.transactional_tables() {
         statements.push(format!("DROP TABLE {}", names.staging));
@@ -125,8 +125,8 @@ fn publishing(begun: &Begun, how: Publish, indexes: &Deferred) -> (Publishing, V
 }
 
 /// The error if the target silently dropped rows.
-fn dropped(place: &str, written: u64, of: u64) -> Error {
-    Error::data(format!("{place} took {written} of {}", counted(of, "row")))
+fn dropped(target: &str, written: u64, of: u64) -> Error {
+    Error::data(format!("{target} took {written} of {}", counted(of, "row")))
         .cause("nothing was refused: a trigger or a rule of the table leaves rows out")
         .hint("nothing was loaded; filter such rows out before, so that the counts match, or drop the trigger")
 }
@@ -144,9 +144,9 @@ impl Strategy for Staged {
         if let Some(around) = self.indexes.around() {
             around.drop_all(connection).await?;
         }
-        let rows = self.publishing.run(&self.shared, connection, self.note.as_deref()).await?;
+        let rows = self.publishing.run(&self.shared, connection, self.marker.as_deref()).await?;
         if matches!(self.how, Publish::Add | Publish::Instead) && rows != taken {
-            return Err(dropped(&self.shared.place, rows, taken));
+            return Err(dropped(&self.shared.target, rows, taken));
         }
         self.published.store(rows, Ordering::Relaxed);
         let name = connection.transaction().await.map_err(Failure::into_error)?;
@@ -156,11 +156,11 @@ impl Strategy for Staged {
 
     async fn commit(&self, taken: u64) -> Result<Box<dyn Connection>> {
         let transaction = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let proof = Proof::of_transaction(&self.note, transaction);
+        let proof = Proof::of_transaction(&self.marker, transaction);
         let proof = proof.unwrap_or_else(|| Proof::Staged(self.names.staging.clone(), taken));
         let connection = self.control.take().await?;
         let connection = commit(&self.shared, connection, &proof).await?;
-        let renamed = rename(&self.shared, connection, &self.rename, &self.names, self.note.as_ref());
+        let renamed = rename(&self.shared, connection, &self.rename, &self.names, self.marker.as_ref());
         let mut connection = renamed.await?;
         build_behind(self.indexes.around(), connection.as_mut()).await?;
         for table in [&self.names.staging, &self.names.new, &self.names.old] {
@@ -174,7 +174,7 @@ impl Strategy for Staged {
         close_pool(&self.shared).await;
         let tables = [self.names.staging.as_str(), &self.names.new, &self.names.old];
         let around = self.indexes.around();
-        self.control.roll_back(&self.shared, &self.names, around, self.note.is_some(), &tables).await
+        self.control.roll_back(&self.shared, &self.names, around, self.marker.is_some(), &tables).await
     }
 
     fn published(&self) -> u64 {

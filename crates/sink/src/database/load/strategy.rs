@@ -11,8 +11,8 @@ use millstream_database::table::{Bulk, BulkColumn, TableFacts};
 use super::own_tables::Names;
 use super::shared::Shared;
 use crate::database::bisect::Scope;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::indexes::Waiting;
-use crate::database::note::Note;
 use crate::database::pool::Pool;
 use crate::database::server::{Connection, Server};
 use crate::database::spec::DatabaseSpec;
@@ -45,7 +45,7 @@ pub(super) struct Begun {
     pub(super) spec: DatabaseSpec,
     pub(super) context: LoadContext,
     /// The commit marker, which is written in the transaction that makes the rows visible.
-    pub(super) note: Option<Arc<Note>>,
+    pub(super) marker: Option<Arc<CommitMarker>>,
     /// The facts about the target, if it exists.
     pub(super) facts: Option<TableFacts>,
     pub(super) names: Names,
@@ -65,8 +65,8 @@ impl Begun {
 
     /// Connections for the writers, tagged with the owner of this load.
     pub(super) fn pool(&self) -> Pool {
-        let owner = self.note.as_deref().map(Note::owner);
-        Pool::new(&self.server, &self.spec, self.connections).marked(owner)
+        let owner = self.marker.as_deref().map(CommitMarker::owner);
+        Pool::new(&self.server, &self.spec, self.connections).tagged(owner)
     }
 
     /// The part that the writers share, which send rows by `bulk` over the connections of `pool`, each group in a

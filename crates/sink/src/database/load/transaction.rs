@@ -3,8 +3,8 @@
 use millstream_core::{Error, Result};
 
 use super::shared::Shared;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::entry::blamed;
-use crate::database::note::Note;
 use crate::database::pool::pause;
 use crate::database::server::{Connection, Failure};
 
@@ -17,16 +17,16 @@ pub(super) struct Publishing {
 }
 
 impl Publishing {
-    /// Runs it, with retries after conflicts, and writes the commit marker `note`. Returns how many rows it wrote.
+    /// Runs it, with retries after conflicts, and writes the commit marker `marker`. Returns how many rows it wrote.
     pub(super) async fn run(
         &self,
         shared: &Shared,
         connection: &mut dyn Connection,
-        note: Option<&Note>,
+        marker: Option<&CommitMarker>,
     ) -> Result<u64> {
         let mut tries = 0;
         loop {
-            match self.try_once(connection, note).await {
+            match self.try_once(connection, marker).await {
                 Err(Failure::Again { .. }) if tries < shared.spec.retries => {
                     connection.execute("ROLLBACK").await.map_err(Failure::into_error)?;
                     pause(tries).await;
@@ -43,7 +43,7 @@ impl Publishing {
         }
     }
 
-    async fn try_once(&self, connection: &mut dyn Connection, note: Option<&Note>) -> Result<u64, Failure> {
+    async fn try_once(&self, connection: &mut dyn Connection, marker: Option<&CommitMarker>) -> Result<u64, Failure> {
         let mut rows = 0;
         connection.execute("BEGIN").await?;
         for (index, statement) in self.statements.iter().enumerate() {
@@ -52,8 +52,8 @@ impl Publishing {
                 rows = changed;
             }
         }
-        if let Some(note) = note {
-            note.write(connection).await?;
+        if let Some(marker) = marker {
+            marker.write(connection).await?;
         }
         Ok(rows)
     }

@@ -3,7 +3,7 @@
 use millstream_core::{Error, Result, fail_point};
 
 use crate::database::action::Action;
-use crate::database::note::Note;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::server::Connection;
 use crate::database::spec::DatabaseSpec;
 
@@ -28,20 +28,24 @@ pub(super) async fn run(connection: &mut dyn Connection, actions: &[Action], whe
 
 /// Runs the actions after the commit. With a commit marker, a run that resumes a load which died before their end runs
 /// them again.
-pub(super) async fn run_after(connection: &mut dyn Connection, spec: &DatabaseSpec, note: Option<&Note>) -> Result<()> {
+pub(super) async fn run_after(
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    marker: Option<&CommitMarker>,
+) -> Result<()> {
     if spec.after.is_empty() {
         return Ok(());
     }
     fail_point::pass("after.before");
-    let hint = match note {
+    let hint = match marker {
         Some(_) => "the rows are already committed; fix the cause, and `--resume` runs all of `after` again",
         None => "the rows are already committed; fix the cause and run it by hand",
     };
     run(connection, &spec.after, "after").await.map_err(|error| error.hint(hint))?;
     fail_point::pass("after.after");
-    if let Some(note) = note {
+    if let Some(marker) = marker {
         // If this fails, they are only run once more.
-        let _ = note.end(connection).await;
+        let _ = marker.end(connection).await;
     }
     Ok(())
 }

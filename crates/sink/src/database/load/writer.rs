@@ -111,7 +111,7 @@ impl RowWriter {
         let Some(mut group) = self.group.take().filter(|group| !group.is_empty()) else { return Ok(()) };
         let (own, kept) = (std::mem::take(&mut group.refused), std::mem::take(&mut self.kept));
         if self.shared.refusals.is_none() && !own.is_empty() {
-            return Err(refused(own, Vec::new(), &[]).into_error(&self.shared.place));
+            return Err(refused(own, Vec::new(), &[]).into_error(&self.shared.target));
         }
         let start = Instant::now();
         let permit = self.shared.pool.permit().await?;
@@ -151,7 +151,7 @@ async fn send(shared: &Shared, rows: Rows, own: Vec<BadRow>, kept: Vec<RecordBat
             other => break other.map_err(Failure::into_error)?,
         }
     };
-    shared.note_detour(connection.as_ref());
+    shared.record_detour(connection.as_ref());
     shared.pool.give(connection);
     accepted?;
     shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
@@ -175,8 +175,8 @@ async fn try_send(
     if count > 0 {
         let all = Refused { more: bad.len() >= most, ..refused(own.to_vec(), bad, kept) };
         let accepted = match &shared.refusals {
-            Some(refusals) => refusals.refuse(&shared.place, &all),
-            None => Err(all.into_error(&shared.place)),
+            Some(refusals) => refusals.refuse(&shared.target, &all),
+            None => Err(all.into_error(&shared.target)),
         };
         if let Err(error) = accepted {
             connection.execute(shared.scope.roll_back()).await?;
@@ -199,6 +199,6 @@ fn refused(own: Vec<BadRow>, bad: Vec<BadRow>, kept: &[RecordBatch]) -> Refused 
         })?;
         Some(batch.slice(left, 1))
     };
-    let rows = numbered(own, bad).into_iter().map(|(row, one)| one.told(row as u64, record(row)));
+    let rows = numbered(own, bad).into_iter().map(|(row, one)| one.into_refused_row(row as u64, record(row)));
     Refused { rows: rows.collect(), more: false }
 }
