@@ -1,4 +1,4 @@
-//! Endings that are nobody's fault: a reader who leaves, a user who ends the run; and what machines are told.
+//! Early endings: a reader that closes the pipe, a user who cancels the run; and their JSON output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -79,7 +79,7 @@ impl Slow {
 
 /// Starts the job of `session` with rows on standard input, and waits until `begun` says that it writes.
 fn slow(session: &Session, rows: usize, begun: impl Fn() -> bool) -> Slow {
-    // Whoever runs the tests may ignore hangups, and what they start would inherit that.
+    // The test process may ignore hangups, which its children would inherit.
     let mut command = session.within(&["env", "--default-signal=HUP", MILLSTREAM], &["run", "job.yaml"]);
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     slow_child(command.spawn().expect("the binary starts"), rows, begun)
@@ -147,7 +147,7 @@ fn ctrl_c_takes_back_what_was_written() {
     assert_transcript!("interrupted", session);
 }
 
-/// A run under `nohup` goes on when its terminal goes away.
+/// A run under `nohup` continues after a hangup.
 #[test]
 fn a_hangup_that_is_ignored_stays_ignored() {
     let session = Session::new();
@@ -165,7 +165,7 @@ fn a_hangup_that_is_ignored_stays_ignored() {
     assert_eq!(session.left().len(), 1);
 }
 
-/// Taking back waits for a database that another process holds: the second Ctrl-C does not.
+/// Rolling back waits for a database that another process has locked; the second Ctrl-C does not.
 #[test]
 fn a_second_ctrl_c_ends_at_once() {
     let session = Session::new();

@@ -1,4 +1,4 @@
-//! Job files that are wrong: each message whole, with its place.
+//! Job files that are wrong: each message in full, with its location.
 
 use crate::transcript::{COLUMNS, Session, assert_transcript};
 
@@ -165,7 +165,7 @@ fn wrong_arguments() {
     assert_transcript!("arguments", session);
 }
 
-/// What only a look at the files and the targets can tell, all at once as well.
+/// Faults that only show in files and targets are also reported all at once.
 #[test]
 fn faults_of_several_entries_at_once() {
     let mut session = Session::with("rows.csv", "id,name\n1,a\n");

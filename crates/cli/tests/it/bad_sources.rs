@@ -1,4 +1,4 @@
-//! Places that cannot be read: missing, forbidden, or a server that fails.
+//! Sources that cannot be read: missing, forbidden, or a server that fails.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ fn a_missing_file() {
     assert_transcript!("location_missing", session);
 }
 
-/// The program that runs the binary without the power of root to read everything.
+/// The program that runs the binary without root's right to read everything.
 fn without_rights() -> Vec<&'static str> {
     if rustix::process::geteuid().is_root() {
         vec!["setpriv", "--bounding-set=-dac_override,-dac_read_search", MILLSTREAM]
@@ -60,7 +60,7 @@ fn a_folder_and_a_file_without_rights() {
     assert_transcript!("location_without_rights", session);
 }
 
-/// A place with a job that reads `path` of a server.
+/// A session with a job that reads `path` of a server.
 fn served(server: &FaultServer, path: &str) -> Session {
     let session = Session::new();
     let url = server.url(path);
@@ -86,7 +86,7 @@ fn one_of_many_is_not_found() {
     assert_transcript!("server_one_404", session);
 }
 
-/// A list of many objects, a few of which are gone: all of these are named, and the run fails unless told otherwise.
+/// A list of many objects, a few of which are missing: all of these are named, and by default the run fails.
 #[test]
 fn some_of_a_long_list_are_gone() {
     let mut session = Session::new();

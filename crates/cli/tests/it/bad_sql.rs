@@ -1,4 +1,4 @@
-//! SQL that is wrong, before and while it runs: the place inside the YAML, and no words of the SQL engine's own.
+//! SQL that is wrong, before and while it runs: the location inside the YAML, and no terms of the SQL engine.
 
 use crate::transcript::{Session, assert_transcript};
 

@@ -12,7 +12,7 @@ fn rows(count: usize) -> String {
     (0..count).fold("id,name\n".to_owned(), |text, number| text + &format!("{number},name {number}\n"))
 }
 
-/// Runs `script` where it may mount disks that nobody else sees. `$0` is the binary.
+/// Runs `script` in a mount namespace of its own. `$0` is the binary.
 fn with_mounts(session: &Session, script: &str) -> Ended {
     let own = if rustix::process::geteuid().is_root() { vec!["--mount"] } else { vec!["--map-root-user", "--mount"] };
     let works = Command::new("unshare").args(&own).args(["mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();

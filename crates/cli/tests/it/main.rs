@@ -1,4 +1,4 @@
-//! Tests of the real binary, in one program: each further one would link the whole engine again.
+//! Tests of the real binary, in one program: a second one would link the whole engine again.
 
 mod bad_data;
 mod bad_endings;

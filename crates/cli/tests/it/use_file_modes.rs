@@ -160,7 +160,7 @@ fn a_split_over_files_of_an_earlier_run_asks_what_happens_to_them() {
         target.run(&[]).ok();
         target.rows(&[(TWO, 3..5)]);
         for command in ["run", "check"] {
-            target.ran(&[command, "job.yaml"], None).ended(1).tells(&[
+            target.ran(&[command, "job.yaml"], None).ended(1).says(&[
                 "day={value}/a.csv has files of an earlier run, and `split` without `mode`",
                 ".day={value}%2Fa.csv.millstream.json lists 1 file",
                 "`mode: partitions` replaces the values that this run writes and keeps the others",
@@ -188,7 +188,7 @@ fn partitions_replace_the_values_of_the_run_and_keep_the_others() {
         fs_err::write(target.out().join("day=2026-01-01/a-00009.csv"), "id,day\n99,mine\n").expect("a stranger's file");
         target.rows(&[(ONE, 10..13)]);
         let ran = target.run(&[]);
-        ran.ok().tells(&["    removed 1 file of earlier runs: ", "day=2026-01-01/a-00002.csv\n"]);
+        ran.ok().says(&["    removed 1 file of earlier runs: ", "day=2026-01-01/a-00002.csv\n"]);
         let mut rows = expected(&[(ONE, 10..13), (TWO, 5..8)]);
         rows.push("99,mine".to_owned());
         assert_eq!(target.seen(), sorted(rows));
@@ -204,7 +204,7 @@ fn partitions_replace_the_values_of_the_run_and_keep_the_others() {
         assert_eq!(target.seen(), expected(&[(ONE, 10..13), (TWO, 5..8)]));
         // Split by something else, nothing says which files these rows would replace.
         target.job("day={value}/a.csv", ", split: id, mode: partitions");
-        target.run(&[]).ended(1).tells(&["are not partitions of this one", "split by `day`, and not by `id`"]);
+        target.run(&[]).ended(1).says(&["are not partitions of this one", "split by `day`, and not by `id`"]);
         target.job("day={value}/a.csv", ", split: day, mode: replace");
         target.rows(&[(TWO, 1..2)]);
         let report = target.run(&["--json"]).ok().json();
@@ -240,7 +240,7 @@ fn a_list_of_the_version_before_says_the_values_where_the_names_do() {
     assert_eq!(files["files"][0]["value"], ONE);
     fs_err::remove_dir_all(target.out()).expect("a folder");
     // Without `{value}` in the job file the names may be those of shards.
-    first("a.csv", "a.csv").ended(1).tells(&["it does not say which value a-2026-01-01.csv has", "`mode: replace`"]);
+    first("a.csv", "a.csv").ended(1).says(&["it does not say which value a-2026-01-01.csv has", "`mode: replace`"]);
     assert_eq!(target.seen(), expected(&[(ONE, 0..2)]));
 }
 
@@ -258,8 +258,8 @@ fn error_refuses_what_is_there_and_stays_the_alias_of_overwrite() {
             target.run(&[]).ok();
             let before = target.files();
             target.rows(&[(ONE, 7..9)]);
-            target.run(&[]).ended(1).tells(&[told, "`mode: replace`"]);
-            target.ran(&["check", "job.yaml"], None).ended(1).tells(&[told]);
+            target.run(&[]).ended(1).says(&[told, "`mode: replace`"]);
+            target.ran(&["check", "job.yaml"], None).ended(1).says(&[told]);
             assert_eq!(target.files(), before);
         }
     }
@@ -307,16 +307,16 @@ fn a_commit_that_was_cut_short_is_finished_though_the_run_is_refused() {
             let before = target.names();
             let plan = format!(".{key}.tmp/plan.json");
             let told = ["the next run has to finish it", &plan, "`millstream run` finishes the commit first"];
-            target.ran(&["check", "job.yaml"], None).ended(1).tells(&told);
+            target.ran(&["check", "job.yaml"], None).ended(1).says(&told);
             assert_eq!(target.names(), before, "a check changes nothing");
-            target.run(arguments).ended(1).tells(&["`mode: replace`"]);
+            target.run(arguments).ended(1).says(&["`mode: replace`"]);
             assert_eq!((target.names().len(), target.seen().len()), (count, 4), "{write}{settings}");
             assert!(!target.out().join(plan).exists());
             // From now on that is what is there.
             let list = format!("{key}.millstream.json");
             let told = if count > 1 { list.as_str() } else { "x.csv exists already" };
             assert!(count == 1 || target.out().join(format!(".{list}")).exists());
-            target.run(arguments).ended(1).tells(&[told]);
+            target.run(arguments).ended(1).says(&[told]);
         }
     }
 }
@@ -332,7 +332,7 @@ fn a_single_file_that_stays_is_resumed_by_its_own_run_alone() {
             assert!(target.kill(kill), "{kill}");
             let is_there = kill != "files.before";
             if is_there {
-                target.run(&[]).ended(1).tells(&["x.csv exists already"]);
+                target.run(&[]).ended(1).says(&["x.csv exists already"]);
                 let _ = fs_err::remove_dir_all(target.lab.path(".state"));
                 let _ = fs_err::remove_dir_all(target.out());
                 assert!(target.kill(kill), "{kill}");
@@ -340,7 +340,7 @@ fn a_single_file_that_stays_is_resumed_by_its_own_run_alone() {
             target.run(&["--resume"]).ok();
             assert_eq!(target.seen(), expected(&[(ONE, 0..2)]), "{kill}");
             assert!(!target.out().join(".x.csv.millstream.json").exists(), "no list stays beside a single file");
-            target.run(&[]).ended(1).tells(&["x.csv exists already"]);
+            target.run(&[]).ended(1).says(&["x.csv exists already"]);
         }
     }
 }
@@ -353,7 +353,7 @@ fn what_was_moved_away_keeps_no_run_from_writing() {
         target.run(&[]).ok();
         let names = target.names();
         fs_err::remove_file(target.out().join(&names[0])).expect("a file");
-        target.run(&[]).ended(1).tells(&["names what is there: 1 file", &names[1], "move them away"]);
+        target.run(&[]).ended(1).says(&["names what is there: 1 file", &names[1], "move them away"]);
         fs_err::remove_file(target.out().join(&names[1])).expect("a file");
         target.run(&[]).ok();
         assert_eq!(target.names(), names);
@@ -368,10 +368,10 @@ fn appended_files_stand_beside_those_of_earlier_runs() {
         let first = target.run(&["--json"]).ok().json();
         let run = first["run"].as_str().expect("a run");
         assert_eq!(target.names(), [format!("a-{run}.csv")]);
-        target.run(&["--resume"]).ok().tells(&["nothing new"]);
+        target.run(&["--resume"]).ok().says(&["nothing new"]);
         assert_eq!(target.names().len(), 1, "all of it is there");
         target.rows(&[(TWO, 3..5)]);
-        target.run(&[]).ok().tells(&["2 rows added in 1 file"]);
+        target.run(&[]).ok().says(&["2 rows added in 1 file"]);
         assert_eq!(target.seen(), expected(&[(ONE, 0..3), (TWO, 3..5)]));
         target.assert_listed("a.csv");
         assert_eq!(target.list("a.csv").get("markers"), None, "no run is unfinished");
@@ -381,10 +381,10 @@ fn appended_files_stand_beside_those_of_earlier_runs() {
         assert_eq!((target.names().len(), target.seen().len()), (3, 5));
         // Nothing says that they may go.
         target.job("a.csv", "");
-        target.run(&[]).ended(1).tells(&["a sink without `mode`", "lists 3 files", "`mode: append` adds files"]);
+        target.run(&[]).ended(1).says(&["a sink without `mode`", "lists 3 files", "`mode: append` adds files"]);
         target.job("a.csv", ", mode: append");
         fs_err::remove_file(target.out().join(".a.csv.millstream.json")).expect("the list");
-        target.run(&["--resume"]).ended(1).tells(&["the list of its files beside", "no longer exists"]);
+        target.run(&["--resume"]).ended(1).says(&["the list of its files beside", "no longer exists"]);
         target.rows(&[(TWO, 8..9)]);
         target.run(&[]).ok();
         assert_eq!(target.names().len(), 4, "files that are not listed stay");
@@ -409,7 +409,7 @@ fn killed_anywhere(target: &Target, settings: &str, kills: &[&str], mode: &str) 
             // At the last of them the run is done, and another one adds what it is for.
             let last = ["publish.before", "files.before", "forget.before"];
             if !last.contains(kill) {
-                target.run(&[]).ended(1).tells(&["an earlier run of this job has loaded all of its rows"]);
+                target.run(&[]).ended(1).says(&["an earlier run of this job has loaded all of its rows"]);
             }
         }
         target.run(&["--resume"]).ok();
@@ -506,7 +506,7 @@ fn a_set_is_split_by_one_expression() {
     target.rows(&[(ONE, 0..3)]);
     target.run(&[]).ok();
     target.job("{value}.csv", ", split: upper(day), mode: append");
-    target.run(&[]).ended(1).tells(&["they are split by `day`, and not by `upper(day)`"]);
+    target.run(&[]).ended(1).says(&["they are split by `day`, and not by `upper(day)`"]);
 }
 
 #[test]
@@ -535,6 +535,6 @@ fn settings_that_do_not_fit_together_are_told() {
         ("write: o.csv, mode: insert", &["did you mean `append`?"]),
     ] {
         lab.file("job.yaml", format!("sources:\n  s: {{read: in.csv, csv: {{}}}}\nsinks:\n  o: {{from: s, {sink}}}\n"));
-        lab.run(&["check", "job.yaml"]).ended(2).tells(told);
+        lab.run(&["check", "job.yaml"]).ended(2).says(told);
     }
 }

@@ -1,4 +1,4 @@
-//! Rejects through the real binary: whatever refuses a record, it is kept with its place and its text, and the rows
+//! Rejects through the real binary: whatever refuses a record, it is kept with its location and its text, and the rows
 //! that are loaded are those of the source less exactly the rejects.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,7 +104,7 @@ fn told(rejects: &[Value]) -> Vec<String> {
     sorted(rejects.iter().map(one).collect())
 }
 
-/// All rejects are there, each with its place and its text.
+/// All rejects are kept, each with its location and its text.
 #[track_caller]
 fn assert_rejects(rejects: &[Value], is_csv: bool, is_postgres: bool, long: &str) {
     let places = [("in/0.txt", "-"), ("in/1.txt.gz", "-"), ("in/2.zip", "a.txt"), ("in/2.zip", "b.txt")];
@@ -330,7 +330,7 @@ fn a_limit_counts_what_earlier_attempts_have_rejected_once() {
             lab.file("job.yaml", job);
             killed_at(&lab, fail_point);
             let ran = run(&lab, &["--resume"]);
-            ran.ended(3).tells(&["`max_rejects` of ", &format!("{name}` allows"), "millstream rejects "]);
+            ran.ended(3).says(&["`max_rejects` of ", &format!("{name}` allows"), "millstream rejects "]);
         }
     }
 }
@@ -390,11 +390,11 @@ fn limits_hold_on_their_edges_in_every_format_and_to_every_sink() {
                 3 => {
                     let told =
                         if limit == "1" { "2 records were rejected" } else { "2 of 100 records (2.00%) were rejected" };
-                    ran.tells(&[told, &format!("allows {limit}"), "shows all of them"]);
+                    ran.says(&[told, &format!("allows {limit}"), "shows all of them"]);
                     assert_eq!(rejects(&lab).len(), 2);
                 }
                 _ => {
-                    ran.tells(&["line ", "`max_rejects: 100` (or `1%`) at `s`"]);
+                    ran.says(&["line ", "`max_rejects: 100` (or `1%`) at `s`"]);
                     assert_eq!(rejects(&lab).len(), 0);
                 }
             }
@@ -416,7 +416,7 @@ fn a_hopeless_share_ends_the_run_early() {
     );
     let text = (0..400_000).fold("id\n".to_owned(), |text, id| text + if id % 3 == 0 { "x\n" } else { "1\n" });
     lab.file("in.csv", text);
-    lab.run(&["run", "job.yaml"]).ended(3).tells(&["`max_rejects` of `s` allows 1%", "the value is not an int64: `x`"]);
+    lab.run(&["run", "job.yaml"]).ended(3).says(&["`max_rejects` of `s` allows 1%", "the value is not an int64: `x`"]);
     let found = rejects(&lab).len();
     assert!((1_000..100_000).contains(&found), "{found}");
     assert!(!lab.path("out.csv").exists());
@@ -482,7 +482,7 @@ fn rows_of_parquet_are_rejected_with_their_number_and_columns() {
     }
 }
 
-/// Behind an aggregate a row has no place, and is shown itself.
+/// After an aggregate a row has no location, and is shown by its columns.
 #[test]
 fn what_has_no_place_is_shown_as_its_columns() {
     for database in Database::both() {
@@ -518,7 +518,7 @@ fn where_rejects_cannot_be_kept_the_run_fails() {
     );
     lab.file("in.csv", "id\n1\nx\n");
     lab.file(".state/rejects", "this is no folder");
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["the rejects cannot be kept in", "--state"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["the rejects cannot be kept in", "--state"]);
     assert!(!lab.path("out.csv").exists(), "nothing is loaded whose rejects are lost");
     fs_err::remove_file(lab.path(".state/rejects")).expect("it is there");
     lab.run(&["run", "job.yaml"]).ok();
@@ -526,7 +526,7 @@ fn where_rejects_cannot_be_kept_the_run_fails() {
         fs_err::read_dir(lab.path(".state/rejects")).expect("a folder").next().expect("one").expect("an entry");
     let file = fs_err::read_dir(folder.path()).expect("a folder").next().expect("one").expect("an entry").path();
     fs_err::write(&file, "damaged").expect("written");
-    lab.run(&["rejects"]).ended(1).tells(&["cannot be read", ".jsonl.zst"]);
+    lab.run(&["rejects"]).ended(1).says(&["cannot be read", ".jsonl.zst"]);
 }
 
 #[test]
@@ -768,7 +768,7 @@ fn what_cannot_be_loaded_again_is_told() {
          s, by: \
          id}}\nsinks:\n  o: {from: t, write: 'sqlite:o.db', table: t}\n",
     );
-    lab.run(&["rejects", "--replay"]).ended(1).tells(&["rejects cannot be replayed into `o`", "a sort needs all rows"]);
+    lab.run(&["rejects", "--replay"]).ended(1).says(&["rejects cannot be replayed into `o`", "a sort needs all rows"]);
     // Another sink, which takes them, is not kept from it.
     let job = lab.read("job.yaml");
     lab.file("job.yaml", job + "  p: {from: s, write: 'sqlite:p.db', table: t}\n");
@@ -786,8 +786,8 @@ fn what_cannot_be_loaded_again_is_told() {
     assert_eq!(sqlite(&lab.path("p.db"), "SELECT id FROM t"), [["x"]]);
     assert!(!lab.path("o.db").exists());
     fs_err::remove_file(lab.path("job.yaml")).expect("it is there");
-    lab.run(&["rejects", "--replay"]).ended(2).tells(&["job.yaml cannot be read"]);
-    lab.run(&["rejects", "no-such-run"]).ended(2).tells(&["there is no run `no-such-run`"]);
+    lab.run(&["rejects", "--replay"]).ended(2).says(&["job.yaml cannot be read"]);
+    lab.run(&["rejects", "no-such-run"]).ended(2).says(&["there is no run `no-such-run`"]);
 }
 
 /// However many bad records stand between the good ones, each is kept once, and memory is bounded.
@@ -838,7 +838,7 @@ fn a_disk_that_is_full_of_rejects_stops_the_run_and_costs_nothing() {
         command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_STATE", state.path());
         finish(command, None)
     };
-    run(&[]).ended(1).tells(&["the rejects cannot be kept in", "no space left on device", "free some space"]);
+    run(&[]).ended(1).says(&["the rejects cannot be kept in", "no space left on device", "free some space"]);
     state.resize("64m");
     run(&["--resume"]).ok();
     assert_eq!(sqlite(&lab.path("out.db"), "SELECT count(*), count(DISTINCT id) FROM t"), [["20000", "20000"]]);

@@ -55,13 +55,13 @@ fn the_report_for_machines_has_the_numbers() {
 fn the_report_for_people_goes_to_standard_error_and_quiet_is_quiet() {
     let lab = lab();
     let ran = lab.run(&["run", "job.yaml"]);
-    ran.ok().tells(&["6 rows read, 3 written, 0 rejected", "out.csv", "peak memory", "limited by: "]);
+    ran.ok().says(&["6 rows read, 3 written, 0 rejected", "out.csv", "peak memory", "limited by: "]);
     assert_eq!(ran.stdout, "");
     let ran = lab.run(&["run", "job.yaml", "--quiet"]);
     assert_eq!((ran.ok().stdout.as_str(), ran.stderr.as_str()), ("", ""));
     // With nothing but errors, an error is still told.
     lab.file("in/3.csv", "id,name\nx,y\n");
-    lab.run(&["run", "job.yaml", "--quiet"]).ended(1).tells(&["in/3.csv", "x"]);
+    lab.run(&["run", "job.yaml", "--quiet"]).ended(1).says(&["in/3.csv", "x"]);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn variables_come_from_the_command_line_the_environment_or_their_default() {
     assert_eq!(with_environment(&set).ok().stdout, "3\n");
     // What is filled in is a value and never a piece of the job.
     let injected = ["run", "job.yaml", "--set", "MILLSTREAM_TEST_FILE=x', y: 'set"];
-    lab.run(&injected).ended(1).tells(&["x', y: 'set.csv"]);
+    lab.run(&injected).ended(1).says(&["x', y: 'set.csv"]);
 }
 
 #[test]

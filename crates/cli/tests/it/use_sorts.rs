@@ -271,14 +271,14 @@ fn an_order_that_rows_do_not_have_is_told_with_its_place() {
     lines.swap(1, 2000);
     lab.file("in/2.csv.gz", gzip(lines.join("\n").as_bytes()));
     let ran = lab.run(&["run", "job.yaml", "--cores", "2"]);
-    ran.ended(1).tells(&["in/2.csv.gz", "line 3", "are not in the order that `sorted_by` says", "day=180", "day=186"]);
+    ran.ended(1).says(&["in/2.csv.gz", "line 3", "are not in the order that `sorted_by` says", "day=180", "day=186"]);
     assert!(!lab.path("out.csv").exists());
     // From one file to the next, too.
     fs_err::rename(lab.path("in/0.csv.gz"), lab.path("in/2.csv.gz")).expect("renamed");
     let ran = lab.run(&["run", "job.yaml", "--cores", "2"]);
-    ran.ended(1).tells(&["in/2.csv.gz", "line 2", "day=0", "day=179"]);
+    ran.ended(1).says(&["in/2.csv.gz", "line 2", "day=0", "day=179"]);
     lab.file("job.yaml", lab.read("job.yaml").replace("sorted_by: [day]", "sorted_by: [dya desc]"));
-    lab.run(&["check", "job.yaml"]).ended(2).tells(&["there is no column `dya` to sort by", "job.yaml:4:17", "`day`"]);
+    lab.run(&["check", "job.yaml"]).ended(2).says(&["there is no column `dya` to sort by", "job.yaml:4:17", "`day`"]);
 }
 
 #[test]
@@ -300,9 +300,9 @@ fn a_transform_says_the_order_of_its_rows() {
     // One that it has not is told with its step.
     lab.file("job.yaml", job.replace("sorted_by: day}", "sorted_by: [n desc, day]}"));
     let told = ["`sorted_by` says", "even", "the row before it has"];
-    lab.run(&["run", "job.yaml", "--cores", "2"]).ended(1).tells(&told);
+    lab.run(&["run", "job.yaml", "--cores", "2"]).ended(1).says(&told);
     lab.file("job.yaml", job.replace("sorted_by: day}", "sorted_by: dya}"));
-    lab.run(&["check", "job.yaml"]).ended(2).tells(&["there is no column `dya` to sort by", "`day`"]);
+    lab.run(&["check", "job.yaml"]).ended(2).says(&["there is no column `dya` to sort by", "`day`"]);
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn keys_that_are_none_are_told_with_their_place() {
         ("dedupe: {from: s, by: []}", "`by` names no column"),
     ] {
         let lab = lab(&format!("transforms:\n  o: {{{sort}}}\nsinks:\n  out: {{from: o, write: out.csv}}\n"));
-        lab.run(&["check", "job.yaml"]).ended(2).tells(&[told, "job.yaml:4:"]);
+        lab.run(&["check", "job.yaml"]).ended(2).says(&[told, "job.yaml:4:"]);
     }
     // These are expressions.
     let lab = lab(
@@ -473,7 +473,7 @@ fn scratch_that_is_too_small_is_told_before_anything_is_read_or_when_it_is_full(
     lab.run(&[&["run", "grouped.yaml", "--scratch", &scratch][..], &LEAST].concat()).ok();
     assert_eq!(csv_rows(&lab.read("out.csv")).len(), 100);
     fs_err::remove_file(lab.path("out.csv")).expect("it is there");
-    // How much comes through a pipe nobody knows.
+    // The size of a pipe is unknown.
     let job = lab.read("job.yaml").replace("read: in.csv", "read: '-'");
     lab.file("job.yaml", job);
     let input = lab.read("in.csv");

@@ -1,4 +1,4 @@
-//! What the tests of use share: a folder with a job, and the binary run in it with a time limit.
+//! Shared by the `use_` tests: a folder with a job, and runs of the binary in it with a time limit.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A folder in which millstream is run.
 pub struct Lab(pub TempTree);
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -89,7 +89,7 @@ impl Ran {
 
     /// Standard error must hold each of `parts`.
     #[track_caller]
-    pub fn tells(&self, parts: &[&str]) -> &Self {
+    pub fn says(&self, parts: &[&str]) -> &Self {
         for part in parts {
             assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
         }

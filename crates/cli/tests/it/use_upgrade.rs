@@ -376,7 +376,7 @@ fn a_job_that_has_changed_since_an_earlier_version_is_refused() {
         let job = scene.lab.read("job.yaml");
         scene.lab.file("job.yaml", job.replace("id > 5", "id > 6"));
         for arguments in [&["--resume"][..], &["--resume", "--state", "elsewhere"]] {
-            scene.run(arguments).ended(1).tells(&["the job has changed since the run to be resumed"]);
+            scene.run(arguments).ended(1).says(&["the job has changed since the run to be resumed"]);
         }
         // A change that does not matter.
         scene.lab.file("job.yaml", job.replace("half = 0 OR id > 5", "half=0  or ID>5 /* all but some */"));
@@ -418,7 +418,7 @@ fn what_a_newer_version_has_written_is_refused() {
         book("PRAGMA user_version = 99");
         for arguments in [&["run", "job.yaml"][..], &["run", "job.yaml", "--resume"], &["runs"], &["rejects", "last"]] {
             let ran = finish(scene.command(arguments), None);
-            ran.ended(1).tells(&["the state folder", newer, "it has version 99", "upgrade", "`--state`"]);
+            ran.ended(1).says(&["the state folder", newer, "it has version 99", "upgrade", "`--state`"]);
         }
         // It is also refused where it is the default, and a run would do without one that cannot be used.
         let default = scene.lab.path("home/millstream");
@@ -426,21 +426,21 @@ fn what_a_newer_version_has_written_is_refused() {
         fs_err::copy(scene.lab.path(".state/runs.db"), default.join("runs.db")).expect("a copy");
         let mut command = scene.command(&["run", "job.yaml"]);
         command.env_remove("MILLSTREAM_STATE").env("XDG_STATE_HOME", scene.lab.path("home"));
-        finish(command, None).ended(1).tells(&["the state folder", newer]);
+        finish(command, None).ended(1).says(&["the state folder", newer]);
         book("PRAGMA user_version = 1");
         // The fingerprint of the run.
         book(
             "ALTER TABLE runs RENAME COLUMN fingerprint TO old; ALTER TABLE runs ADD COLUMN fingerprint TEXT; \
               UPDATE runs SET fingerprint = 'v9:00' WHERE old IS NOT NULL",
         );
-        scene.run(&["--resume"]).ended(1).tells(&["the last run of this job was made by a newer version", "upgrade"]);
+        scene.run(&["--resume"]).ended(1).says(&["the last run of this job was made by a newer version", "upgrade"]);
         book("UPDATE runs SET fingerprint = old WHERE old IS NOT NULL");
         // The rules of a load in the ledger.
         let load = scene.query("SELECT load_key FROM _millstream_ledger WHERE chunk = -1").remove(0);
         let note = |number| format!("('{load}', '{}', {number})", digest("\nrules"));
         scene.change(&format!("INSERT INTO _millstream_ledger (load_key, unit_key, chunk) VALUES {}", note(9)));
         for arguments in [&["--resume"][..], &["--resume", "--state", "elsewhere"]] {
-            scene.run(arguments).ended(1).tells(&["a load into table t of out.db", newer, "it has version 9"]);
+            scene.run(arguments).ended(1).says(&["a load into table t of out.db", newer, "it has version 9"]);
         }
         scene.change("DELETE FROM _millstream_ledger WHERE chunk = 9");
         // The ledger.
@@ -454,8 +454,8 @@ fn what_a_newer_version_has_written_is_refused() {
         };
         ledger("/* Millstream ledger, version 2 */");
         let told = ["the table `_millstream_ledger` beside table t of out.db", newer, "it has version 2", "upgrade"];
-        scene.run(&[]).ended(1).tells(&told);
-        scene.run(&["--resume"]).ended(1).tells(&told);
+        scene.run(&[]).ended(1).says(&told);
+        scene.run(&["--resume"]).ended(1).says(&told);
         assert_eq!(scene.query("SELECT count(*) FROM t"), rows);
         // A ledger without a version is read.
         ledger("");
@@ -495,9 +495,9 @@ fn a_newer_ledger_in_a_server_is_refused() {
         comment("Millstream ledger, version 2");
         lab.file("in/1.jsonl", records(10..20));
         let told = ["`_millstream_ledger` beside table t of", newer, "it has version 2", "upgrade Millstream"];
-        lab.run(&["run", "job.yaml"]).ended(1).tells(&told);
+        lab.run(&["run", "job.yaml"]).ended(1).says(&told);
         lab.file("other.yaml", job(", atomic: true").replace(", incremental: true", ""));
-        lab.run(&["run", "other.yaml"]).ended(1).tells(&told);
+        lab.run(&["run", "other.yaml"]).ended(1).says(&told);
         assert_eq!(database.query("SELECT count(*) FROM t"), ["10"]);
         // The first version wrote no comment.
         comment("");
@@ -573,11 +573,11 @@ fn make_chunks(scene: &Scene) {
 }
 
 fn resume_chunks(scene: &Scene) {
-    scene.run(&[]).ended(1).tells(&["an earlier run of this job is unfinished"]);
-    scene.run(&["--resume"]).ok().tells(&["resumed run"]);
+    scene.run(&[]).ended(1).says(&["an earlier run of this job is unfinished"]);
+    scene.run(&["--resume"]).ok().says(&["resumed run"]);
     assert_rows(scene, &expected(0..FILES * RECORDS));
     assert_eq!(scene.tables(), ["t"]);
-    scene.run(&["--resume"]).ok().tells(&["nothing new"]);
+    scene.run(&["--resume"]).ok().says(&["nothing new"]);
 }
 
 fn make_at_once(scene: &Scene, fail_point: &str) {
@@ -599,7 +599,7 @@ fn resume_at_once(scene: &Scene) {
     scene.run(&["--resume"]).ok();
     assert_rows(scene, &expected(0..FILES * RECORDS));
     assert_eq!(scene.tables(), ["t"]);
-    scene.run(&["--resume"]).ok().tells(&["nothing new"]);
+    scene.run(&["--resume"]).ok().says(&["nothing new"]);
 }
 
 fn make_incremental(scene: &Scene) {
@@ -613,7 +613,7 @@ fn make_incremental(scene: &Scene) {
 fn resume_incremental(scene: &Scene) {
     scene.run(&[]).ok();
     assert_rows(scene, &expected(0..(FILES + 3) * RECORDS));
-    scene.run(&[]).ok().tells(&["nothing new", "5 files were loaded before"]);
+    scene.run(&[]).ok().says(&["nothing new", "5 files were loaded before"]);
     scene.lab.file("in/6.jsonl", records((FILES + 3) * RECORDS..(FILES + 4) * RECORDS));
     scene.run(&[]).ok();
     assert_rows(scene, &expected(0..(FILES + 4) * RECORDS));

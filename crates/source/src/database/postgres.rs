@@ -179,7 +179,8 @@ impl Database for Postgres {
         async_stream::try_stream! {
             let (session, stream) = on_io(&io, async move {
                 let session = open(&spec, &url, snapshot.as_ref().map(|snapshot| snapshot.name.as_str())).await?;
-                let stream = session.client.copy_out(&copy).await.map_err(|fault| server_error(&session.endpoint, &fault))?;
+                let copied = session.client.copy_out(&copy).await;
+                let stream = copied.map_err(|fault| server_error(&session.endpoint, &fault))?;
                 Ok((session, stream))
             })
             .await?;
