@@ -4,7 +4,7 @@
 //! ```text
 //!            owner                    helper
 //!  unit ├──────▶ known ────┤  gap   ├── search ── markers ──────▶ … ┤
-//!                 the owner arrives ▲ exactly here? It stops the helper, takes the text, and goes on behind it
+//!                 the owner arrives ▲ exactly here? It stops the helper, takes the text, and continues after it
 //! ```
 //!
 //! The owner waits at most for one step of the helper (64 Ki symbols), and gives the same text and the same faults as

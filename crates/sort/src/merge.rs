@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  run 0   ──▓▓▓▓▓▓▓▓░░░│         what is read of it      bound: the least of the last keys that are read, of the runs
-//!  run 1   ──▓▓▓▓░░░░░░░░░░│                              that go on. No key up to it can still come.
+//!  run 1   ──▓▓▓▓░░░░░░░░░░│                              with unread rows. No smaller key can follow.
 //!  run 2   ──▓▓▓▓▓▓▓▓▓▓▓▓│◀ bound
 //!            └─ slice ──┘         ▓ is cut off: one slice, merged by whichever core is free
 //! ```

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_scratch_is_told_before_anything_is_read() {
+    fn too_little_scratch_is_reported_before_anything_is_read() {
         let folders = [std::env::temp_dir()];
         assert!(Plan::new(Some(1 << 50), None, 100 << 20, (2, 1), None).check(&folders, 0.5).is_err_and(|error| {
             let hint = error.hint_text().unwrap_or_default().to_owned();

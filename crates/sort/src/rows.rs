@@ -11,7 +11,7 @@
 //! |---|---|
 //! | any that may be null | one byte first, which puts nulls first or last; a null has zeros behind it, or nothing |
 //! | of a fixed width | its ordered bytes ([`crate::values`]) |
-//! | text and binary in a key | each 0 as 0 1, then 0 0: so a shorter text comes before one that goes on |
+//! | text and binary in a key | each 0 as 0 1, then 0 0: so a text comes before those that it is a prefix of |
 //! | the same, as the last key of records that have no rest | as it is: its end is that of the record |
 //! | text and binary in the rest | its length, then as it is |
 //! | anything nested, as a key | as arrow-row writes it; such a column stands in the rest, too |

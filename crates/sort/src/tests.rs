@@ -643,7 +643,7 @@ fn each_byte_is_written_once_and_hardly_more_than_the_data() {
 }
 
 #[test]
-fn full_scratch_is_told_and_another_disk_is_used() {
+fn full_scratch_is_reported_and_another_disk_is_used() {
     let Some(small) = Mount::tmpfs("size=1m") else { return };
     let batches = eight_megabytes();
     let keys = [key(0, false, true)];
@@ -729,7 +729,7 @@ fn sixteen_megabytes_sort_a_gigabyte() {
 }
 
 #[test]
-fn scratch_that_is_full_when_the_merge_begins_is_told() {
+fn scratch_that_is_full_when_the_merge_begins_is_reported() {
     let Some(small) = Mount::tmpfs("size=16m") else { return };
     let batches = eight_megabytes();
     let fill = || {
@@ -775,7 +775,7 @@ fn memory_that_is_a_disk_is_used_first() {
 }
 
 #[test]
-fn scratch_that_is_gone_is_told() {
+fn scratch_that_is_gone_is_reported() {
     let gone = tempfile::tempdir().expect("a folder").path().to_owned();
     let error = try_sort(&eight_megabytes(), &[key(0, false, true)], STARVED, std::slice::from_ref(&gone), || {}).err();
     let error = error.expect("there is no such folder");

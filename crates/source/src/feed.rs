@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_waited_for_goes_on_although_others_hold_the_budget() {
+    async fn the_unit_that_is_waited_for_continues_although_others_hold_the_budget() {
         let context = context(100);
         let mut ahead = blocks(&context, 1000, &[90, 90]);
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_told() {
+    fn slips_are_reported() {
         for (pattern, what) in [
             ("a{b", "the `{` at character 2 is not closed"),
             ("a}b", "a `}` at character 2 closes nothing"),

@@ -207,7 +207,7 @@ fn object(text: &str) -> Value {
 }
 
 #[test]
-fn machines_are_told_of_failures() {
+fn failures_are_reported_in_the_machine_output() {
     let mut session = Session::with("rows.csv", "id,name\n1,a\nabc,b\n");
     for command in [["run", "--json"], ["preview", "--json"]] {
         let ended = session.fails(1, &[command[0], command[1], "job.yaml"]);

@@ -203,7 +203,7 @@ fn offline_nothing_is_asked_for_and_what_is_declared_is_checked() {
 }
 
 #[test]
-fn a_file_that_is_not_split_by_commas_is_told() {
+fn a_file_that_is_not_split_by_commas_is_reported() {
     let mut session = Session::with("rows.csv", "id;name;x\n1;a;1.5\n2;b;2.5\n3;c;3.5\n");
     session.job("rows: {read: rows.csv}", "write: out.csv");
     for command in ["check", "run"] {

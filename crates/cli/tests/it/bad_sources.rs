@@ -186,7 +186,7 @@ fn overloaded_for_good() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener() {
     let mut session = Session::new();
     let port = millstream_testkit::free_port();
     let url = format!("http://127.0.0.1:{port}/rows.csv");

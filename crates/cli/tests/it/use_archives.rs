@@ -203,7 +203,7 @@ fn faults_of_a_large_zip_have_the_message_that_they_have_in_passing() {
             );
         }
     }
-    // Cut short, its whole members are read, and the fault is told.
+    // Of a truncated archive, the complete members are read and the fault is reported.
     lab.file("cut.zip", &good[..good.len() - 3]);
     run(&lab, "cut.zip", "tables/*.csv", "2").ended(1).says(&["zip is truncated"]);
 }

@@ -83,7 +83,7 @@ fn shards_in_a_bucket_are_read_back_and_replaced() {
 }
 
 #[test]
-fn a_store_that_refuses_is_told_before_anything_is_read() {
+fn a_store_that_refuses_is_reported_before_anything_is_read() {
     // The input is broken: the run must not come to it.
     let (lab, server) = lab("s: {read: '-', csv: {columns: {id: int64}}}", "write: 's3://bucket/out/a.csv'");
     let ran = run(&lab, "wrong", &["run", "job.yaml"]);

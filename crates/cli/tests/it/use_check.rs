@@ -173,9 +173,9 @@ fn rights_that_a_user_of_a_server_lacks_are_said_before_the_run() {
     }
 }
 
-/// Names that differ in case are one to the load, and a table that somebody keeps locked does not keep `check` waiting.
+/// The load ignores the case of names, and `check` does not wait for a locked table.
 #[test]
-fn a_check_of_a_table_takes_its_names_as_the_load_does_and_waits_for_nobody() {
+fn a_check_of_a_table_compares_names_as_the_load_does_and_waits_for_no_lock() {
     let postgres = Postgres::shared();
     let name = postgres.database();
     postgres.query(&name, "CREATE TABLE t (id VARCHAR(9), \"NAME\" VARCHAR(9))");

@@ -121,7 +121,7 @@ fn faults_of_a_database_that_is_read_name_it_without_its_password() {
 }
 
 #[test]
-fn settings_that_a_database_has_no_use_for_are_told() {
+fn settings_that_a_database_has_no_use_for_are_reported() {
     let rejects = "sources:\n  t: {read: 'mysql://u@h/d', max_rejects: 5, mysql: {table: t}}\nsinks:\n  o: {from: t, \
                    write: o.csv}\n";
     let lab = Lab::with_job(rejects);
@@ -189,7 +189,7 @@ fn one_database_is_read_and_written() {
     }
 }
 
-/// Whoever reads a SQLite file keeps what is written to it from the disk: that may not stop the load.
+/// A reader of a SQLite file keeps written pages from the disk. It must not stop the load.
 #[test]
 fn one_file_of_sqlite_is_read_and_written() {
     let lab = Lab::with_job(

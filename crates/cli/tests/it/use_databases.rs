@@ -97,7 +97,7 @@ fn rows_get_into_a_new_table_and_into_one_that_is_there() {
 }
 
 #[test]
-fn a_secret_is_a_reference_and_the_plan_is_told() {
+fn a_secret_is_a_reference_and_the_plan_is_reported() {
     for database in Database::both() {
         let url = database.url.replace(&format!("{USER}:{PASSWORD}@"), "");
         let settings = format!("table: t, key: [id], user: {USER}, password: {{secret: env:DB_PASSWORD}}");
@@ -163,7 +163,7 @@ fn a_killed_run_leaves_nothing_that_the_next_one_does_not_clean_up() {
     }
 }
 
-/// Statements and commands run in their order, around the load; one that fails is told with what it said.
+/// Statements and commands run in order before and after the load. The error of a failed one contains its output.
 #[test]
 fn commands_run_before_and_behind_a_load() {
     for url in Database::both().map(|database| database.url).into_iter().chain(["sqlite:out.db".to_owned()]) {
@@ -195,7 +195,7 @@ fn commands_run_before_and_behind_a_load() {
 }
 
 #[test]
-fn what_is_wrong_with_the_settings_is_told_at_once() {
+fn what_is_wrong_with_the_settings_is_reported_at_once() {
     let lab =
         lab("mysql://u@127.0.0.1/d", "table: t, mode: merge, order_by: [id sideways up], connections: 0, tabel: x");
     lab.run(&["check", "--offline", "job.yaml"]).ended(2).says(&["tabel", "connections"]);

@@ -521,7 +521,7 @@ fn begun_anew_an_append_adds_all_rows_once_more() {
 }
 
 #[test]
-fn settings_that_do_not_fit_together_are_told() {
+fn settings_that_do_not_fit_together_are_reported() {
     let lab = Lab::new();
     lab.file("in.csv", "id,day\n1,a\n");
     for (sink, told) in [

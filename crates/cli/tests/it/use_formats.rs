@@ -209,7 +209,7 @@ fn files_with_other_columns_fail_become_null_or_widen() {
 }
 
 #[test]
-fn values_that_nobody_uses_are_checked_only_if_the_job_says_so() {
+fn values_that_are_not_used_are_checked_only_if_the_job_says_so() {
     let job = |more: &str| {
         format!(
             "sources:\n  s: {{read: in.csv, {more}csv: {{columns: {{id: int64, n: int64}}}}}}\ntransforms:\n  \

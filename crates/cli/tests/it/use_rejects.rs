@@ -422,7 +422,7 @@ fn a_hopeless_share_ends_the_run_early() {
     assert!(!lab.path("out.csv").exists());
 }
 
-/// Rows of Parquet have a number and columns, and no text: however they are loaded, and whoever dies.
+/// Rejected rows of Parquet have a number and columns, but no text, with every kind of load and after every crash.
 #[test]
 fn rows_of_parquet_are_rejected_with_their_number_and_columns() {
     let mut text = (0..600).fold("id,name,part\n".to_owned(), |text, id| text + &format!("{id},row {id},2\n"));
@@ -667,7 +667,7 @@ fn rejects_are_loaded_after_a_fix_and_only_once() {
 }
 
 #[test]
-fn a_replay_that_is_killed_is_gone_on_with() {
+fn a_replay_that_is_killed_is_resumed() {
     for fail_point in [
         "rejects.after:1",
         "commit.before:1",
@@ -691,7 +691,7 @@ fn a_replay_that_is_killed_is_gone_on_with() {
         lab.run(&["rejects", "--replay"]).ok();
         assert_eq!(rows_of_table(&lab), all, "{fail_point}");
         assert_eq!(rejects(&lab).iter().filter(|one| one["replayed"] == false).count(), 1, "{fail_point}");
-        // It is no run that a later one would have to go on with.
+        // It is not a run that a later one has to resume.
         lab.run(&["run", "job.yaml"]).ok();
         let tables = sqlite(&lab.path("out.db"), "SELECT name FROM sqlite_schema WHERE type = 'table'");
         assert_eq!(tables, [["t"]], "{fail_point}");
@@ -752,7 +752,7 @@ fn rejects_are_merged_or_ignored_after_a_fix() {
 }
 
 #[test]
-fn what_cannot_be_loaded_again_is_told() {
+fn what_cannot_be_loaded_again_is_reported() {
     let lab = Lab::with_job(
         "sources:\n  s: {read: in.csv, max_rejects: 1, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: \
          out.csv}\n",
@@ -813,8 +813,8 @@ fn many_rejects_among_few_rows_are_loaded_chunk_by_chunk() {
     }
 }
 
-/// A disk on which rejects find no room: no row is committed whose neighbours' rejects are lost, and the run goes on
-/// later.
+/// The disk has no room for rejects: no row of a chunk is committed if rejects of the chunk are lost, and the run can
+/// be resumed.
 #[test]
 fn a_disk_that_is_full_of_rejects_stops_the_run_and_costs_nothing() {
     let Some(state) = Mount::tmpfs("size=600k") else { return };

@@ -130,7 +130,7 @@ fn variables_come_from_the_command_line_the_environment_or_their_default() {
 }
 
 #[test]
-fn failures_are_told_to_machines_too() {
+fn failures_are_reported_to_machines_too() {
     let lab = lab();
     lab.file("in/3.csv", "id,name\nx,y\n");
     let ran = lab.run(&["run", "job.yaml", "--json"]);

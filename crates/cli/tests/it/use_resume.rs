@@ -327,7 +327,7 @@ fn connections_that_break_cost_no_row() {
 /// Rows that are more than fits on a disk of a few megabytes.
 const WIDE: usize = 16_000;
 
-/// A load whose server's disk gets full fails, and is gone on with when there is room.
+/// A load fails when the server's disk gets full, and can be resumed when there is room.
 fn fills_the_disk<S>(
     server: &mut S,
     url: &str,
@@ -558,7 +558,7 @@ const ELSEWHERE: [&str; 2] = ["--state", "elsewhere"];
 
 /// A load that another state folder has completed is not started again by the first run.
 #[test]
-fn who_goes_on_after_another_has_brought_it_to_its_end_adds_nothing() {
+fn a_resume_after_another_run_has_finished_adds_nothing() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
         let (lab, target) = lab(make);
         let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "commit.before:4")]).wait().expect("it ends");
@@ -609,7 +609,7 @@ fn who_wakes_up_when_another_has_gone_on_does_no_harm() {
 
 /// The same, woken up in the middle of the other run's load.
 #[test]
-fn who_wakes_up_while_another_goes_on_does_no_harm() {
+fn a_process_that_wakes_up_while_another_resumes_does_no_harm() {
     for make in [in_mariadb as fn(&Lab) -> Target, in_postgres] {
         let (lab, target) = lab(make);
         let sleeper = asleep(&lab, "commit.before:2");
@@ -627,7 +627,7 @@ fn who_wakes_up_while_another_goes_on_does_no_harm() {
 
 /// A suspended process that locks a whole file cannot be ended by another one.
 #[test]
-fn a_file_that_a_sleeper_holds_is_told() {
+fn a_file_that_a_sleeper_holds_is_reported() {
     let (lab, target) = lab(in_sqlite);
     lab.file("job.yaml", lab.read("job.yaml").replace("table: t}", "table: t, busy_timeout: 1s}"));
     let mut sleeper = asleep(&lab, "bulk.after:2");
@@ -641,7 +641,7 @@ fn a_file_that_a_sleeper_holds_is_told() {
 }
 
 #[test]
-fn what_has_changed_since_is_told() {
+fn what_has_changed_since_is_reported() {
     let (lab, target) = lab(in_sqlite);
     let killed = |fail_point: &str| {
         let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", fail_point)]).wait().expect("it ends");
@@ -749,7 +749,7 @@ fn only_what_goes_row_by_row_is_loaded_chunk_by_chunk() {
 }
 
 #[test]
-fn a_file_that_is_listed_twice_is_told() {
+fn a_file_that_is_listed_twice_is_reported() {
     let (lab, _) = lab(in_sqlite);
     lab.file("job.yaml", lab.read("job.yaml").replace("'in/*'", "['in/*', 'in/0*']"));
     run(&lab, &[]).ended(1).says(&["a file is listed twice", "in/0.jsonl", "matches the file once"]);
@@ -871,7 +871,7 @@ fn mariadb_killed_while_a_new_table_becomes_visible() {
 
 /// Deferred indexes are rebuilt whatever dies.
 #[test]
-fn indexes_that_wait_are_built_whoever_dies() {
+fn deferred_indexes_are_built_after_every_crash() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
         let fail_points = ["indexes.kept", "indexes.dropped", "publish.before", "indexes.before", "indexes.after"];
         for (connections, fail_points) in [(1, &fail_points[..]), (2, &fail_points[1..4])] {
@@ -1026,7 +1026,7 @@ fn what_is_complete_is_not_loaded_once_more_without_a_word() {
 
 /// Statements after the commit run once, whatever dies; and at least once, if that is in the middle of them.
 #[test]
-fn statements_behind_the_commit_are_gone_on_with() {
+fn statements_behind_the_commit_are_resumed() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
         let (lab, target) = lab(make);
         let is_sqlite = matches!(target, Target::Sqlite(_));
@@ -1064,7 +1064,7 @@ fn statements_behind_the_commit_are_gone_on_with() {
 
 /// The table was dropped, and the ledger still lists its rows as loaded.
 #[test]
-fn a_table_that_is_gone_is_told() {
+fn a_table_that_is_gone_is_reported() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
         let (lab, target) = lab(make);
         spawn(&lab, &[("MILLSTREAM_FAIL_AT", "commit.after:2")]).wait().expect("it ends");

@@ -15,7 +15,7 @@ use crate::use_support::{Lab, finish, names, sorted};
 /// How long something may take to begin.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lines of 80 bytes in no order; `count` of them are told apart by their first bytes.
+/// Lines of 80 bytes in no order; `count` of them, which differ in their first bytes.
 fn lines(count: u64) -> String {
     (0..count).fold(String::new(), |mut text, row| {
         let _ =
@@ -104,7 +104,7 @@ fn what_is_left_goes_with_the_next_run(lab: &Lab) {
 
 /// As on a failing disk: larger files cannot be written.
 #[test]
-fn a_write_that_fails_is_told_and_leaves_nothing() {
+fn a_write_that_fails_is_reported_and_leaves_nothing() {
     let lab = lab("in.txt", "out.txt");
     lab.file("in.txt", lines(400_000));
     let mut limited = harness::program(lab.0.root(), "bash");
@@ -131,7 +131,7 @@ fn a_kill_in_the_merging_phase_leaves_nothing() {
     let mut run = Running::start(&lab);
     run.feed(&lines(400_000));
     drop(run.0.stdin.take());
-    // What comes out first comes when the merge has begun; it cannot end, since nobody reads the rest.
+    // The first output appears when the merge has begun. The merge cannot end, since the rest is not read.
     let mut first = [0; 9];
     run.0.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("it writes");
     assert_eq!(&first, b"000000000");
@@ -156,7 +156,7 @@ fn scratch_that_is_removed_while_it_is_in_use_is_no_matter() {
 }
 
 #[test]
-fn scratch_that_is_removed_before_it_is_used_is_told() {
+fn scratch_that_is_removed_before_it_is_used_is_reported() {
     let lab = lab("-", "out.txt");
     let mut run = Running::start(&lab);
     run.feed("first\n");
@@ -255,7 +255,7 @@ fn what_the_command_line_says_comes_before_the_machine_file() {
 }
 
 #[test]
-fn what_is_wrong_with_a_machine_file_is_told_with_its_places() {
+fn what_is_wrong_with_a_machine_file_is_reported_with_its_places() {
     let lab = lab("in.txt", "out.txt");
     lab.file("in.txt", "b\na\n");
     let told = |text: &str, parts: &[&str]| {

@@ -169,7 +169,7 @@ fn a_table_is_appended_to_replaced_emptied_or_merged_into() {
 }
 
 #[test]
-fn a_table_that_does_not_fit_is_told_before_anything_is_read() {
+fn a_table_that_does_not_fit_is_reported_before_anything_is_read() {
     let lab = Lab::with_job(
         "sources:\n  s: {read: '-', csv: {columns: {id: int64, name: utf8, more: utf8}}}\n\
          sinks:\n  o: {from: s, write: 'sqlite:a.db', table: t}\n",

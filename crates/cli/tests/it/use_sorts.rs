@@ -175,7 +175,7 @@ fn nothing_is_equal_to_nothing_and_numbers_are_what_they_mean() {
 
 #[test]
 fn a_stable_order_is_that_of_files_and_lines() {
-    // The last file is the largest, so whoever takes large ones first takes it first.
+    // The last file is the largest, so an order by size would put it first.
     let lab = Lab::with_job(
         "sources:\n  s: {read: 'in/*.csv', csv: {columns: {id: int64, a: int64, b: int64}}}\ntransforms:\n  \
          o: {sort: {from: s, by: a, stable: true}}\n  \
@@ -264,7 +264,7 @@ fn rows_that_are_in_order_already_are_sorted_within_it() {
 }
 
 #[test]
-fn an_order_that_rows_do_not_have_is_told_with_its_place() {
+fn an_order_that_rows_do_not_have_is_reported_with_its_place() {
     let (lab, _) = days();
     let text = gunzip(&fs_err::read(lab.path("in/2.csv.gz")).expect("a file"));
     let mut lines: Vec<&str> = text.lines().collect();
@@ -297,7 +297,7 @@ fn a_transform_says_the_order_of_its_rows() {
     let out: Vec<[u64; 3]> =
         csv_rows(&lab.read("out.csv")).iter().map(|row| [0, 1, 2].map(|column| number(&row[column]) as u64)).collect();
     assert!(out == rows);
-    // One that it has not is told with its step.
+    // The message about an order that the data does not have names the step.
     lab.file("job.yaml", job.replace("sorted_by: day}", "sorted_by: [n desc, day]}"));
     let told = ["`sorted_by` says", "even", "the row before it has"];
     lab.run(&["run", "job.yaml", "--cores", "2"]).ended(1).says(&told);
@@ -367,7 +367,7 @@ fn no_rows_are_wanted() {
 }
 
 #[test]
-fn keys_that_are_none_are_told_with_their_place() {
+fn keys_that_are_none_are_reported_with_their_place() {
     for (sort, told) in [
         ("sort: {from: s, by: [v descending]}", "`descending` is where the direction of a sort key belongs"),
         ("sort: {from: s, by: [v desc nulls frist]}", "`desc` is where the direction of a sort key belongs"),
@@ -398,7 +398,7 @@ fn one_sort_for_two_sinks() {
 }
 
 #[test]
-fn the_plan_is_told_before() {
+fn the_plan_is_reported_before() {
     let lab = lab("transforms:\n  o: {sort: {from: s, by: name}}\nsinks:\n  out: {from: o, write: out.csv}\n");
     let plan = lab.run(&["explain", "job.yaml", "--memory", "64MiB", "--cores", "2"]);
     let line = plan.ok().stdout.lines().find(|line| line.contains("SortExec")).expect("the sort").to_owned();
@@ -458,7 +458,7 @@ fn first_rows_that_do_not_fit_go_to_scratch() {
 }
 
 #[test]
-fn scratch_that_is_too_small_is_told_before_anything_is_read_or_when_it_is_full() {
+fn scratch_that_is_too_small_is_reported_before_anything_is_read_or_when_it_is_full() {
     let Some(small) = Mount::tmpfs("size=1m") else { return };
     let scratch = small.path().display().to_string();
     let lab = lab("transforms:\n  o: {sort: {from: s, by: name}}\nsinks:\n  out: {from: o, write: out.csv}\n");

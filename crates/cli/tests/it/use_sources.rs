@@ -166,7 +166,7 @@ fn a_server_that_asks_who_is_there_gets_a_secret_that_nobody_else_sees() {
     for ran in &outputs {
         assert!(!ran.stdout.contains("hunter2") && !ran.stderr.contains("hunter2"), "{ran:?}");
     }
-    // A secret that is missing is told when the job runs, by its reference.
+    // A missing secret is reported when the job runs, by its reference.
     lab.file("job.yaml", job("env:MILLSTREAM_TEST_NO_SUCH"));
     lab.run(&["run", "job.yaml"]).ended(2).says(&["MILLSTREAM_TEST_NO_SUCH"]);
 }

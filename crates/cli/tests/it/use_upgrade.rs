@@ -369,7 +369,7 @@ fn runs_of_earlier_versions_into_postgres_are_resumed() {
     each(Target::Postgres, SERVER_CASES, |scene, case, _| (case.resume)(scene));
 }
 
-/// Fingerprints of earlier versions are compared, from the book as well as from the ledger.
+/// Fingerprints of earlier versions are compared, both those in the history and those in the ledger.
 #[test]
 fn a_job_that_has_changed_since_an_earlier_version_is_refused() {
     each(Target::Sqlite, &CASES[..1], |scene, _, _| {

@@ -387,7 +387,7 @@ fn sizes_are_of_any_kind() {
 }
 
 #[test]
-fn what_is_told_of_members_counts_once_or_for_all() {
+fn extensions_of_members_count_once_or_for_all() {
     let archive = Archive::default()
         .kind("pax_global_header", b'g', b"16 comment=abcd\n16 path=for all\n")
         .kind("x", b'x', b"16 path=for one\n")

@@ -444,7 +444,7 @@ fn archives_of_a_reference_are_the_same_as_in_passing() {
 }
 
 #[test]
-fn a_descriptor_is_told_by_what_follows_the_part() {
+fn a_descriptor_is_recognized_by_what_follows_the_part() {
     // The narrow form of a descriptor fits into the beginning of the wide one: what follows tells them apart.
     let wide = Tail::Descriptor { signed: true, wide: true };
     for text in [b"".as_slice(), b"x"] {

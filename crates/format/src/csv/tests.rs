@@ -134,7 +134,7 @@ fn text_shares_the_pushed_buffer() {
 }
 
 #[test]
-fn bad_records_are_told_apart() {
+fn bad_records_are_distinguished() {
     let settings = json!({"columns": {"id": "int64", "name": "utf8", "small": "int8"}});
     let text = b"id,name,small\n\
         1,a,1\n\

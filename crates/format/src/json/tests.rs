@@ -97,7 +97,7 @@ fn declared(batch: &RecordBatch) -> crate::columns::Columns {
 }
 
 #[test]
-fn faults_of_values_are_told_apart() {
+fn faults_of_values_are_distinguished() {
     let cases = [
         (r#"{"id": "abc"}"#, "line 2, byte 17, column id: not int64 [abc]"),
         (
@@ -162,7 +162,7 @@ fn a_fault_inside_a_value_has_its_path() {
 }
 
 #[test]
-fn faults_of_the_grammar_are_told_apart() {
+fn faults_of_the_grammar_are_distinguished() {
     let cases = [
         (r#"{"id": 2,}"#, "line 2, byte 18: a comma before the end of the object"),
         (r#"{"name": [1,]}"#, "line 2, byte 21, column name: a comma before the end of the list"),
@@ -489,7 +489,7 @@ fn keys_that_are_no_columns_may_be_many_and_come_twice() {
 }
 
 #[test]
-fn values_that_nobody_uses_are_converted_only_if_asked() {
+fn values_that_are_not_used_are_converted_only_if_asked() {
     let format = format(json!({"columns": {"id": "int64", "n": "int64"}}));
     let text = b"{\"id\": 1, \"n\": \"x\"}\n{\"id\": 2, \"n\": 2,}\n{\"id\": 3}\n";
     let request = ParseRequest { projection: vec![0], ..ParseRequest::all(format.declared().expect("declared")) };

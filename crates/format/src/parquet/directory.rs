@@ -1,7 +1,7 @@
 //! The directory of a file (its footer): the part that the parquet crate reads, and what it does not show.
 //!
 //! ```text
-//!  FileMetaData ─ schema ────── converted types that nobody knows are left out: they only say how a value is shown
+//!  FileMetaData ─ schema ────── unknown converted types are left out: they only say how a value is shown
 //!               └ row groups ── which column chunks are encrypted (the crate would take their bytes for pages)
 //! ```
 

@@ -362,7 +362,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_parquet_file_is_told() {
+fn what_is_no_parquet_file_is_reported() {
     let good = file_of(vec![("id", Arc::new(Int64Array::from(vec![1, 2, 3])))]);
     let mut long_directory = good.clone();
     let at = good.len() - 8;

@@ -2,7 +2,7 @@
 //! stores allow. The store uploads objects.
 //!
 //! ```text
-//!  a-000.csv ┐                                   every object is in the store by now, and nobody sees it
+//!  a-000.csv ┐                                   every object is in the store by now, but not visible
 //!  a-001.csv ┴─ finish ─▶ prepare
 //!  .a.csv.millstream.json, unfinished            from here on the set is committed: the list says what completes
 //!                                                each object, and which old ones go

@@ -238,7 +238,7 @@ async fn what_cannot_be_brought_over_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_begins_while_the_load_is_taken_back_is_given_up() {
+async fn an_upload_that_begins_while_the_load_is_rolled_back_is_aborted() {
     let bench = Bench::new();
     let sink = bench.sink("a.csv", json!({"shards": {"count": 3, "mod": "id"}}));
     bench.server.trouble(|method, path| match () {
@@ -253,7 +253,7 @@ async fn an_upload_that_begins_while_the_load_is_taken_back_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_in_the_way_is_told_before_there_are_rows() {
+async fn what_stands_in_the_way_is_reported_before_there_are_rows() {
     let bench = Bench::of(true);
     let reached = async |settings: Value, target: &str, own: Value| {
         let sink = sink(target, own, store(&bench.server, settings));
@@ -384,7 +384,7 @@ async fn an_old_object_is_not_taken_for_a_new_one_of_its_size() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_runs_at_once_one_is_told() {
+async fn of_two_runs_at_once_one_is_reported() {
     let bench = Bench::new();
     let sink = bench.sink("a.csv", json!({"split": "name", "mode": "replace"}));
     let load = sink.begin(context(1)).await.expect("it begins");

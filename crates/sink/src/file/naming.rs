@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_target_is_told() {
+    fn what_cannot_be_a_target_is_reported() {
         let faults = |text: &str, spec: &FileSpec| -> Vec<String> {
             Target::new(text, spec, false).expect_err(text).into_iter().map(|fault| fault.what).collect()
         };
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_too_long_are_told_before_they_are_used() {
+    fn names_that_are_too_long_are_reported_before_they_are_used() {
         let text = format!("out/{}.csv", "n".repeat(252));
         let target = Target::new(&text, &FileSpec::default(), false).expect("a path");
         let error = target.path(&Route::Only, 0).expect_err("256 bytes");

@@ -260,7 +260,7 @@ async fn a_runtime_with_one_thread_is_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_many_files_are_told() {
+async fn too_many_files_are_reported() {
     let folder = TempDir::new().expect("a folder");
     let settings = json!({"split": "name", "max_open": 3});
     let sink = sink(&folder.path().join("a.parquet"), Arc::new(Parquet(4096)), settings);
@@ -394,7 +394,7 @@ async fn checked(sink: &Arc<dyn Sink>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_in_the_way_is_told_and_stays() {
+async fn what_stands_in_the_way_is_reported_and_stays() {
     let folder = TempDir::new().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     fs_err::create_dir(at("folder.csv")).expect("a folder");
@@ -438,7 +438,7 @@ async fn a_set_that_is_there_is_kept_if_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_list_is_told_and_never_followed_out_of_the_folder() {
+async fn a_damaged_list_is_reported_and_never_followed_out_of_the_folder() {
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("out");
     fs_err::create_dir(&out).expect("a folder");
@@ -462,7 +462,7 @@ async fn a_damaged_list_is_told_and_never_followed_out_of_the_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_told_and_keeps_the_earlier_result() {
+async fn a_full_disk_is_reported_and_keeps_the_earlier_result() {
     let Some(disk) = Mount::tmpfs("size=256k") else { return };
     let target = disk.path().join("out/a.csv");
     run(&csv_sink(&target, json!({})), 1, 100, 100).await.expect("100 rows fit");
@@ -500,7 +500,7 @@ fn fill(filler: &Path) {
 /// Renames need room, too, if a folder must grow. Which name does not fit depends on the disk: if it is that of the
 /// list, nothing is committed, and another disk is tried.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_is_full_for_the_renames_is_told_and_the_next_run_goes_on() {
+async fn a_disk_that_is_full_for_the_renames_is_reported_and_the_next_run_continues() {
     for _ in 0..20 {
         let image = TempDir::new().expect("a folder");
         let Some(disk) = Mount::ext4(&image.path().join("image")) else { return };
@@ -546,7 +546,7 @@ async fn full_for_the_renames(disk: &Mount) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_becomes_a_file_is_told_and_stays() {
+async fn a_folder_that_becomes_a_file_is_reported_and_stays() {
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("out");
     for prepared in [false, true] {
@@ -588,7 +588,7 @@ async fn folders_in_the_place_of_stale_files_are_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_only_disk_is_told() {
+async fn a_read_only_disk_is_reported() {
     let Some(disk) = Mount::tmpfs("ro,size=64k") else { return };
     for target in [disk.path().join("a.csv"), disk.path().join("new/folder/a.csv")] {
         let sink = csv_sink(&target, json!({}));
@@ -601,7 +601,7 @@ async fn a_read_only_disk_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_without_rights_is_told() {
+async fn a_folder_without_rights_is_reported() {
     if rustix::process::geteuid().is_root() {
         eprintln!("skipped: rights do not bind root; the read-only disk stands for it");
         return;
@@ -617,7 +617,7 @@ async fn a_folder_without_rights_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_vanishes_while_writing_is_told() {
+async fn a_folder_that_vanishes_while_writing_is_reported() {
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("out");
     let sink = csv_sink(&out.join("a.csv"), json!({}));
@@ -646,7 +646,7 @@ async fn a_sink_holds_no_more_than_its_bounds() {
 }
 
 #[test]
-fn wrong_settings_are_told_all_at_once() {
+fn wrong_settings_are_reported_all_at_once() {
     let faults = |target: &str, settings: Value, gzip: bool| -> Vec<String> {
         let parts = parts(Path::new(target), Arc::new(Csv), gzip);
         let built = build(&settings, parts).expect_err("wrong settings");

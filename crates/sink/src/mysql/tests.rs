@@ -155,7 +155,7 @@ async fn values_that_the_server_would_change_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_loaded_that_could_not_be_taken_back() {
+async fn nothing_is_loaded_that_could_not_be_rolled_back() {
     let database = database("CREATE TABLE t (id BIGINT, name TEXT) ENGINE=MyISAM");
     let errors = checked(&database.sink(json!({})), &people(&[])).await;
     assert_eq!(
@@ -298,7 +298,7 @@ async fn a_killed_server_has_nothing_of_the_load_and_the_next_one_cleans_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_make_tables_is_told_what_works() {
+async fn a_user_who_may_not_make_tables_gets_a_hint() {
     let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
     let user = format!("few{}", database.name);
     database.query(&format!(
@@ -340,7 +340,7 @@ async fn a_deadlock_can_be_tried_again() {
 
 /// Another user may see the connections of a load, but not end them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_of_another_user_that_cannot_be_ended_is_told() {
+async fn a_load_of_another_user_that_cannot_be_ended_is_reported() {
     let database = database("CREATE TABLE t (id BIGINT, name VARCHAR(20))");
     let user = format!("other_{}", database.name);
     database.query(&format!(

@@ -181,7 +181,7 @@ async fn values_that_do_not_fit_are_refused_with_their_row() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_null_is_told_with_its_row_on_several_connections_too() {
+async fn a_null_is_reported_with_its_row_on_several_connections_too() {
     let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(9))");
     let error = load(&database.sink(json!({"connections": 2})), &[people(&[(Some(1), "a"), (None, "none")])]).await;
     assert_eq!(error.expect_err("a null").offending_text(), Some("id=NULL, name='none'"));
@@ -305,7 +305,7 @@ async fn a_domain_is_as_narrow_as_its_type() {
 
 /// A database in another encoding does not have every letter.
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_that_the_database_does_not_have_are_told() {
+async fn letters_that_the_database_does_not_have_are_reported() {
     let mut database = database("");
     let latin = format!("{}_latin", database.name);
     database.query(&format!("CREATE DATABASE {latin} TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'"));
@@ -396,7 +396,7 @@ async fn a_killed_server_has_nothing_of_the_load_and_the_next_one_cleans_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_make_tables_is_told_what_works() {
+async fn a_user_who_may_not_make_tables_gets_a_hint() {
     let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
     let user = format!("few{}", database.name);
     database.query(&format!("CREATE USER {user} PASSWORD '{PASSWORD}'; GRANT SELECT, INSERT ON t TO {user}"));

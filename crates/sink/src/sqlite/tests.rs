@@ -283,7 +283,7 @@ async fn statements_of_the_user_are_a_part_of_the_transaction() {
 
 /// Columns with numeric affinity convert text that looks like a number.
 #[tokio::test(flavor = "multi_thread")]
-async fn columns_that_would_change_values_are_told() {
+async fn columns_that_would_change_values_are_reported() {
     let text = || -> ArrayRef { Arc::new(StringArray::from(vec!["007"])) };
     let whole = || -> ArrayRef { Arc::new(Int64Array::from(vec![(1 << 53) + 1])) };
     let float = || -> ArrayRef { Arc::new(Float64Array::from(vec![0.1 + 0.2])) };
@@ -433,7 +433,7 @@ async fn values_that_sqlite_would_change_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_does_not_fit_the_table_is_told_at_once() {
+async fn all_that_does_not_fit_the_table_is_reported_at_once() {
     let (_folder, path) = database(
         "CREATE TABLE t (nmae TEXT, must TEXT NOT NULL, may TEXT NOT NULL DEFAULT '', n INTEGER PRIMARY KEY,
                          id INT AS (n + 1) STORED);
@@ -718,7 +718,7 @@ async fn the_journal_mode_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_database_is_told_and_stays() {
+async fn what_is_no_database_is_reported_and_stays() {
     let folder = TempDir::new().expect("a folder");
     let batch = people(&[(Some(1), "a")]);
     let text = folder.path().join("text.db");
@@ -745,7 +745,7 @@ async fn what_is_no_database_is_told_and_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_and_a_read_only_disk_are_told() {
+async fn a_full_and_a_read_only_disk_are_reported() {
     let mount = |options: &str, path: &Path| {
         let status = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).status();
         status.is_ok_and(|status| status.success())

@@ -331,7 +331,7 @@ fn only_columns_that_are_asked_for_are_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told() {
+fn what_cannot_be_read_is_reported() {
     for server in both() {
         server.fill(3_000);
         let wrong = server.url.replace(PASSWORD, "no password of theirs");
@@ -359,7 +359,7 @@ fn what_cannot_be_read_is_told() {
 }
 
 #[test]
-fn values_that_have_no_place_are_told_with_their_row() {
+fn values_that_have_no_place_are_reported_with_their_row() {
     let postgres = Postgres::shared();
     let database = postgres.database();
     for (value, what) in [
@@ -385,7 +385,7 @@ fn values_that_have_no_place_are_told_with_their_row() {
 }
 
 #[test]
-fn a_connection_that_breaks_is_told() {
+fn a_connection_that_breaks_is_reported() {
     let (mariadb, postgres) = (MariaDb::shared(), Postgres::shared());
     for server in both() {
         server.fill(3_000);
@@ -404,7 +404,7 @@ fn a_connection_that_breaks_is_told() {
 }
 
 #[test]
-fn a_server_that_is_killed_is_told() {
+fn a_server_that_is_killed_is_reported() {
     let mut mariadb = MariaDb::start(MariaDbOptions::default());
     let database = mariadb.database();
     mariadb.query(&database, "CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t SELECT seq FROM seq_1_to_5000");

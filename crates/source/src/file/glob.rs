@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told() {
+    fn faults_are_reported() {
         for (pattern, what) in [
             ("a/[b", "the `[` is not closed"),
             ("[z-a]", "the range z-a runs backwards"),

@@ -182,7 +182,7 @@ fn a_folder_is_no_file() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_told() {
+fn a_link_that_leads_nowhere_is_reported() {
     let tree = TempTree::new();
     std::os::unix::fs::symlink(tree.path("gone"), tree.path("a.gz")).expect("a link");
     for pattern in ["a.gz", "*.gz"] {
@@ -195,7 +195,7 @@ fn a_link_that_leads_nowhere_is_told() {
 }
 
 #[test]
-fn missing_rights_are_told_and_never_skipped() {
+fn missing_rights_are_reported_and_never_skipped() {
     use std::os::unix::fs::PermissionsExt;
     let tree = sample_tree();
     let close = |name: &str| {

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_told_apart() {
+    fn replies_are_distinguished() {
         let gone = reply("550 No such file.\r\n");
         assert_eq!((gone.absent, gone.intact, gone.fault.transient), (Absence::Perhaps, true, false));
         assert_eq!(gone.fault.what, "the server answers 550");

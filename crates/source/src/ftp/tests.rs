@@ -201,7 +201,7 @@ fn a_kept_connection_that_died_is_replaced() {
 }
 
 #[test]
-fn a_body_that_breaks_goes_on_where_it_broke() {
+fn a_body_that_breaks_resumes_where_it_broke() {
     let tree = TempTree::new();
     let body = noise(1_000_000);
     tree.file("a", &body);
@@ -236,7 +236,7 @@ fn a_server_that_never_recovers_is_given_up() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener() {
     let (spec, _secret) = spec(serde_json::json!({"retries": 1}));
     let url = format!("ftp://127.0.0.1:{}/a", millstream_testkit::free_port());
     let error = read(&spec, Unit::new(&url)).expect_err("nobody");
@@ -303,7 +303,7 @@ fn a_login_that_is_refused_is_not_tried_again() {
 }
 
 #[test]
-fn what_is_not_there_or_no_file_is_told() {
+fn what_is_not_there_or_no_file_is_reported() {
     let tree = names();
     for without_facts in [false, true] {
         let server = Proftpd::start_with(tree.root(), ProftpdOptions { without_facts, ..ProftpdOptions::default() });

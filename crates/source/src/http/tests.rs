@@ -108,7 +108,7 @@ fn sources_with_the_same_settings_share_their_connections() {
 }
 
 #[test]
-fn a_body_that_breaks_goes_on_where_it_broke() {
+fn a_body_that_breaks_resumes_where_it_broke() {
     let body = noise(1_000_000);
     for etag in ["\"1\"", "W/\"1\""] {
         let object = Object::new(body.clone()).etag(etag).fault(3, Fault::Cut { after: 300_000 });
@@ -281,7 +281,7 @@ fn a_server_that_falls_silent_is_left() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener() {
     let url = format!("http://127.0.0.1:{}/a", millstream_testkit::free_port());
     let error = read(spec(serde_json::json!({"retries": 1})), &url).expect_err("nobody");
     assert!(error.to_string().starts_with(&format!("{url}: the server cannot be reached (2 tries, ")), "{error}");

@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_told_apart_by_what_both_know() {
+    fn versions_are_distinguished_by_what_both_know() {
         let version = |etag: Option<&str>, modified: Option<&str>, total| Version {
             etag: etag.map(str::to_owned),
             modified: modified.map(str::to_owned),

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_told() {
+    fn what_is_no_page_is_reported() {
         for (xml, what) in [
             ("<html></html>", "it is not a listing"),
             ("", "it is not a listing"),

@@ -185,7 +185,7 @@ fn what(error: &Error) -> &str {
     error.what().split(" (").next().unwrap_or_default()
 }
 
-/// A server with one object, `s3://bucket/a`, for everybody.
+/// A server with one object, `s3://bucket/a`, that needs no credentials.
 fn serve(object: Object) -> FaultServer {
     FaultServer::start(Plan::new().object("/bucket/a", object))
 }
@@ -326,7 +326,7 @@ fn listing_takes_its_requests_from_the_pattern() {
 }
 
 #[test]
-fn listings_that_go_wrong_are_told() {
+fn listings_that_go_wrong_are_reported() {
     for (page, what) in [
         ("<html>hello</html>", "the listing cannot be read"),
         ("<ListBucketResult><Contents>", "the listing cannot be read"),
@@ -358,7 +358,7 @@ fn listings_that_go_wrong_are_told() {
 }
 
 #[test]
-fn nothing_found_no_bucket_and_no_rights_are_told_apart() {
+fn nothing_found_no_bucket_and_no_rights_are_distinguished() {
     let tree = TempTree::new();
     tree.file("a", "x");
     let (server, root) = serve_tree(&tree, true);
@@ -410,7 +410,7 @@ fn requests_are_signed_and_connections_are_kept() {
 }
 
 #[test]
-fn a_body_that_breaks_goes_on_where_it_broke_if_it_is_the_same() {
+fn a_body_that_breaks_resumes_where_it_broke_if_it_is_the_same() {
     let body = noise(1_000_000);
     let server = serve(Object::new(body.clone()).etag("\"1\"").fault(3, Fault::Cut { after: 300_000 }));
     assert!(read(&server).expect("it recovers") == body);
@@ -545,7 +545,7 @@ fn certificates_are_checked() {
 }
 
 #[test]
-fn what_is_no_object_is_told() {
+fn what_is_no_object_is_reported() {
     let source = s3(json!({"endpoint": "http://127.0.0.1:1", "anonymous": true}));
     with_context(1 << 20, |context| async move {
         for (uri, what) in [
@@ -584,7 +584,7 @@ fn patterns_are_linted() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener() {
     let port = millstream_testkit::free_port();
     let source = s3(json!({"endpoint": format!("http://127.0.0.1:{port}"), "anonymous": true, "retries": 1}));
     let error = read_with(&source, Unit::new("s3://bucket/a")).expect_err("nobody");
@@ -852,7 +852,7 @@ fn objects_are_written_to_azure_whole_or_not_at_all() {
 }
 
 #[test]
-fn names_that_no_object_can_have_are_told_without_asking() {
+fn names_that_no_object_can_have_are_reported_without_asking() {
     let store = s3(json!({}));
     for (uri, what) in [
         ("s3://bucket", "this names no object"),

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_told() {
+    fn what_is_no_url_is_reported() {
         for bad in [
             "ftp:/a",
             "http://host/a",

@@ -510,7 +510,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_distinguished() {
         let gone = refusal(2, "No such file".into());
         assert_eq!((gone.absent, gone.intact, gone.fault.transient), (Absence::Yes, true, false));
         assert_eq!((gone.fault.what.as_str(), gone.fault.text), ("the server answers: no such file", None));
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_by_the_mode_or_by_the_letter_or_asked_for() {
+    fn kinds_come_from_the_mode_or_the_letter_or_a_request() {
         let kind = |mode, letter| facts(Attributes { mode, ..Attributes::default() }, letter, Kind::Link).kind;
         assert_eq!(kind(Some(0o100_644), Some(b'd')), Kind::File);
         assert_eq!(kind(Some(0o040_755), None), Kind::Folder);

@@ -363,7 +363,7 @@ fn a_kept_connection_that_died_is_replaced() {
 }
 
 #[test]
-fn a_body_that_breaks_goes_on_where_it_broke() {
+fn a_body_that_breaks_resumes_where_it_broke() {
     let scene = Scene::new(serde_json::json!({}));
     let body = noise(1_000_000);
     scene.tree.file("a", &body);
@@ -399,7 +399,7 @@ fn a_server_that_never_recovers_is_given_up() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener() {
     let spec = settings(serde_json::json!({"retries": 1, "user": "me", "host_key": FINGERPRINT}));
     let url = format!("sftp://127.0.0.1:{}/a", millstream_testkit::free_port());
     let error = read(&spec, Unit::new(&url)).expect_err("nobody");
@@ -625,7 +625,7 @@ fn of_several_host_keys_the_known_one_is_asked_for() {
 }
 
 #[test]
-fn a_server_that_does_something_else_is_told() {
+fn a_server_that_does_something_else_is_reported() {
     let hello = "ForceCommand echo hello, this is no place for files";
     let server = Sshd::start_with(KeyPair::new("ed25519", ""), KeyPair::new("ed25519", ""), hello);
     let error = Scene::with(server, serde_json::json!({})).read("a").expect_err("no SFTP");
@@ -639,7 +639,7 @@ fn a_server_that_does_something_else_is_told() {
 }
 
 #[test]
-fn what_is_not_there_or_no_file_is_told() {
+fn what_is_not_there_or_no_file_is_reported() {
     let scene = Scene::new(serde_json::json!({}));
     names(&scene.tree);
     let error = scene.read("none").expect_err("nothing there");
