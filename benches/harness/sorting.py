@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import works
+from harness import workloads
 from harness.measure import Contender, Note, Outcome, Results, shell
 from harness.store import DataSet, Made, evict
 from harness.workloads import OURS, Context, Plan, Target, Workload, within
