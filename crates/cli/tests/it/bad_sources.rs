@@ -124,7 +124,7 @@ fn some_of_a_long_list_are_gone() {
     let ended = session.run(&["run", "--quiet", "job.yaml"]);
     assert_eq!(ended.code, Some(1), "no empty result instead of a full one");
     assert!(ended.stderr.contains("every unit of the source was skipped"), "{}", ended.stderr);
-    // Without `columns` these are what is looked for first, and nothing tells them.
+    // Without `columns` these are looked for first, and no message mentions them.
     session.job("rows: {read: '@list.txt', csv: {}}", "write: out/x.csv");
     let ended = session.run(&["check", "job.yaml"]);
     assert_eq!(ended.code, Some(1));

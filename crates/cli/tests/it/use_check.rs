@@ -12,7 +12,7 @@ fn lab(job: &str) -> Lab {
     lab
 }
 
-/// The errors that a command tells, without their count.
+/// The errors that a command reports, without their count.
 fn errors(ran: &Ran) -> String {
     let errors = ran.stderr.find("error: ").map_or("", |at| &ran.stderr[at..]);
     let is_count = |line: &str| line.starts_with(|one: char| one.is_ascii_digit()) && line.contains(" error");
@@ -94,7 +94,7 @@ fn what_cannot_be_loaded_file_by_file_is_said_before_the_run() {
     lab.run(&["run", "job.yaml"]).ok();
 }
 
-/// Said is that `folder` takes no files: where the rights do not say so, it is not told to be missing.
+/// The error says that `folder` takes no files. It does not say that the folder is missing.
 #[track_caller]
 fn assert_no_files(ran: &Ran, folder: &str) {
     let says = |what: &str| ran.stderr.contains(&format!("{what} {folder}"));
@@ -331,7 +331,7 @@ fn times_far_ahead_are_compared() {
     assert_eq!(ids, ["1", "3"]);
 }
 
-/// With columns declared, nothing but a look at the first file tells that it cannot be read.
+/// With columns declared, only an attempt to read the first file shows that it cannot be read.
 #[test]
 fn a_first_file_that_is_damaged_or_of_another_kind_is_said_by_check() {
     let job = |file: &str| {

@@ -1,4 +1,4 @@
-//! What a run tells, through the real binary: reports, progress, variables, silence.
+//! What a run prints, through the real binary: reports, progress, variables, silence.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -59,7 +59,7 @@ fn the_report_for_people_goes_to_standard_error_and_quiet_is_quiet() {
     assert_eq!(ran.stdout, "");
     let ran = lab.run(&["run", "job.yaml", "--quiet"]);
     assert_eq!((ran.ok().stdout.as_str(), ran.stderr.as_str()), ("", ""));
-    // With nothing but errors, an error is still told.
+    // If only errors are printed, an error still is.
     lab.file("in/3.csv", "id,name\nx,y\n");
     lab.run(&["run", "job.yaml", "--quiet"]).ended(1).says(&["in/3.csv", "x"]);
 }

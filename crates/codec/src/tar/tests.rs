@@ -503,7 +503,7 @@ fn what_is_no_tar_is_text() {
         assert_eq!(unpack(text, 5, expecting("tar")).expect("text"), [(None, text.to_vec())]);
         assert_eq!(unpack(&gzip(text), 5, expecting("tar.gz")).expect("text"), [(None, text.to_vec())]);
     }
-    // v7 has no magic, and an empty archive nothing at all: only the name tells.
+    // v7 has no magic, and an empty archive has no content: only the name shows the format.
     let empty = Archive::default().finish();
     assert_eq!(all(&empty).expect("zeros"), [(None, empty.clone())]);
     for chunk in [1, usize::MAX] {
